@@ -1,0 +1,1 @@
+"""The command `logpipeline`: every component, and what a human wants to see of them."""

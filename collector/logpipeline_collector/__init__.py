@@ -1,0 +1,1 @@
+"""Reads partitions from JetStream and writes them into files, each line once."""

@@ -1,0 +1,1 @@
+"""Streams, consumers and connections of NATS JetStream, as this project uses them."""

@@ -1,0 +1,1 @@
+"""A small busy machine with a ledger, and the oracle that checks what arrived of it."""
