@@ -1,0 +1,100 @@
+"""A JetStream key-value bucket: get, put, compare-and-swap. Readers poll or listen, so that no consumer is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logpipeline.nats.connection import Listener
+from logpipeline.nats.jetstream import (
+    WRONG_LAST_SEQUENCE,
+    WRONG_LAST_SEQUENCE_CONSTANT,
+    ApiError,
+    JetStream,
+)
+from logpipeline.nats.session import RawMessage, Sink
+from logpipeline.subjects import key_value_subject
+
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+class Conflict(Exception):
+    """Somebody else wrote the key since the revision that was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key's value and its *revision*, the sequence in the bucket's stream; *time_ns* is the server's."""
+
+    value: bytes
+    revision: int
+    time_ns: int
+
+
+class Bucket:
+    """One bucket; its stream is ``KV_<name>``."""
+
+    def __init__(self, js: JetStream, name: str) -> None:
+        self.name = name
+        self.stream = f"KV_{name}"
+        self._js = js
+
+    async def get(self, key: str) -> Entry | None:
+        """Return the key's entry, or None where it was never written or was deleted.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+        """
+        stored = await self._js.last_message(self.stream, key_value_subject(self.name, key))
+        if stored is None or b"KV-Operation:" in stored.headers:
+            return None
+        return Entry(stored.data, stored.sequence, stored.time_ns)
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Write the key whatever it holds, and return its revision."""
+        return (await self._js.publish(key_value_subject(self.name, key), value)).sequence
+
+    async def swap(self, key: str, value: bytes, *, revision: int) -> int:
+        """Write the key if its revision still is *revision* (0: it does not exist), and return the new one.
+
+        Raises:
+            Conflict: it is not; nothing was written.
+            OutcomeUnknown: read the key again and compare.
+        """
+        try:
+            ack = await self._js.publish(key_value_subject(self.name, key), value, {_EXPECTED: str(revision)})
+        except ApiError as error:
+            if error.err_code in (WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT):
+                raise Conflict(f"{self.name}/{key} is no longer at revision {revision}") from error
+            raise
+        return ack.sequence
+
+    async def listen(self, key: str, hint: Sink) -> Listener:
+        """Call *hint* when somebody writes *key* (which may end in ``>``); it may come before the value can be read."""
+        return await self._js.connection.listen(key_value_subject(self.name, key), hint)
+
+    async def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
+        await self._js.connection.unlisten(listener)
+
+
+def key_of(bucket: str, message: RawMessage) -> str:
+    """Return the key whose write *message* announces."""
+    return message.subject.decode()[len(key_value_subject(bucket, "")) :]
+
+
+def bucket_stream_config(name: str, *, replicas: int, storage: str, max_bytes: int) -> dict[str, object]:
+    """Return the configuration of the bucket's stream, as ``nats kv add`` would make it, one value a key."""
+    return {
+        "name": f"KV_{name}",
+        "subjects": [key_value_subject(name, ">")],
+        "retention": "limits",
+        "storage": storage,
+        "num_replicas": replicas,
+        "max_msgs_per_subject": 1,
+        "max_bytes": max_bytes,
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_direct": True,
+        "duplicate_window": 120_000_000_000,
+    }

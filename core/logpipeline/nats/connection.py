@@ -1,0 +1,347 @@
+"""A connection to NATS that is made again whenever it breaks, and that says of each request what became of it.
+
+Three outcomes are kept apart, because a log line's fate hangs on it: answered, certainly not sent, unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import nats.errors
+
+from logpipeline.nats.session import RawMessage, Session, Sink
+
+log = logging.getLogger(__name__)
+
+# A dead peer is noticed after (PINGS_OUTSTANDING_MAX + 1) intervals: nats-py's default is six minutes.
+PING_INTERVAL_S = 5
+PINGS_OUTSTANDING_MAX = 2
+CONNECT_TIMEOUT_S = 5
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 5.0
+# More than all batches in flight, so that nats-py never refuses or blocks what our own budget admitted.
+PENDING_BYTES_MAX = 128 * 1024 * 1024
+# What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
+HEADER_LINE_OVERHEAD_BYTES = 4
+
+
+class NotSent(Exception):
+    """The request certainly did not reach the server."""
+
+
+class TooLarge(NotSent):
+    """Payload and headers exceed the server's ``max_payload``; sending them would end the connection."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(f"{size} bytes with headers; the server accepts {limit} (its max_payload)")
+
+
+class NoResponders(NotSent):
+    """Nobody listens on the subject: no stream has it, or JetStream is not up."""
+
+
+class OutcomeUnknown(Exception):
+    """The request was sent, but no answer came: it may or may not have been carried out."""
+
+
+class ConnectFailed(Exception):
+    """No connection could be made within the caller's patience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsOptions:
+    """Where the servers are and who we are. Files are read again at each connect, so that secrets can be rotated."""
+
+    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    name: str = "logpipeline"
+    user_file: Path | None = None
+    password_file: Path | None = None
+    token_file: Path | None = None
+    creds_file: Path | None = None
+    nkey_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    tls_first: bool = False
+    inbox_prefix: str = "_INBOX"
+    js_domain: str = ""
+
+    def named(self, name: str) -> NatsOptions:
+        """Return the same options for the component *name*, as shown in the server's monitoring."""
+        return replace(self, name=name)
+
+
+def with_scheme(server: str) -> str:
+    """Return *server* with a scheme: fshipper's ``NATS_URL`` may lack it."""
+    return server if "://" in server else f"nats://{server}"
+
+
+@dataclass(slots=True)
+class Listener:
+    """A subscription that outlives connections."""
+
+    subject: str
+    sink: Sink
+    queue: str
+    live: object | None = field(default=None)
+
+
+class Connection:
+    """Requests, publishes and subscriptions over one session at a time."""
+
+    def __init__(self, options: NatsOptions) -> None:
+        self.options = options
+        self.problem: str | None = None
+        self.sessions = 0
+        self._session: Session | None = None
+        self._connected = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._listeners: list[Listener] = []
+        self._waiting: dict[bytes, asyncio.Future[RawMessage]] = {}
+        self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}"
+        self._token = 0
+        self._task: asyncio.Task[None] | None = None
+        self._last_error: Exception | None = None
+        self._on_change: list[Callable[[], None]] = []
+        self._listeners.append(Listener(f"{self._inbox}.*", self._answered, ""))
+
+    async def start(self, *, patience_s: float | None = None) -> None:
+        """Connect, and stay connected until `close`. Without *patience_s* it returns at once and keeps trying.
+
+        Raises:
+            ConnectFailed: there is no connection after *patience_s* seconds; the message says why.
+        """
+        self._task = asyncio.create_task(self._keep_connected(), name="nats-connection")
+        if patience_s is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._connected.wait(), patience_s)
+        if not self.is_connected:
+            await self.close()
+            servers = ", ".join(self.options.servers)
+            raise ConnectFailed(f"cannot connect to NATS at {servers}: {_reason(self._last_error)}")
+
+    async def close(self) -> None:
+        """End the connection; requests that wait for an answer end with `OutcomeUnknown`."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        if self._session is not None:
+            with contextlib.suppress(Exception):  # a socket that is already gone needs no flush
+                await asyncio.wait_for(self._session.flush(1), 1)
+            self._session.lose(ConnectionError("closed by us"))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a session stands now."""
+        return self._connected.is_set()
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The server's limit for headers and payload together."""
+        return self._session.max_payload if self._session is not None else 1024 * 1024
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server of this session, or an empty text."""
+        return str(self._session._server_info.get("version", "")) if self._session is not None else ""
+
+    async def wait_connected(self) -> None:
+        """Return when a session stands."""
+        await self._connected.wait()
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Call *call* after each connect and each loss of the connection."""
+        self._on_change.append(call)
+
+    def new_inbox(self) -> str:
+        """Return a subject of our own that nobody else listens to."""
+        return f"{self.options.inbox_prefix}.{secrets.token_hex(11)}"
+
+    async def listen(self, subject: str, sink: Sink, queue: str = "") -> Listener:
+        """Subscribe for good: the subscription is made again with each session."""
+        listener = Listener(subject, sink, queue)
+        self._listeners.append(listener)
+        if self._session is not None and self.is_connected:
+            listener.live = await self._session.listen(subject, sink, queue)
+        return listener
+
+    async def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
+        with contextlib.suppress(ValueError):
+            self._listeners.remove(listener)
+        if self._session is not None and self.is_connected and listener.live is not None:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self._session.unlisten(listener.live)  # type: ignore[arg-type]
+
+    async def publish(
+        self, subject: str, payload: bytes, *, headers: dict[str, str] | None = None, reply: str = ""
+    ) -> None:
+        """Send without waiting for an answer.
+
+        Raises:
+            NotSent: there is no connection, or the message is `TooLarge`.
+        """
+        session = self._session
+        if session is None or not self.is_connected:
+            raise NotSent("not connected to NATS")
+        size = len(payload) + headers_size(headers)
+        if size > session.max_payload:
+            raise TooLarge(size, session.max_payload)
+        try:
+            await session.send(subject, payload, headers, reply)
+        except (nats.errors.Error, OSError) as error:
+            raise NotSent(str(error)) from error
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, headers: dict[str, str] | None = None, timeout_s: float = 5.0
+    ) -> RawMessage:
+        """Send and return the first answer.
+
+        Raises:
+            NotSent: it certainly was not sent (`TooLarge`, `NoResponders` among them).
+            OutcomeUnknown: no answer came in *timeout_s*, or the connection broke meanwhile.
+        """
+        self._token += 1
+        token = b"%x" % self._token
+        future: asyncio.Future[RawMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        try:
+            await self.publish(subject, payload, headers=headers, reply=f"{self._inbox}.{token.decode()}")
+            answer = await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer on {subject} in {timeout_s:g} s") from None
+        finally:
+            self._waiting.pop(token, None)
+        if answer.status == 503:
+            raise NoResponders(f"nobody answers on {subject}")
+        return answer
+
+    def _answered(self, message: RawMessage) -> None:
+        future = self._waiting.get(message.subject.rsplit(b".", 1)[1])
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def _keep_connected(self) -> None:
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            self._lost.clear()
+            try:
+                session = await self._connect()
+            except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+                self._note_failure(error)
+                # Spread, so that a thousand shippers do not come back in the same instant.
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                continue
+            backoff_s = BACKOFF_FIRST_S
+            self._session, self.problem, self._last_error = session, None, None
+            self.sessions += 1
+            self._connected.set()
+            log.info("connected to NATS", extra={"server": session.connected_url and session.connected_url.netloc})
+            self._tell()
+            await self._lost.wait()
+            self._forget_session()
+
+    async def _connect(self) -> Session:
+        session = Session(self._session_lost, self._denied)
+        try:
+            await asyncio.wait_for(session.connect(**_connect_options(self.options)), CONNECT_TIMEOUT_S * 2)
+            for listener in list(self._listeners):
+                listener.live = await session.listen(listener.subject, listener.sink, listener.queue)
+        except BaseException:
+            session._on_lost = lambda error: None
+            session.lose(ConnectionError("connect failed"))
+            raise
+        return session
+
+    def _session_lost(self, error: Exception) -> None:
+        self._last_error = error
+        self._connected.clear()
+        self._lost.set()
+
+    def _forget_session(self) -> None:
+        self._session = None
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(OutcomeUnknown("the connection broke before an answer came"))
+        log.warning("lost the connection to NATS", extra={"reason": _reason(self._last_error)})
+        self._tell()
+
+    def _note_failure(self, error: Exception) -> None:
+        if _reason(error) != _reason(self._last_error):
+            log.warning("cannot connect to NATS", extra={"reason": _reason(error)})
+        self._last_error = error
+        self.problem = f"cannot connect to NATS: {_reason(error)}"
+
+    def _denied(self, text: str) -> None:
+        if self.problem != text:
+            log.error("NATS denies a permission", extra={"reason": text})
+        self.problem = text
+
+    def _tell(self) -> None:
+        for call in self._on_change:
+            call()
+
+
+def headers_size(headers: dict[str, str] | None) -> int:
+    """Return the bytes that *headers* take on the wire."""
+    if headers is None:
+        return 0
+    texts = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+    return texts + HEADER_LINE_OVERHEAD_BYTES * len(headers) + len(b"NATS/1.0\r\n\r\n")
+
+
+def _reason(error: Exception | None) -> str:
+    if error is None:
+        return "no answer"
+    if isinstance(error, nats.errors.NoServersError):
+        return "no server answers there; is it running, and is the address right?"
+    text = str(error) or type(error).__name__
+    if "authorization" in text.lower():
+        return f"{text} (the server asks for credentials: set them, or check that they are current)"
+    return text
+
+
+def _connect_options(options: NatsOptions) -> dict[str, object]:
+    given: dict[str, object] = {
+        "servers": [with_scheme(server) for server in options.servers],
+        "name": options.name,
+        "allow_reconnect": False,
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "ping_interval": PING_INTERVAL_S,
+        "max_outstanding_pings": PINGS_OUTSTANDING_MAX,
+        "pending_size": PENDING_BYTES_MAX,
+        "inbox_prefix": options.inbox_prefix,
+        "error_cb": _ignore_error,
+    }
+    for name, path in (("user", options.user_file), ("password", options.password_file), ("token", options.token_file)):
+        if path is not None:
+            given[name] = path.read_text().strip()
+    if options.creds_file is not None:
+        given["user_credentials"] = str(options.creds_file)
+    if options.nkey_file is not None:
+        given["nkeys_seed"] = str(options.nkey_file)
+    if options.ca_file or options.cert_file or any(server.startswith("tls://") for server in options.servers):
+        context = ssl.create_default_context(cafile=str(options.ca_file) if options.ca_file else None)
+        if options.cert_file is not None:
+            context.load_cert_chain(options.cert_file, options.key_file)
+        given["tls"] = context
+        given["tls_handshake_first"] = options.tls_first
+    return given
+
+
+async def _ignore_error(error: Exception) -> None:
+    """nats-py reports here what `connect` also raises, and what `Session` handles itself."""

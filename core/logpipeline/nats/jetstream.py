@@ -1,0 +1,182 @@
+"""JetStream's API as raw JSON: nats-py's typed configurations drop the fields that they do not know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from logpipeline.nats.connection import Connection, NoResponders, NotSent, OutcomeUnknown
+from logpipeline.nats.session import RawMessage
+
+# Error codes of nats-server (its errors.json).
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+MESSAGE_NOT_FOUND = 10037
+WRONG_LAST_SEQUENCE = 10071
+WRONG_LAST_SEQUENCE_CONSTANT = 10164
+STREAM_STORE_FAILED = 10077
+STILL_IN_PROCESS = 10158
+
+API_TIMEOUT_S = 5.0
+
+
+class ApiError(Exception):
+    """JetStream refused a request."""
+
+    def __init__(self, request: str, code: int, err_code: int, description: str) -> None:
+        self.request = request
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+        super().__init__(f"JetStream refused {request}: {description} ({err_code or code})")
+
+
+@dataclass(frozen=True, slots=True)
+class PubAck:
+    """JetStream's word that a message is stored; *duplicate* means that its id already was."""
+
+    stream: str
+    sequence: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as it stands in a stream; *time_ns* is the server's, in nanoseconds since 1970."""
+
+    subject: str
+    sequence: int
+    time_ns: int
+    headers: bytes
+    data: bytes
+
+
+class JetStream:
+    """Requests to JetStream over a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        domain = connection.options.js_domain
+        self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+
+    async def call(self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S) -> Any:
+        """Return the answer to the API request *request* (``STREAM.INFO.NAME``), as parsed JSON.
+
+        Raises:
+            ApiError: JetStream refused it.
+            NotSent, OutcomeUnknown: see `Connection.request`.
+        """
+        payload = json.dumps(body).encode() if body is not None else b""
+        answer = await self.connection.request(f"{self.prefix}.{request}", payload, timeout_s=timeout_s)
+        return _checked(request, answer.data)
+
+    async def account(self) -> dict[str, Any]:
+        """Return limits and usage of the account."""
+        return dict(await self.call("INFO"))
+
+    async def stream_info(self, stream: str) -> dict[str, Any] | None:
+        """Return configuration, state and ``created`` of *stream*, or None where there is none."""
+        try:
+            return dict(await self.call(f"STREAM.INFO.{stream}"))
+        except ApiError as error:
+            if error.err_code == STREAM_NOT_FOUND:
+                return None
+            raise
+
+    async def consumer_create(self, stream: str, config: dict[str, Any], *, action: str = "") -> dict[str, Any]:
+        """Create (*action* ``create``), change (``update``), or either (empty) the consumer named in *config*."""
+        body: dict[str, Any] = {"stream_name": stream, "config": config}
+        if action:
+            body["action"] = action
+        return dict(await self.call(f"CONSUMER.CREATE.{stream}.{config['name']}", body))
+
+    async def consumer_delete(self, stream: str, consumer: str) -> bool:
+        """Delete a consumer, which ends its waiting pulls; return whether there was one."""
+        try:
+            await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
+        except ApiError as error:
+            if error.err_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
+                return False
+            raise
+        return True
+
+    async def message(self, stream: str, sequence: int) -> StoredMessage | None:
+        """Return the message at *sequence*, or None where it is gone (direct get: needs ``allow_direct``)."""
+        return await self._direct(stream, {"seq": sequence})
+
+    async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
+        """Return the last message of *subject*, or None; a right to this subject alone is enough."""
+        answer = await self.connection.request(f"{self.prefix}.DIRECT.GET.{stream}.{subject}", timeout_s=API_TIMEOUT_S)
+        return _stored(f"DIRECT.GET.{stream}", answer)
+
+    async def _direct(self, stream: str, query: dict[str, Any]) -> StoredMessage | None:
+        answer = await self.connection.request(
+            f"{self.prefix}.DIRECT.GET.{stream}", json.dumps(query).encode(), timeout_s=API_TIMEOUT_S
+        )
+        return _stored(f"DIRECT.GET.{stream}", answer)
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout_s: float = API_TIMEOUT_S
+    ) -> PubAck:
+        """Store a message and return the server's acknowledgement.
+
+        Raises:
+            ApiError: JetStream refused it; it is not stored.
+            NotSent: it certainly is not stored.
+            OutcomeUnknown: it may be stored.
+        """
+        answer = await self.connection.request(subject, payload, headers=headers, timeout_s=timeout_s)
+        ack = _checked(f"publish to {subject}", answer.data)
+        return PubAck(ack["stream"], ack["seq"], ack.get("duplicate", False))
+
+
+async def until_answered(js: JetStream, request: str, body: dict[str, Any] | None = None, *, wait_s: float = 0.2) -> Any:
+    """Like `JetStream.call` for a request that may be repeated: tried again until the server answers."""
+    while True:
+        try:
+            return await js.call(request, body)
+        except (OutcomeUnknown, NoResponders, NotSent):
+            await js.connection.wait_connected()
+            await asyncio.sleep(wait_s)
+
+
+def time_ns_of(text: str) -> int:
+    """Return a time of JetStream's JSON (RFC 3339 with up to nanoseconds) in nanoseconds since 1970."""
+    whole, dot, rest = text.partition(".")
+    digits = rest.rstrip("Z").split("+")[0].split("-")[0] if dot else ""
+    zone = rest[len(digits) :] if dot else ""
+    moment = datetime.fromisoformat((whole + zone if dot else whole).replace("Z", "+00:00"))
+    return int(moment.timestamp()) * 1_000_000_000 + int((digits + "000000000")[:9])
+
+
+def _checked(request: str, data: bytes) -> Any:
+    try:
+        answer = json.loads(data)
+    except ValueError as error:
+        raise OutcomeUnknown(f"no JSON in the answer to {request}: {data[:80]!r}") from error
+    if not isinstance(answer, dict):
+        raise OutcomeUnknown(f"no object in the answer to {request}: {data[:80]!r}")
+    if "error" in answer:
+        error = answer["error"]
+        raise ApiError(request, error.get("code", 0), error.get("err_code", 0), error.get("description", ""))
+    return answer
+
+
+def _stored(request: str, answer: RawMessage) -> StoredMessage | None:
+    if answer.status == 404:
+        return None
+    if answer.status:
+        raise ApiError(request, answer.status, 0, answer.description)
+    fields: dict[str, str] = {}
+    for line in answer.headers.decode("utf-8", "replace").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        # The server's own fields come last; a stored message may carry the same names.
+        fields[name] = value.strip()
+    return StoredMessage(
+        fields["Nats-Subject"], int(fields["Nats-Sequence"]), time_ns_of(fields["Nats-Time-Stamp"]), answer.headers, answer.data
+    )
+
+

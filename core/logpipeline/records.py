@@ -1,0 +1,196 @@
+"""What collectors, shippers, the planner and the CLI tell each other: keys and JSON of the state bucket, and progress.
+
+Everything here is data. Who may write which record, and when, is the collector's and the assigner's business.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from logpipeline.partition import PartitionRange, split
+
+# A position's history is as long as an owner may have been away for; the oldest entries go first.
+EPOCH_HISTORY_MAX = 32
+# Sources in one progress message; the next ones go into another. 300 bytes each keep it below max_payload.
+PROGRESS_SOURCES_MAX = 1000
+# Holes that are told per source; further ones follow when these are filled.
+PROGRESS_HOLES_MAX = 16
+
+
+class BadRecord(ValueError):
+    """A value in the state bucket, or a progress message, that nobody of ours wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """How far a stream was read: everything up to *sequence*.
+
+    A server that lost its tail uses sequence numbers again, so a sequence alone names nothing: *created* is the stream's
+    own, *time_ns* the server's time of the message at *sequence*; sequence 0 (nothing read) has time 0.
+    """
+
+    created: str
+    sequence: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """Where an epoch began to read: the sequence of the position it took over."""
+
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """Who owns a partition for a group of collectors, and how far it is committed.
+
+    *owner* is a member's name, *incarnation* the process of it; *released* says that the owner gave it up by itself.
+    *snapshot* is the sequence of the last snapshot of the sources' positions in the snapshot stream, 0 for none;
+    *snapshot_at* is the position in the log stream that the snapshot describes.
+    """
+
+    epoch: int
+    owner: str
+    incarnation: str
+    assignment: int
+    position: StreamPosition
+    rollbacks: int = 0
+    released: bool = False
+    snapshot: int = 0
+    snapshot_at: int = 0
+    history: tuple[EpochStart, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the record as JSON."""
+        return _dump(asdict(self))
+
+    @staticmethod
+    def decode(value: bytes) -> EpochRecord:
+        """Return the record that `encode` wrote.
+
+        Raises:
+            BadRecord: it is none.
+        """
+        try:
+            data = json.loads(value)
+            data["position"] = StreamPosition(**data["position"])
+            data["history"] = tuple(EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:])
+            return EpochRecord(**data)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadRecord(f"no epoch record: {value[:80]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which member of a group owns which partitions; *generation* rises with every change."""
+
+    generation: int
+    partitions: int
+    members: tuple[tuple[str, PartitionRange], ...]
+
+    def of(self, member: str) -> PartitionRange:
+        """Return the range of *member*, an empty one if it has none."""
+        return dict(self.members).get(member, PartitionRange(0, 0))
+
+    def owner(self, partition: int) -> str | None:
+        """Return the member that *partition* is assigned to."""
+        return next((name for name, owned in self.members if partition in owned), None)
+
+    def encode(self) -> bytes:
+        """Return the assignment as JSON."""
+        members = [{"name": name, "first": owned.first, "end": owned.end} for name, owned in self.members]
+        return _dump({"generation": self.generation, "partitions": self.partitions, "members": members})
+
+    @staticmethod
+    def decode(value: bytes) -> Assignment:
+        """Return the assignment that `encode` wrote.
+
+        Raises:
+            BadRecord: it is none.
+        """
+        try:
+            data = json.loads(value)
+            members = tuple((str(m["name"]), PartitionRange(m["first"], m["end"])) for m in data["members"])
+            return Assignment(int(data["generation"]), int(data["partitions"]), members)
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadRecord(f"no assignment: {value[:80]!r}") from error
+
+
+def assign(members: list[str], *, partitions: int, generation: int) -> Assignment:
+    """Return an assignment that gives each of *members*, in their order, a contiguous range."""
+    ranges = split(partitions=partitions, collectors=len(members))
+    return Assignment(generation, partitions, tuple(zip(members, ranges, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far one source is archived: *generation* up to *offset*; *holes* are ranges below it that never came.
+
+    Generations older than *generation* are archived to their ends, except for their own holes.
+    """
+
+    source: str
+    generation: str
+    offset: int
+    holes: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a collector tells the shipper of one host, at most once a second: how far its sources are archived."""
+
+    group: str
+    partition: int
+    epoch: int
+    rollbacks: int
+    sources: tuple[Committed, ...]
+
+    def encode(self) -> bytes:
+        """Return the message's payload."""
+        rows = [[s.source, s.generation, s.offset, [list(hole) for hole in s.holes[:PROGRESS_HOLES_MAX]]] for s in self.sources]
+        return _dump(
+            {"group": self.group, "partition": self.partition, "epoch": self.epoch, "rollbacks": self.rollbacks, "sources": rows}
+        )
+
+    @staticmethod
+    def decode(payload: bytes) -> Progress:
+        """Return the message that `encode` wrote.
+
+        Raises:
+            BadRecord: it is none.
+        """
+        try:
+            data = json.loads(payload)
+            sources = tuple(
+                Committed(str(name), str(generation), int(offset), tuple((str(g), int(a), int(b)) for g, a, b in holes))
+                for name, generation, offset, holes in data["sources"]
+            )
+            return Progress(
+                str(data["group"]), int(data["partition"]), int(data["epoch"]), int(data["rollbacks"]), sources
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadRecord(f"no progress message: {payload[:80]!r}") from error
+
+
+def assignment_key(group: str) -> str:
+    """Return the key of the group's assignment."""
+    return f"assignment.{group}"
+
+
+def epoch_key(group: str, partition: int) -> str:
+    """Return the key of the epoch record of *partition*."""
+    return f"epoch.{group}.{partition}"
+
+
+def member_key(group: str, member: str) -> str:
+    """Return the key at which *member* shows that it is alive; its value is its incarnation."""
+    return f"member.{group}.{member}"
+
+
+def _dump(data: Any) -> bytes:
+    # A source may hold bytes that are no UTF-8; json writes their surrogates as escapes, and reads them back.
+    return json.dumps(data, separators=(",", ":")).encode("ascii")

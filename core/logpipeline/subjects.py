@@ -1,0 +1,116 @@
+"""The subjects of a pipeline. This is the only module that writes or takes apart a subject's dots."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from logpipeline.partition import Partition, partition_of
+
+# A DNS name's limit (RFC 1035), and Kubernetes' limit for a node's name.
+HOST_CHARS_MAX = 253
+
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_PARTITION = re.compile(r"p(0|[1-9][0-9]{0,5})")
+
+
+class BadHost(ValueError):
+    """A host that must not become part of a subject or a path."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"host {host[:80]!r} cannot be used: it may hold letters, digits, '-', '_' and single dots "
+            f"between them, {HOST_CHARS_MAX} characters at most; set the host's name explicitly"
+        )
+
+
+class BadSubject(ValueError):
+    """A subject that none of our shippers, and no fshipper, publishes to."""
+
+
+def check_host(host: str) -> str:
+    """Return *host* if it can stand in a subject.
+
+    Raises:
+        BadHost: it holds other characters, an empty token, or is too long.
+    """
+    if len(host) > HOST_CHARS_MAX or not _HOST.fullmatch(host):
+        raise BadHost(host)
+    return host
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """Builds and reads the subjects ``<root>.p<N>.<host>``."""
+
+    root: str
+    partitions: int
+
+    def of_host(self, host: str) -> str:
+        """Return the subject that *host* publishes to.
+
+        Raises:
+            BadHost: see `check_host`.
+        """
+        return f"{self.root}.p{partition_of(host, self.partitions)}.{check_host(host)}"
+
+    def of_partition(self, partition: int) -> str:
+        """Return the filter that matches every host of *partition* (a host may be several tokens)."""
+        return f"{self.root}.p{partition}.>"
+
+    def read(self, subject: str) -> tuple[Partition, str]:
+        """Return partition and host of *subject*.
+
+        Raises:
+            BadSubject: it is not below our root, or names a partition that is not its host's.
+            BadHost: its host cannot be one.
+        """
+        if not subject.startswith(self.root + "."):
+            raise BadSubject(f"subject {subject[:80]!r} is not below {self.root!r}")
+        token, _, host = subject[len(self.root) + 1 :].partition(".")
+        if not _PARTITION.fullmatch(token):
+            raise BadSubject(f"subject {subject[:80]!r} names no partition")
+        partition = Partition(int(token[1:]))
+        check_host(host)
+        if partition != partition_of(host, self.partitions):
+            raise BadSubject(
+                f"host {host!r} belongs to partition {partition_of(host, self.partitions)}, not {partition}"
+            )
+        return partition, host
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSubjects:
+    """Core-NATS subjects on which collectors and shippers tell each other how far they are.
+
+    *root* is the pipeline's control root; it never overlaps the root of its logs.
+    """
+
+    root: str
+
+    def committed(self, partition: int, host: str) -> str:
+        """Return where a collector tells how far *host*'s sources are committed."""
+        return f"{self.root}.committed.p{partition}.{check_host(host)}"
+
+    def ask_committed(self, partition: int, host: str) -> str:
+        """Return where a shipper asks for *host*'s last committed positions."""
+        return f"{self.root}.ask.p{partition}.{check_host(host)}"
+
+    def asks_of_partition(self, partition: int) -> str:
+        """Return the filter of all such questions for *partition*."""
+        return f"{self.root}.ask.p{partition}.>"
+
+    def status(self, component: str) -> str:
+        """Return where *component* (``collector`` or ``shipper``) answers questions about itself."""
+        return f"{self.root}.status.{component}"
+
+
+def key_value_subject(bucket: str, key: str) -> str:
+    """Return the subject of *key* in the JetStream key-value *bucket*."""
+    return f"$KV.{bucket}.{key}"
+
+
+def dead_letter_subject(root: str, partition: int, reason: str) -> str:
+    """Return the subject of a dead letter of *partition* with *reason* (one token) below *root*."""
+    return f"{root}.p{partition}.{reason}"

@@ -1,0 +1,250 @@
+"""What a message says about its bytes: the headers that shippers write and readers key everything by.
+
+With these headers a payload is the exact bytes ``[start, end)`` of one generation of one source. A message without them
+comes from fshipper or a stranger and is one or more lines without the final newline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote, unquote_to_bytes
+
+import zstandard
+
+VERSION = "1"
+MESSAGE_ID = "Nats-Msg-Id"
+
+# One message, uncompressed: eight times nats-server's default payload, so that a well compressing batch still fits.
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+# Headers of ours are below 2 KiB; a stranger's may not make us parse more.
+HEADER_BYTES_MAX = 16 * 1024
+SOURCE_CHARS_MAX = 4096
+LABELS_MAX = 32
+OFFSET_MAX = 1 << 62
+
+Format = Literal["cri", "plain"]
+_LABEL_PREFIX = "Log-Label-"
+_SAFE = "/:=@,+~!*()[]{}<>;'\"#&?|^$ "
+
+
+class BadMessage(ValueError):
+    """A message that cannot be believed; *reason* is one token, for metrics and the dead letter's subject."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The generation before this one in the source's chain, and its final length in bytes where known."""
+
+    generation: str
+    length: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The headers of one message. Offsets and lengths are bytes of the uncompressed file, times nanoseconds since 1970."""
+
+    source: str
+    generation: str
+    start: int
+    end: int
+    lines: int
+    format: Format
+    first_time_ns: int = 0
+    last_time_ns: int = 0
+    previous: Previous | None = None
+    resend: bool = False
+    starts_inside_line: bool = False
+    ends_inside_line: bool = False
+    compressed: bool = False
+    cluster: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    labels: tuple[tuple[str, str], ...] = field(default=())
+
+
+def source_key(installation: str, host: str, source: str) -> str:
+    """Return the 128-bit name (32 hex digits) of a source among all hosts and installations."""
+    parts = (installation.encode(), host.encode(), source.encode("utf-8", "surrogateescape"))
+    framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return hashlib.blake2b(framed, digest_size=16).hexdigest()
+
+
+def message_id(key: str, batch: Batch, *, attempt: str = "") -> str:
+    """Return the ``Nats-Msg-Id``: host, source, generation and range belong into it.
+
+    Without the host two hosts' equal paths swallow each other; without the end a longer batch is dropped for a shorter one.
+    *attempt* makes a fresh one for bytes that the server had acknowledged and lost.
+    """
+    name = f"{key}.{batch.generation}.{batch.start}-{batch.end}"
+    return f"{name}.{attempt}" if attempt else name
+
+
+def encode_headers(batch: Batch, identifier: str) -> dict[str, str]:
+    """Return the headers of *batch* in the order in which they are written."""
+    headers = {
+        MESSAGE_ID: identifier,
+        "Log-Version": VERSION,
+        "Log-Source": _quoted(batch.source),
+        "Log-Generation": batch.generation,
+        "Log-Range": f"{batch.start}-{batch.end}",
+        "Log-Lines": str(batch.lines),
+        "Log-Format": batch.format,
+    }
+    if batch.first_time_ns or batch.last_time_ns:
+        headers["Log-Time"] = f"{batch.first_time_ns}-{batch.last_time_ns}"
+    if batch.previous is not None:
+        length = "" if batch.previous.length is None else str(batch.previous.length)
+        headers["Log-Previous"] = f"{batch.previous.generation}-{length}"
+    if batch.resend:
+        headers["Log-Resend"] = "1"
+    partial = [word for word, here in (("start", batch.starts_inside_line), ("end", batch.ends_inside_line)) if here]
+    if partial:
+        headers["Log-Partial"] = ",".join(partial)
+    if batch.compressed:
+        headers["Content-Encoding"] = "zstd"
+    for name in ("cluster", "namespace", "pod", "container"):
+        if value := getattr(batch, name):
+            headers[f"Log-{name.capitalize()}"] = _quoted(value)
+    for label, value in batch.labels:
+        headers[_LABEL_PREFIX + _quoted(label).replace(":", "%3A")] = _quoted(value)
+    return headers
+
+
+def parse_headers(raw: bytes) -> dict[str, str]:
+    """Return the fields of a NATS header block; the first of equal names counts.
+
+    Raises:
+        BadMessage: the block is too large, or a line of it is no header.
+    """
+    if len(raw) > HEADER_BYTES_MAX:
+        raise BadMessage("headers-too-large", f"{len(raw)} bytes of headers, {HEADER_BYTES_MAX} at most")
+    fields: dict[str, str] = {}
+    for line in raw.decode("utf-8", "surrogateescape").split("\r\n")[1:]:
+        if not line:
+            continue
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise BadMessage("bad-headers", f"no colon in {line[:80]!r}")
+        fields.setdefault(name.strip(), value.strip())
+    return fields
+
+
+def decode_headers(fields: dict[str, str]) -> Batch | None:
+    """Return what *fields* say, or None for a message that carries none of our headers.
+
+    Raises:
+        BadMessage: they are ours, and contradict themselves or a limit.
+    """
+    if "Log-Range" not in fields and "Log-Source" not in fields:
+        return None
+    if fields.get("Log-Version") != VERSION:
+        raise BadMessage("bad-version", f"version {fields.get('Log-Version', 'missing')[:20]!r}; this reader knows {VERSION}")
+    start, end = _range("Log-Range", fields.get("Log-Range", ""))
+    first, last = _range("Log-Time", fields["Log-Time"]) if "Log-Time" in fields else (0, 0)
+    source = _unquoted(fields.get("Log-Source", ""))
+    generation = fields.get("Log-Generation", "")
+    if not start < end or end - start > BATCH_BYTES_MAX:
+        raise BadMessage("bad-range", f"range {start}-{end}")
+    if not source or len(source) > SOURCE_CHARS_MAX:
+        raise BadMessage("bad-source", f"a source of {len(source)} characters")
+    _check_generation(generation)
+    partial = fields.get("Log-Partial", "").split(",")
+    log_format = fields.get("Log-Format")
+    if log_format not in ("cri", "plain"):
+        raise BadMessage("bad-format", f"Log-Format {str(log_format)[:20]!r}")
+    if fields.get("Content-Encoding", "zstd") != "zstd":
+        raise BadMessage("bad-encoding", f"Content-Encoding {fields['Content-Encoding'][:20]!r}")
+    labels = [name for name in fields if name.startswith(_LABEL_PREFIX)]
+    return Batch(
+        source=source,
+        generation=generation,
+        start=start,
+        end=end,
+        lines=_number("Log-Lines", fields.get("Log-Lines", "0")),
+        format="cri" if log_format == "cri" else "plain",
+        first_time_ns=first,
+        last_time_ns=last,
+        previous=_previous(fields.get("Log-Previous", "")),
+        resend=fields.get("Log-Resend") == "1",
+        starts_inside_line="start" in partial,
+        ends_inside_line="end" in partial,
+        compressed="Content-Encoding" in fields,
+        cluster=_unquoted(fields.get("Log-Cluster", "")),
+        namespace=_unquoted(fields.get("Log-Namespace", "")),
+        pod=_unquoted(fields.get("Log-Pod", "")),
+        container=_unquoted(fields.get("Log-Container", "")),
+        labels=tuple(
+            (_unquoted(name[len(_LABEL_PREFIX) :]), _unquoted(fields[name])) for name in labels[:LABELS_MAX]
+        ),
+    )
+
+
+def encode_payload(data: bytes, compressor: zstandard.ZstdCompressor | None) -> tuple[bytes, bool]:
+    """Return *data* as it travels, and whether it was compressed (not where that would not make it smaller)."""
+    if compressor is None:
+        return data, False
+    packed = compressor.compress(data)
+    return (packed, True) if len(packed) < len(data) else (data, False)
+
+
+def decode_payload(batch: Batch, payload: bytes) -> bytes:
+    """Return the exact bytes ``[start, end)`` of the source.
+
+    Raises:
+        BadMessage: the payload is no such bytes. No more than the range's length is ever unpacked.
+    """
+    expected = batch.end - batch.start
+    data = payload
+    if batch.compressed:
+        try:
+            if zstandard.frame_content_size(payload) != expected:
+                raise BadMessage("bad-length", f"the frame does not announce the range's {expected} bytes")
+            data = zstandard.ZstdDecompressor().decompress(payload, max_output_size=expected)
+        except zstandard.ZstdError as error:
+            raise BadMessage("bad-compression", str(error)) from error
+    if len(data) != expected:
+        raise BadMessage("bad-length", f"{len(data)} bytes for the range {batch.start}-{batch.end}")
+    return data
+
+
+def _quoted(text: str) -> str:
+    # Headers end at CR LF and are trimmed, and a path may hold any byte but NUL: the rest is percent-encoded.
+    encoded = quote(text, safe=_SAFE, errors="surrogateescape")
+    return encoded.replace(" ", "%20") if encoded != encoded.strip(" ") else encoded
+
+
+def _unquoted(text: str) -> str:
+    return unquote_to_bytes(text).decode("utf-8", "surrogateescape")
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > OFFSET_MAX:
+        raise BadMessage("bad-number", f"{name} {text[:40]!r}")
+    return int(text)
+
+
+def _range(name: str, text: str) -> tuple[int, int]:
+    first, dash, second = text.partition("-")
+    if not dash:
+        raise BadMessage("bad-range", f"{name} {text[:40]!r}")
+    return _number(name, first), _number(name, second)
+
+
+def _previous(text: str) -> Previous | None:
+    if not text:
+        return None
+    generation, _, length = text.partition("-")
+    _check_generation(generation)
+    return Previous(generation, _number("Log-Previous", length) if length else None)
+
+
+def _check_generation(name: str) -> None:
+    if len(name) != 16 or not all(digit in "0123456789abcdef" for digit in name):
+        raise BadMessage("bad-generation", f"generation {name[:40]!r}")
