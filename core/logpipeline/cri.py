@@ -1,6 +1,8 @@
-"""The log format of the Container Runtime Interface: ``<RFC 3339 time> <stdout|stderr> <P|F> <text>``.
+"""The log format of the Container Runtime Interface: ``<RFC 3339 time> <stdout|stderr> <P|F>
+<text>``.
 
-Shippers only need to know where a message may end; readers parse the lines and join their fragments.
+Shippers only need to know where a message may end; readers parse the lines and join their
+fragments.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ _FRAGMENT_TAGS = (b" stdout P ", b" stderr P ")
 
 
 class CriLine(NamedTuple):
-    """One line of a program, or what is known of it: *whole* is False where its end lies elsewhere."""
+    """One line of a program, or what is known of it: *whole* is False where its end lies
+    elsewhere.
+    """
 
     time: bytes
     stream: bytes
@@ -22,7 +26,8 @@ class CriLine(NamedTuple):
 
 
 def last_cut(buffer: bytes) -> int:
-    """Return the length of the longest start of *buffer* that ends with a line, outside every fragment run.
+    """Return the length of the longest start of *buffer* that ends with a line, outside every
+    fragment run.
 
     *buffer* must begin outside a fragment run. 0 means that nothing can be cut yet.
     """
@@ -46,10 +51,11 @@ def last_cut(buffer: bytes) -> int:
 
 
 def join(payload: bytes) -> Iterator[CriLine]:
-    """Yield the program's lines of *payload*, each with its fragments joined, in the order of their ends.
+    """Yield the program's lines of *payload*, each with its fragments joined, in the order of
+    their ends.
 
-    A line that is not in the format is yielded as it is, with an empty time and stream: nothing is dropped.
-    Runs that *payload* leaves open are yielded last, with *whole* False.
+    A line that is not in the format is yielded as it is, with an empty time and stream: nothing is
+    dropped. Runs that *payload* leaves open are yielded last, with *whole* False.
     """
     open_runs: dict[bytes, tuple[bytes, list[bytes]]] = {}
     lines = payload.split(b"\n")
@@ -76,7 +82,9 @@ def join(payload: bytes) -> Iterator[CriLine]:
 
 
 def time_ns(line: bytes) -> int:
-    """Return the time at the head of a CRI *line* in nanoseconds since 1970, or 0 where there is none."""
+    """Return the time at the head of a CRI *line* in nanoseconds since 1970, or 0 where there is
+    none.
+    """
     stamp = line[:40].split(b" ", 1)[0]
     try:
         whole, _, rest = stamp.decode("ascii").partition(".")

@@ -1,4 +1,6 @@
-"""Which partition a host belongs to. Shippers in other languages compute the same number, so it must never change."""
+"""Which partition a host belongs to. Shippers in other languages compute the same number, so it
+must never change.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ Partition = NewType("Partition", int)
 FNV_OFFSET_BASIS_32 = 0x811C9DC5
 FNV_PRIME_32 = 0x01000193
 
-# Kubernetes' largest supported cluster has 5,000 nodes; a stream message costs two look-ups at most.
+# Kubernetes' largest supported cluster has 5,000 nodes; a stream message costs two look-ups at
+# most.
 HOSTS_CACHED_MAX = 8192
 
 
@@ -25,7 +28,8 @@ def fnv1a_32(data: bytes) -> int:
 
 @lru_cache(maxsize=HOSTS_CACHED_MAX)
 def partition_of(host: str, partitions: int) -> Partition:
-    """Return the partition of *host*: ``fnv1a_32(host as UTF-8) % partitions``; 0 partitions mean partition 0.
+    """Return the partition of *host*: ``fnv1a_32(host as UTF-8) % partitions``; 0 partitions mean
+    partition 0.
 
     Raises:
         ValueError: *partitions* is negative.
@@ -65,7 +69,8 @@ class PartitionRange:
 
 
 def split(*, partitions: int, collectors: int) -> list[PartitionRange]:
-    """Share *partitions* among *collectors*: contiguous, covering, disjoint, sizes differing by at most one.
+    """Share *partitions* among *collectors*: contiguous, covering, disjoint, sizes differing by at
+    most one.
 
     0 partitions are the one partition 0. Surplus collectors get an empty range.
     """

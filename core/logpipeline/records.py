@@ -1,6 +1,8 @@
-"""What collectors, shippers, the planner and the CLI tell each other: keys and JSON of the state bucket, and progress.
+"""What collectors, shippers, the planner and the CLI tell each other: keys and JSON of the state
+bucket, and progress.
 
-Everything here is data. Who may write which record, and when, is the collector's and the assigner's business.
+Everything here is data. Who may write which record, and when, is the collector's and the
+assigner's business.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from logpipeline.partition import PartitionRange, split
 
 # A position's history is as long as an owner may have been away for; the oldest entries go first.
 EPOCH_HISTORY_MAX = 32
-# Sources in one progress message; the next ones go into another. 300 bytes each keep it below max_payload.
+# Sources in one progress message; the next ones go into another. 300 bytes each keep it below
+# max_payload.
 PROGRESS_SOURCES_MAX = 1000
 # Holes that are told per source; further ones follow when these are filled.
 PROGRESS_HOLES_MAX = 16
@@ -27,8 +30,9 @@ class BadRecord(ValueError):
 class StreamPosition:
     """How far a stream was read: everything up to *sequence*.
 
-    A server that lost its tail uses sequence numbers again, so a sequence alone names nothing: *created* is the stream's
-    own, *time_ns* the server's time of the message at *sequence*; sequence 0 (nothing read) has time 0.
+    A server that lost its tail uses sequence numbers again, so a sequence alone names nothing:
+    *created* is the stream's own, *time_ns* the server's time of the message at *sequence*;
+    sequence 0 (nothing read) has time 0.
     """
 
     created: str
@@ -48,9 +52,10 @@ class EpochStart:
 class EpochRecord:
     """Who owns a partition for a group of collectors, and how far it is committed.
 
-    *owner* is a member's name, *incarnation* the process of it; *released* says that the owner gave it up by itself.
-    *snapshot* is the sequence of the last snapshot of the sources' positions in the snapshot stream, 0 for none;
-    *snapshot_at* is the position in the log stream that the snapshot describes.
+    *owner* is a member's name, *incarnation* the process of it; *released* says that the owner
+    gave it up by itself. *snapshot* is the sequence of the last snapshot of the sources' positions
+    in the snapshot stream, 0 for none; *snapshot_at* is the position in the log stream that the
+    snapshot describes.
     """
 
     epoch: int
@@ -78,7 +83,9 @@ class EpochRecord:
         try:
             data = json.loads(value)
             data["position"] = StreamPosition(**data["position"])
-            data["history"] = tuple(EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:])
+            data["history"] = tuple(
+                EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:]
+            )
             return EpochRecord(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRecord(f"no epoch record: {value[:80]!r}") from error
@@ -102,8 +109,12 @@ class Assignment:
 
     def encode(self) -> bytes:
         """Return the assignment as JSON."""
-        members = [{"name": name, "first": owned.first, "end": owned.end} for name, owned in self.members]
-        return _dump({"generation": self.generation, "partitions": self.partitions, "members": members})
+        members = [
+            {"name": name, "first": owned.first, "end": owned.end} for name, owned in self.members
+        ]
+        return _dump(
+            {"generation": self.generation, "partitions": self.partitions, "members": members}
+        )
 
     @staticmethod
     def decode(value: bytes) -> Assignment:
@@ -114,7 +125,9 @@ class Assignment:
         """
         try:
             data = json.loads(value)
-            members = tuple((str(m["name"]), PartitionRange(m["first"], m["end"])) for m in data["members"])
+            members = tuple(
+                (str(m["name"]), PartitionRange(m["first"], m["end"])) for m in data["members"]
+            )
             return Assignment(int(data["generation"]), int(data["partitions"]), members)
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no assignment: {value[:80]!r}") from error
@@ -128,7 +141,8 @@ def assign(members: list[str], *, partitions: int, generation: int) -> Assignmen
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far one source is archived: *generation* up to *offset*; *holes* are ranges below it that never came.
+    """How far one source is archived: *generation* up to *offset*; *holes* are ranges below it
+    that never came.
 
     Generations older than *generation* are archived to their ends, except for their own holes.
     """
@@ -141,7 +155,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a collector tells the shipper of one host, at most once a second: how far its sources are archived."""
+    """What a collector tells the shipper of one host, at most once a second: how far its sources
+    are archived.
+    """
 
     group: str
     partition: int
@@ -151,9 +167,23 @@ class Progress:
 
     def encode(self) -> bytes:
         """Return the message's payload."""
-        rows = [[s.source, s.generation, s.offset, [list(hole) for hole in s.holes[:PROGRESS_HOLES_MAX]]] for s in self.sources]
+        rows = [
+            [
+                s.source,
+                s.generation,
+                s.offset,
+                [list(hole) for hole in s.holes[:PROGRESS_HOLES_MAX]],
+            ]
+            for s in self.sources
+        ]
         return _dump(
-            {"group": self.group, "partition": self.partition, "epoch": self.epoch, "rollbacks": self.rollbacks, "sources": rows}
+            {
+                "group": self.group,
+                "partition": self.partition,
+                "epoch": self.epoch,
+                "rollbacks": self.rollbacks,
+                "sources": rows,
+            }
         )
 
     @staticmethod
@@ -166,11 +196,20 @@ class Progress:
         try:
             data = json.loads(payload)
             sources = tuple(
-                Committed(str(name), str(generation), int(offset), tuple((str(g), int(a), int(b)) for g, a, b in holes))
+                Committed(
+                    str(name),
+                    str(generation),
+                    int(offset),
+                    tuple((str(g), int(a), int(b)) for g, a, b in holes),
+                )
                 for name, generation, offset, holes in data["sources"]
             )
             return Progress(
-                str(data["group"]), int(data["partition"]), int(data["epoch"]), int(data["rollbacks"]), sources
+                str(data["group"]),
+                int(data["partition"]),
+                int(data["epoch"]),
+                int(data["rollbacks"]),
+                sources,
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no progress message: {payload[:80]!r}") from error
@@ -192,5 +231,6 @@ def member_key(group: str, member: str) -> str:
 
 
 def _dump(data: Any) -> bytes:
-    # A source may hold bytes that are no UTF-8; json writes their surrogates as escapes, and reads them back.
+    # A source may hold bytes that are no UTF-8; json writes their surrogates as escapes, and reads
+    # them back.
     return json.dumps(data, separators=(",", ":")).encode("ascii")

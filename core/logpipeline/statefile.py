@@ -1,4 +1,6 @@
-"""Small state on disk that a crash at any moment leaves whole: versioned, checked, written by rename."""
+"""Small state on disk that a crash at any moment leaves whole: versioned, checked, written by
+rename.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class StateBroken(Exception):
 
 
 def write_state(path: Path, kind: str, version: int, data: Any) -> None:
-    """Write *data* (JSON) to *path* so that after a crash either the old or the new state stands there.
+    """Write *data* (JSON) to *path* so that after a crash either the old or the new state stands
+    there.
 
     Raises:
         OSError: the disk is full or failing; the old state is untouched.
@@ -54,7 +57,9 @@ def read_state(path: Path, kind: str, version: int) -> Any | None:
     if not newline or len(fields) != 4:
         raise StateBroken(f"{path}: no {kind} state file")
     if fields[0] != kind.encode() or fields[1] != str(version).encode():
-        raise StateBroken(f"{path}: {fields[0]!r} version {fields[1]!r}, expected {kind} version {version}")
+        raise StateBroken(
+            f"{path}: {fields[0]!r} version {fields[1]!r}, expected {kind} version {version}"
+        )
     if fields[3] != str(len(body)).encode() or fields[2] != f"{zlib.crc32(body):08x}".encode():
         raise StateBroken(f"{path}: checksum or length does not match; it was damaged")
     try:

@@ -1,4 +1,6 @@
-"""The subjects of a pipeline. This is the only module that writes or takes apart a subject's dots."""
+"""The subjects of a pipeline. This is the only module that writes or takes apart a subject's
+dots.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ class BadHost(ValueError):
     def __init__(self, host: str) -> None:
         self.host = host
         super().__init__(
-            f"host {host[:80]!r} cannot be used: it may hold letters, digits, '-', '_' and single dots "
-            f"between them, {HOST_CHARS_MAX} characters at most; set the host's name explicitly"
+            f"host {host[:80]!r} cannot be used: it may hold letters, digits, '-', '_' and single "
+            f"dots between them, {HOST_CHARS_MAX} characters at most; set the host's name"
         )
 
 
@@ -56,7 +58,9 @@ class Subjects:
         return f"{self.root}.p{partition_of(host, self.partitions)}.{check_host(host)}"
 
     def of_partition(self, partition: int) -> str:
-        """Return the filter that matches every host of *partition* (a host may be several tokens)."""
+        """Return the filter that matches every host of *partition* (a host may be several
+        tokens).
+        """
         return f"{self.root}.p{partition}.>"
 
     def read(self, subject: str) -> tuple[Partition, str]:
@@ -75,7 +79,8 @@ class Subjects:
         check_host(host)
         if partition != partition_of(host, self.partitions):
             raise BadSubject(
-                f"host {host!r} belongs to partition {partition_of(host, self.partitions)}, not {partition}"
+                f"host {host!r} belongs to partition {partition_of(host, self.partitions)}, "
+                f"not {partition}"
             )
         return partition, host
 
@@ -102,7 +107,9 @@ class ControlSubjects:
         return f"{self.root}.ask.p{partition}.>"
 
     def status(self, component: str) -> str:
-        """Return where *component* (``collector`` or ``shipper``) answers questions about itself."""
+        """Return where *component* (``collector`` or ``shipper``) answers questions about
+        itself.
+        """
         return f"{self.root}.status.{component}"
 
 

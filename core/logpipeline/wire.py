@@ -1,7 +1,9 @@
-"""What a message says about its bytes: the headers that shippers write and readers key everything by.
+"""What a message says about its bytes: the headers that shippers write and readers key everything
+by.
 
-With these headers a payload is the exact bytes ``[start, end)`` of one generation of one source. A message without them
-comes from fshipper or a stranger and is one or more lines without the final newline.
+With these headers a payload is the exact bytes ``[start, end)`` of one generation of one source. A
+message without them comes from fshipper or a stranger and is one or more lines without the final
+newline.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import zstandard
 VERSION = "1"
 MESSAGE_ID = "Nats-Msg-Id"
 
-# One message, uncompressed: eight times nats-server's default payload, so that a well compressing batch still fits.
+# One message, uncompressed: eight times nats-server's default payload, so that a well compressing
+# batch still fits.
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 # Headers of ours are below 2 KiB; a stranger's may not make us parse more.
 HEADER_BYTES_MAX = 16 * 1024
@@ -30,7 +33,9 @@ _SAFE = "/:=@,+~!*()[]{}<>;'\"#&?|^$ "
 
 
 class BadMessage(ValueError):
-    """A message that cannot be believed; *reason* is one token, for metrics and the dead letter's subject."""
+    """A message that cannot be believed; *reason* is one token, for metrics and the dead letter's
+    subject.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         self.reason = reason
@@ -39,7 +44,9 @@ class BadMessage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The generation before this one in the source's chain, and its final length in bytes where known."""
+    """The generation before this one in the source's chain, and its final length in bytes where
+    known.
+    """
 
     generation: str
     length: int | None
@@ -47,7 +54,9 @@ class Previous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The headers of one message. Offsets and lengths are bytes of the uncompressed file, times nanoseconds since 1970."""
+    """The headers of one message. Offsets and lengths are bytes of the uncompressed file, times
+    nanoseconds since 1970.
+    """
 
     source: str
     generation: str
@@ -79,8 +88,9 @@ def source_key(installation: str, host: str, source: str) -> str:
 def message_id(key: str, batch: Batch, *, attempt: str = "") -> str:
     """Return the ``Nats-Msg-Id``: host, source, generation and range belong into it.
 
-    Without the host two hosts' equal paths swallow each other; without the end a longer batch is dropped for a shorter one.
-    *attempt* makes a fresh one for bytes that the server had acknowledged and lost.
+    Without the host two hosts' equal paths swallow each other; without the end a longer batch is
+    dropped for a shorter one. *attempt* makes a fresh one for bytes that the server had
+    acknowledged and lost.
     """
     name = f"{key}.{batch.generation}.{batch.start}-{batch.end}"
     return f"{name}.{attempt}" if attempt else name
@@ -104,7 +114,11 @@ def encode_headers(batch: Batch, identifier: str) -> dict[str, str]:
         headers["Log-Previous"] = f"{batch.previous.generation}-{length}"
     if batch.resend:
         headers["Log-Resend"] = "1"
-    partial = [word for word, here in (("start", batch.starts_inside_line), ("end", batch.ends_inside_line)) if here]
+    partial = [
+        word
+        for word, here in (("start", batch.starts_inside_line), ("end", batch.ends_inside_line))
+        if here
+    ]
     if partial:
         headers["Log-Partial"] = ",".join(partial)
     if batch.compressed:
@@ -124,7 +138,9 @@ def parse_headers(raw: bytes) -> dict[str, str]:
         BadMessage: the block is too large, or a line of it is no header.
     """
     if len(raw) > HEADER_BYTES_MAX:
-        raise BadMessage("headers-too-large", f"{len(raw)} bytes of headers, {HEADER_BYTES_MAX} at most")
+        raise BadMessage(
+            "headers-too-large", f"{len(raw)} bytes of headers, {HEADER_BYTES_MAX} at most"
+        )
     fields: dict[str, str] = {}
     for line in raw.decode("utf-8", "surrogateescape").split("\r\n")[1:]:
         if not line:
@@ -145,7 +161,10 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
     if "Log-Range" not in fields and "Log-Source" not in fields:
         return None
     if fields.get("Log-Version") != VERSION:
-        raise BadMessage("bad-version", f"version {fields.get('Log-Version', 'missing')[:20]!r}; this reader knows {VERSION}")
+        raise BadMessage(
+            "bad-version",
+            f"version {fields.get('Log-Version', 'missing')[:20]!r}; this reader knows {VERSION}",
+        )
     start, end = _range("Log-Range", fields.get("Log-Range", ""))
     first, last = _range("Log-Time", fields["Log-Time"]) if "Log-Time" in fields else (0, 0)
     source = _unquoted(fields.get("Log-Source", ""))
@@ -181,13 +200,16 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         pod=_unquoted(fields.get("Log-Pod", "")),
         container=_unquoted(fields.get("Log-Container", "")),
         labels=tuple(
-            (_unquoted(name[len(_LABEL_PREFIX) :]), _unquoted(fields[name])) for name in labels[:LABELS_MAX]
+            (_unquoted(name[len(_LABEL_PREFIX) :]), _unquoted(fields[name]))
+            for name in labels[:LABELS_MAX]
         ),
     )
 
 
 def encode_payload(data: bytes, compressor: zstandard.ZstdCompressor | None) -> tuple[bytes, bool]:
-    """Return *data* as it travels, and whether it was compressed (not where that would not make it smaller)."""
+    """Return *data* as it travels, and whether it was compressed (not where that would not make it
+    smaller).
+    """
     if compressor is None:
         return data, False
     packed = compressor.compress(data)
@@ -205,7 +227,9 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
     if batch.compressed:
         try:
             if zstandard.frame_content_size(payload) != expected:
-                raise BadMessage("bad-length", f"the frame does not announce the range's {expected} bytes")
+                raise BadMessage(
+                    "bad-length", f"the frame does not announce the range's {expected} bytes"
+                )
             data = zstandard.ZstdDecompressor().decompress(payload, max_output_size=expected)
         except zstandard.ZstdError as error:
             raise BadMessage("bad-compression", str(error)) from error
@@ -215,7 +239,8 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    # Headers end at CR LF and are trimmed, and a path may hold any byte but NUL: the rest is percent-encoded.
+    # Headers end at CR LF and are trimmed, and a path may hold any byte but NUL: the rest is
+    # percent-encoded.
     encoded = quote(text, safe=_SAFE, errors="surrogateescape")
     return encoded.replace(" ", "%20") if encoded != encoded.strip(" ") else encoded
 

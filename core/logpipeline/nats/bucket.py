@@ -1,4 +1,6 @@
-"""A JetStream key-value bucket: get, put, compare-and-swap. Readers poll or listen, so that no consumer is needed."""
+"""A JetStream key-value bucket: get, put, compare-and-swap. Readers poll or listen, so that no
+consumer is needed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key's value and its *revision*, the sequence in the bucket's stream; *time_ns* is the server's."""
+    """A key's value and its *revision*, the sequence in the bucket's stream; *time_ns* is the
+    server's.
+    """
 
     value: bytes
     revision: int
@@ -54,14 +58,17 @@ class Bucket:
         return (await self._js.publish(key_value_subject(self.name, key), value)).sequence
 
     async def swap(self, key: str, value: bytes, *, revision: int) -> int:
-        """Write the key if its revision still is *revision* (0: it does not exist), and return the new one.
+        """Write the key if its revision still is *revision* (0: it does not exist), and return the
+        new one.
 
         Raises:
             Conflict: it is not; nothing was written.
             OutcomeUnknown: read the key again and compare.
         """
         try:
-            ack = await self._js.publish(key_value_subject(self.name, key), value, {_EXPECTED: str(revision)})
+            ack = await self._js.publish(
+                key_value_subject(self.name, key), value, {_EXPECTED: str(revision)}
+            )
         except ApiError as error:
             if error.err_code in (WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT):
                 raise Conflict(f"{self.name}/{key} is no longer at revision {revision}") from error
@@ -69,7 +76,9 @@ class Bucket:
         return ack.sequence
 
     async def listen(self, key: str, hint: Sink) -> Listener:
-        """Call *hint* when somebody writes *key* (which may end in ``>``); it may come before the value can be read."""
+        """Call *hint* when somebody writes *key* (which may end in ``>``); it may come before the
+        value can be read.
+        """
         return await self._js.connection.listen(key_value_subject(self.name, key), hint)
 
     async def unlisten(self, listener: Listener) -> None:
@@ -82,8 +91,12 @@ def key_of(bucket: str, message: RawMessage) -> str:
     return message.subject.decode()[len(key_value_subject(bucket, "")) :]
 
 
-def bucket_stream_config(name: str, *, replicas: int, storage: str, max_bytes: int) -> dict[str, object]:
-    """Return the configuration of the bucket's stream, as ``nats kv add`` would make it, one value a key."""
+def bucket_stream_config(
+    name: str, *, replicas: int, storage: str, max_bytes: int
+) -> dict[str, object]:
+    """Return the configuration of the bucket's stream, as ``nats kv add`` would make it, one value
+    a key.
+    """
     return {
         "name": f"KV_{name}",
         "subjects": [key_value_subject(name, ">")],

@@ -1,6 +1,8 @@
-"""A connection to NATS that is made again whenever it breaks, and that says of each request what became of it.
+"""A connection to NATS that is made again whenever it breaks, and that says of each request what
+became of it.
 
-Three outcomes are kept apart, because a log line's fate hangs on it: answered, certainly not sent, unknown.
+Three outcomes are kept apart, because a log line's fate hangs on it: answered, certainly not sent,
+unknown.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import nats.errors
 
@@ -21,13 +24,15 @@ from logpipeline.nats.session import RawMessage, Session, Sink
 
 log = logging.getLogger(__name__)
 
-# A dead peer is noticed after (PINGS_OUTSTANDING_MAX + 1) intervals: nats-py's default is six minutes.
+# A dead peer is noticed after (PINGS_OUTSTANDING_MAX + 1) intervals: nats-py's default is six
+# minutes.
 PING_INTERVAL_S = 5
 PINGS_OUTSTANDING_MAX = 2
 CONNECT_TIMEOUT_S = 5
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 5.0
-# More than all batches in flight, so that nats-py never refuses or blocks what our own budget admitted.
+# More than all batches in flight, so that nats-py never refuses or blocks what our own budget
+# admitted.
 PENDING_BYTES_MAX = 128 * 1024 * 1024
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4
@@ -38,7 +43,9 @@ class NotSent(Exception):
 
 
 class TooLarge(NotSent):
-    """Payload and headers exceed the server's ``max_payload``; sending them would end the connection."""
+    """Payload and headers exceed the server's ``max_payload``; sending them would end the
+    connection.
+    """
 
     def __init__(self, size: int, limit: int) -> None:
         self.size = size
@@ -60,7 +67,9 @@ class ConnectFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsOptions:
-    """Where the servers are and who we are. Files are read again at each connect, so that secrets can be rotated."""
+    """Where the servers are and who we are. Files are read again at each connect, so that secrets
+    can be rotated.
+    """
 
     servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
     name: str = "logpipeline"
@@ -116,7 +125,8 @@ class Connection:
         self._listeners.append(Listener(f"{self._inbox}.*", self._answered, ""))
 
     async def start(self, *, patience_s: float | None = None) -> None:
-        """Connect, and stay connected until `close`. Without *patience_s* it returns at once and keeps trying.
+        """Connect, and stay connected until `close`. Without *patience_s* it returns at once and
+        keeps trying.
 
         Raises:
             ConnectFailed: there is no connection after *patience_s* seconds; the message says why.
@@ -156,7 +166,9 @@ class Connection:
     @property
     def server_version(self) -> str:
         """The version of the server of this session, or an empty text."""
-        return str(self._session._server_info.get("version", "")) if self._session is not None else ""
+        return (
+            str(self._session._server_info.get("version", "")) if self._session is not None else ""
+        )
 
     async def wait_connected(self) -> None:
         """Return when a session stands."""
@@ -187,7 +199,12 @@ class Connection:
                 await self._session.unlisten(listener.live)  # type: ignore[arg-type]
 
     async def publish(
-        self, subject: str, payload: bytes, *, headers: dict[str, str] | None = None, reply: str = ""
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        headers: dict[str, str] | None = None,
+        reply: str = "",
     ) -> None:
         """Send without waiting for an answer.
 
@@ -206,7 +223,12 @@ class Connection:
             raise NotSent(str(error)) from error
 
     async def request(
-        self, subject: str, payload: bytes = b"", *, headers: dict[str, str] | None = None, timeout_s: float = 5.0
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: dict[str, str] | None = None,
+        timeout_s: float = 5.0,
     ) -> RawMessage:
         """Send and return the first answer.
 
@@ -219,7 +241,9 @@ class Connection:
         future: asyncio.Future[RawMessage] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
         try:
-            await self.publish(subject, payload, headers=headers, reply=f"{self._inbox}.{token.decode()}")
+            await self.publish(
+                subject, payload, headers=headers, reply=f"{self._inbox}.{token.decode()}"
+            )
             answer = await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
             raise OutcomeUnknown(f"no answer on {subject} in {timeout_s:g} s") from None
@@ -250,7 +274,10 @@ class Connection:
             self._session, self.problem, self._last_error = session, None, None
             self.sessions += 1
             self._connected.set()
-            log.info("connected to NATS", extra={"server": session.connected_url and session.connected_url.netloc})
+            log.info(
+                "connected to NATS",
+                extra={"server": session.connected_url and session.connected_url.netloc},
+            )
             self._tell()
             await self._lost.wait()
             self._forget_session()
@@ -258,9 +285,13 @@ class Connection:
     async def _connect(self) -> Session:
         session = Session(self._session_lost, self._denied)
         try:
-            await asyncio.wait_for(session.connect(**_connect_options(self.options)), CONNECT_TIMEOUT_S * 2)
+            await asyncio.wait_for(
+                session.connect(**_connect_options(self.options)), CONNECT_TIMEOUT_S * 2
+            )
             for listener in list(self._listeners):
-                listener.live = await session.listen(listener.subject, listener.sink, listener.queue)
+                listener.live = await session.listen(
+                    listener.subject, listener.sink, listener.queue
+                )
         except BaseException:
             session._on_lost = lambda error: None
             session.lose(ConnectionError("connect failed"))
@@ -315,8 +346,8 @@ def _reason(error: Exception | None) -> str:
     return text
 
 
-def _connect_options(options: NatsOptions) -> dict[str, object]:
-    given: dict[str, object] = {
+def _connect_options(options: NatsOptions) -> dict[str, Any]:
+    given: dict[str, Any] = {
         "servers": [with_scheme(server) for server in options.servers],
         "name": options.name,
         "allow_reconnect": False,
@@ -327,15 +358,25 @@ def _connect_options(options: NatsOptions) -> dict[str, object]:
         "inbox_prefix": options.inbox_prefix,
         "error_cb": _ignore_error,
     }
-    for name, path in (("user", options.user_file), ("password", options.password_file), ("token", options.token_file)):
+    for name, path in (
+        ("user", options.user_file),
+        ("password", options.password_file),
+        ("token", options.token_file),
+    ):
         if path is not None:
             given[name] = path.read_text().strip()
     if options.creds_file is not None:
         given["user_credentials"] = str(options.creds_file)
     if options.nkey_file is not None:
         given["nkeys_seed"] = str(options.nkey_file)
-    if options.ca_file or options.cert_file or any(server.startswith("tls://") for server in options.servers):
-        context = ssl.create_default_context(cafile=str(options.ca_file) if options.ca_file else None)
+    if (
+        options.ca_file
+        or options.cert_file
+        or any(server.startswith("tls://") for server in options.servers)
+    ):
+        context = ssl.create_default_context(
+            cafile=str(options.ca_file) if options.ca_file else None
+        )
         if options.cert_file is not None:
             context.load_cert_chain(options.cert_file, options.key_file)
         given["tls"] = context

@@ -1,4 +1,6 @@
-"""JetStream's API as raw JSON: nats-py's typed configurations drop the fields that they do not know."""
+"""JetStream's API as raw JSON: nats-py's typed configurations drop the fields that they do not
+know.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class JetStream:
         domain = connection.options.js_domain
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
 
-    async def call(self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S) -> Any:
+    async def call(
+        self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
+    ) -> Any:
         """Return the answer to the API request *request* (``STREAM.INFO.NAME``), as parsed JSON.
 
         Raises:
@@ -70,7 +74,9 @@ class JetStream:
             NotSent, OutcomeUnknown: see `Connection.request`.
         """
         payload = json.dumps(body).encode() if body is not None else b""
-        answer = await self.connection.request(f"{self.prefix}.{request}", payload, timeout_s=timeout_s)
+        answer = await self.connection.request(
+            f"{self.prefix}.{request}", payload, timeout_s=timeout_s
+        )
         return _checked(request, answer.data)
 
     async def account(self) -> dict[str, Any]:
@@ -86,8 +92,12 @@ class JetStream:
                 return None
             raise
 
-    async def consumer_create(self, stream: str, config: dict[str, Any], *, action: str = "") -> dict[str, Any]:
-        """Create (*action* ``create``), change (``update``), or either (empty) the consumer named in *config*."""
+    async def consumer_create(
+        self, stream: str, config: dict[str, Any], *, action: str = ""
+    ) -> dict[str, Any]:
+        """Create (*action* ``create``), change (``update``), or either (empty) the consumer named
+        in *config*.
+        """
         body: dict[str, Any] = {"stream_name": stream, "config": config}
         if action:
             body["action"] = action
@@ -104,22 +114,35 @@ class JetStream:
         return True
 
     async def message(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return the message at *sequence*, or None where it is gone (direct get: needs ``allow_direct``)."""
+        """Return the message at *sequence*, or None where it is gone (direct get: needs
+        ``allow_direct``).
+        """
         return await self._direct(stream, {"seq": sequence})
 
     async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
-        """Return the last message of *subject*, or None; a right to this subject alone is enough."""
-        answer = await self.connection.request(f"{self.prefix}.DIRECT.GET.{stream}.{subject}", timeout_s=API_TIMEOUT_S)
+        """Return the last message of *subject*, or None; a right to this subject alone is
+        enough.
+        """
+        answer = await self.connection.request(
+            f"{self.prefix}.DIRECT.GET.{stream}.{subject}", timeout_s=API_TIMEOUT_S
+        )
         return _stored(f"DIRECT.GET.{stream}", answer)
 
     async def _direct(self, stream: str, query: dict[str, Any]) -> StoredMessage | None:
         answer = await self.connection.request(
-            f"{self.prefix}.DIRECT.GET.{stream}", json.dumps(query).encode(), timeout_s=API_TIMEOUT_S
+            f"{self.prefix}.DIRECT.GET.{stream}",
+            json.dumps(query).encode(),
+            timeout_s=API_TIMEOUT_S,
         )
         return _stored(f"DIRECT.GET.{stream}", answer)
 
     async def publish(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout_s: float = API_TIMEOUT_S
+        self,
+        subject: str,
+        payload: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        timeout_s: float = API_TIMEOUT_S,
     ) -> PubAck:
         """Store a message and return the server's acknowledgement.
 
@@ -128,13 +151,19 @@ class JetStream:
             NotSent: it certainly is not stored.
             OutcomeUnknown: it may be stored.
         """
-        answer = await self.connection.request(subject, payload, headers=headers, timeout_s=timeout_s)
+        answer = await self.connection.request(
+            subject, payload, headers=headers, timeout_s=timeout_s
+        )
         ack = _checked(f"publish to {subject}", answer.data)
         return PubAck(ack["stream"], ack["seq"], ack.get("duplicate", False))
 
 
-async def until_answered(js: JetStream, request: str, body: dict[str, Any] | None = None, *, wait_s: float = 0.2) -> Any:
-    """Like `JetStream.call` for a request that may be repeated: tried again until the server answers."""
+async def until_answered(
+    js: JetStream, request: str, body: dict[str, Any] | None = None, *, wait_s: float = 0.2
+) -> Any:
+    """Like `JetStream.call` for a request that may be repeated: tried again until the server
+    answers.
+    """
     while True:
         try:
             return await js.call(request, body)
@@ -144,7 +173,9 @@ async def until_answered(js: JetStream, request: str, body: dict[str, Any] | Non
 
 
 def time_ns_of(text: str) -> int:
-    """Return a time of JetStream's JSON (RFC 3339 with up to nanoseconds) in nanoseconds since 1970."""
+    """Return a time of JetStream's JSON (RFC 3339 with up to nanoseconds) in nanoseconds since
+    1970.
+    """
     whole, dot, rest = text.partition(".")
     digits = rest.rstrip("Z").split("+")[0].split("-")[0] if dot else ""
     zone = rest[len(digits) :] if dot else ""
@@ -160,8 +191,9 @@ def _checked(request: str, data: bytes) -> Any:
     if not isinstance(answer, dict):
         raise OutcomeUnknown(f"no object in the answer to {request}: {data[:80]!r}")
     if "error" in answer:
-        error = answer["error"]
-        raise ApiError(request, error.get("code", 0), error.get("err_code", 0), error.get("description", ""))
+        why = answer["error"]
+        code, err_code = why.get("code", 0), why.get("err_code", 0)
+        raise ApiError(request, code, err_code, why.get("description", ""))
     return answer
 
 
@@ -176,7 +208,9 @@ def _stored(request: str, answer: RawMessage) -> StoredMessage | None:
         # The server's own fields come last; a stored message may carry the same names.
         fields[name] = value.strip()
     return StoredMessage(
-        fields["Nats-Subject"], int(fields["Nats-Sequence"]), time_ns_of(fields["Nats-Time-Stamp"]), answer.headers, answer.data
+        fields["Nats-Subject"],
+        int(fields["Nats-Sequence"]),
+        time_ns_of(fields["Nats-Time-Stamp"]),
+        answer.headers,
+        answer.data,
     )
-
-

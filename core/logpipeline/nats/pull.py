@@ -1,6 +1,8 @@
-"""Reads a consumer by two overlapping pulls on one inbox. nats-py's ``fetch`` stalls when a pull ends early.
+"""Reads a consumer by two overlapping pulls on one inbox. nats-py's ``fetch`` stalls when a pull
+ends early.
 
-What is outstanding is bounded by bytes: the next pull is asked for only when the reader has taken what came.
+What is outstanding is bounded by bytes: the next pull is asked for only when the reader has taken
+what came.
 """
 
 from __future__ import annotations
@@ -19,17 +21,22 @@ PULL_EXPIRES_S = 30.0
 IDLE_HEARTBEAT_S = 5.0
 SILENCE_MAX_S = 3 * IDLE_HEARTBEAT_S
 PULLS_OUTSTANDING = 2
-# A pull smaller than the next message ends at once with 409; subject, reply and headers count as well.
+# A pull smaller than the next message ends at once with 409; subject, reply and headers count as
+# well.
 MESSAGE_OVERHEAD_BYTES = 32 * 1024
 
 
 class ReaderClosed(Exception):
-    """The consumer is gone or refuses us (deleted by a successor, or by hand); the text says which."""
+    """The consumer is gone or refuses us (deleted by a successor, or by hand); the text says
+    which.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message with what its reply subject says: sequence in the stream, number of the delivery, server's time."""
+    """A message with what its reply subject says: sequence in the stream, number of the delivery,
+    server's time.
+    """
 
     message: RawMessage
     sequence: int
@@ -39,15 +46,21 @@ class Delivered:
 
 
 def read_reply(message: RawMessage) -> Delivered:
-    """Return *message* with the numbers of its ``$JS.ACK`` reply subject (of 9, or of 11 and more tokens)."""
+    """Return *message* with the numbers of its ``$JS.ACK`` reply subject (of 9, or of 11 and more
+    tokens).
+    """
     tokens = message.reply.split(b".")
     at = 4 if len(tokens) == 9 else 6
-    _deliveries, sequence, delivery, time_ns, pending = (int(token) for token in tokens[at : at + 5])
+    _deliveries, sequence, delivery, time_ns, pending = (
+        int(token) for token in tokens[at : at + 5]
+    )
     return Delivered(message, sequence, delivery, time_ns, pending)
 
 
 class PullReader:
-    """Messages of one consumer, in order of delivery. It belongs to one session: after a reconnect open a new one."""
+    """Messages of one consumer, in order of delivery. It belongs to one session: after a reconnect
+    open a new one.
+    """
 
     def __init__(self, js: JetStream, stream: str, consumer: str, *, pull_bytes: int) -> None:
         self._connection = js.connection
@@ -60,7 +73,8 @@ class PullReader:
         self._listener: Listener | None = None
         self._session = 0
         self._pulls = 0
-        # Open pulls in the order in which the server serves them, with the messages that each may still bring.
+        # Open pulls in the order in which the server serves them, with the messages that each may
+        # still bring.
         self._open: dict[int, int] = {}
         self._heard_at = 0.0
 
@@ -82,10 +96,12 @@ class PullReader:
             self._listener = None
 
     async def take(self, *, timeout_s: float) -> list[Delivered]:
-        """Return what has come, at once if there is something, else after at most *timeout_s*; then an empty list.
+        """Return what has come, at once if there is something, else after at most *timeout_s*;
+        then an empty list.
 
         Raises:
-            ReaderClosed: the consumer is gone, or the server was silent for longer than its heartbeat allows.
+            ReaderClosed: the consumer is gone, or the server was silent for longer than its
+            heartbeat allows.
             NotSent: the connection is gone.
         """
         if not self._queue:
@@ -123,7 +139,8 @@ class PullReader:
             await self._connection.publish(self._request, json.dumps(body).encode(), reply=reply)
 
     def _receive(self, message: RawMessage) -> None:
-        # A stored message comes under its own subject; only the server's status messages name the pull.
+        # A stored message comes under its own subject; only the server's status messages name the
+        # pull.
         self._heard_at = asyncio.get_running_loop().time()
         if message.reply.startswith(b"$JS.ACK."):
             self._queue.append(read_reply(message))
@@ -141,11 +158,16 @@ class PullReader:
 
     def _pull_ended(self, message: RawMessage) -> None:
         description = message.description.lower()
-        ended_by_limit = message.status in (404, 408) or "maxbytes" in description or "batch completed" in description
+        ended_by_limit = (
+            message.status in (404, 408)
+            or "maxbytes" in description
+            or "batch completed" in description
+        )
         if not ended_by_limit and "leadership" not in description:
             self._closed = f"{message.status} {message.description}"
         number = message.subject.rsplit(b".", 1)[1]
         remaining = self._open.pop(int(number), None)
         if remaining == PULL_MESSAGES_MAX and "maxbytes" in description:
-            # Nothing fitted: a message larger than the pull (max_payload was raised since) would stop us for ever.
+            # Nothing fitted: a message larger than the pull (max_payload was raised since) would
+            # stop us for ever.
             self._pull_bytes *= 2

@@ -1,9 +1,11 @@
-"""One connection to one nats-server: nats-py's client with a parser that hands messages to plain functions.
+"""One connection to one nats-server: nats-py's client with a parser that hands messages to plain
+functions.
 
-nats-py speaks the protocol, TLS and every kind of credentials. Its own reading path costs a coroutine, a queue and a
-dictionary of headers for each message, its slow-consumer rule drops messages silently, and its reconnect waits for a dead
-socket to flush. So a session lives exactly as long as one connection, and `Connection` makes the next one.
-This is the only module that touches nats-py's private parts; the version is pinned, and tests cover each of them.
+nats-py speaks the protocol, TLS and every kind of credentials. Its own reading path costs a
+coroutine, a queue and a dictionary of headers for each message, its slow-consumer rule drops
+messages silently, and its reconnect waits for a dead socket to flush. So a session lives exactly
+as long as one connection, and `Connection` makes the next one. This is the only module that
+touches nats-py's private parts; the version is pinned, and tests cover each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.errors import ProtocolError
 
-# nats-py reads 32 KiB at a time by default; a batch is larger. Measured: 15 % less CPU when reading.
+# nats-py reads 32 KiB at a time by default; a batch is larger. Measured: 15 % less CPU when
+# reading.
 nats.aio.client.DEFAULT_BUFFER_SIZE = 512 * 1024
 
 # nats-server's default max_control_line is 4 KiB; an INFO line of a large cluster is longer.
@@ -36,7 +39,11 @@ class RawMessage(NamedTuple):
     @property
     def status(self) -> int:
         """The status code of a message of the server itself (408, 409, 503, …), or 0."""
-        word = self.headers[8:13].strip().split(b"\r\n")[0][:3] if self.headers.startswith(b"NATS/1.0 ") else b""
+        word = (
+            self.headers[8:13].strip().split(b"\r\n")[0][:3]
+            if self.headers.startswith(b"NATS/1.0 ")
+            else b""
+        )
         return int(word) if word.isdigit() else 0
 
     @property
@@ -49,9 +56,13 @@ Sink = Callable[[RawMessage], None]
 
 
 class Session(Client):
-    """One connection. *on_lost* is called once when it breaks, *on_problem* for each permission that is denied."""
+    """One connection. *on_lost* is called once when it breaks, *on_problem* for each permission
+    that is denied.
+    """
 
-    def __init__(self, on_lost: Callable[[Exception], None], on_problem: Callable[[str], None]) -> None:
+    def __init__(
+        self, on_lost: Callable[[Exception], None], on_problem: Callable[[str], None]
+    ) -> None:
         super().__init__()
         self._on_lost = on_lost
         self._on_problem = on_problem
@@ -60,7 +71,9 @@ class Session(Client):
         self._ps: Any = SinkParser(self)
 
     async def listen(self, subject: str, sink: Sink, queue: str = "") -> Subscription:
-        """Subscribe to *subject*; *sink* is called in the event loop for each message, and must not block."""
+        """Subscribe to *subject*; *sink* is called in the event loop for each message, and must
+        not block.
+        """
         subscription = await self.subscribe(subject, queue=queue)
         self._sinks[subscription._id] = sink
         return subscription
@@ -70,8 +83,12 @@ class Session(Client):
         self._sinks.pop(subscription._id, None)
         await subscription.unsubscribe()
 
-    async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None, reply: str) -> None:
-        """Publish; *payload* with its headers must be below the server's limit (`Connection` checks)."""
+    async def send(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, reply: str
+    ) -> None:
+        """Publish; *payload* with its headers must be below the server's limit (`Connection`
+        checks).
+        """
         await self.publish(subject, payload, reply=reply, headers=headers)
 
     def deliver(self, sid: int, message: RawMessage) -> None:
@@ -80,7 +97,9 @@ class Session(Client):
             sink(message)
 
     def lose(self, error: Exception) -> None:
-        """Give the connection up: end its tasks and cut the socket without waiting for it to flush."""
+        """Give the connection up: end its tasks and cut the socket without waiting for it to
+        flush.
+        """
         if self._was_lost:
             return
         self._was_lost = True
@@ -107,15 +126,21 @@ class Session(Client):
 
     async def _read_loop(self) -> None:
         try:
-            while data := await self._transport.read(nats.aio.client.DEFAULT_BUFFER_SIZE):  # type: ignore[union-attr]
+            while data := await self._read():
                 await self._ps.parse(data)
             self.lose(ConnectionError("the server closed the connection"))
         except (OSError, ProtocolError) as error:
             self.lose(error)
 
+    async def _read(self) -> bytes:
+        assert self._transport is not None
+        return bytes(await self._transport.read(nats.aio.client.DEFAULT_BUFFER_SIZE))
+
 
 class SinkParser:
-    """Takes the protocol apart in one pass over a buffer; nats-py's tries eight regular expressions for each message."""
+    """Takes the protocol apart in one pass over a buffer; nats-py's tries eight regular
+    expressions for each message.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -156,7 +181,10 @@ class SinkParser:
                 self._message = None
                 body = position + head
                 message = RawMessage(
-                    subject, reply, bytes(buffer[position:body]), bytes(buffer[body : position + size])
+                    subject,
+                    reply,
+                    bytes(buffer[position:body]),
+                    bytes(buffer[body : position + size]),
                 )
                 position += size + 2
                 self._session.deliver(sid, message)
