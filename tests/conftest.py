@@ -1,0 +1,77 @@
+"""What every test may ask for, and the rule that a skipped test is not a passed one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Generator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from logpipeline.embedded import EmbeddedServer
+
+TIERS = ("unit", "live", "faults")
+TESTS = Path(__file__).parent
+
+# The same examples in each run: a red run is red again when somebody looks at it.
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+# Many more, and new ones each time; a failure prints how to reproduce it.
+hypothesis.settings.register_profile(
+    "soak", deadline=None, max_examples=5_000, database=None, print_blob=True
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture
+async def nats_server(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    """A running nats-server of this test alone: a port and a store of its own."""
+    async with EmbeddedServer(tmp_path / "nats") as server:
+        yield server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, which is its folder."""
+    for item in items:
+        tier = item.path.relative_to(TESTS).parts[0]
+        if tier in TIERS:
+            item.add_marker(tier)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the server's log with a failure; count a skip as one where nothing may be missing."""
+    report = yield
+    if report.failed:
+        _add_server_logs(item, report)
+    is_expected = hasattr(report, "wasxfail") or item.get_closest_marker("optional_elsewhere")
+    if report.skipped and not is_expected and _is_everything_required():
+        report.outcome = "failed"
+        report.longrepr = f"REQUIRE_ALL=1, and this was skipped: {_reason_of(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Count a whole file that skips itself as a failure where nothing may be missing."""
+    report = yield
+    if report.skipped and _is_everything_required():
+        report.outcome = "failed"
+        report.longrepr = f"REQUIRE_ALL=1, and this was skipped: {_reason_of(report)}"
+    return report
+
+
+def _is_everything_required() -> bool:
+    return os.environ.get("REQUIRE_ALL") == "1"
+
+
+def _reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+def _add_server_logs(item: pytest.Item, report: pytest.TestReport) -> None:
+    for name, value in getattr(item, "funcargs", {}).items():
+        if isinstance(value, EmbeddedServer):
+            report.sections.append((f"log of {name}", value.log_tail()))

@@ -1,0 +1,37 @@
+"""Wait for a condition instead of sleeping, so that a test is as fast as what it tests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+T = TypeVar("T")
+
+POLL_S = 0.01
+
+
+async def eventually(
+    condition: Callable[[], T | Awaitable[T]], *, within_s: float = 10.0, what: str = ""
+) -> T:
+    """Return the first true value of *condition*; an assertion that fails in it means not yet.
+
+    Raises:
+        AssertionError: there was none *within_s*; it carries what was seen last.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        seen: object
+        try:
+            value = condition()
+            seen = await value if inspect.isawaitable(value) else value
+        except AssertionError as error:
+            seen = error
+        else:
+            if seen:
+                return cast(T, seen)
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s} s: {what or condition}; last: {seen!r}")
+        await asyncio.sleep(POLL_S)
