@@ -1,0 +1,66 @@
+"""Records of the state bucket read back as they were written, and nothing else is believed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.records import (
+    Assignment,
+    BadRecord,
+    Committed,
+    EpochRecord,
+    EpochStart,
+    Progress,
+    StreamPosition,
+    assign,
+)
+
+RECORD = EpochRecord(
+    epoch=3,
+    owner="collector-0",
+    incarnation="abc",
+    assignment=2,
+    position=StreamPosition("2026-11-21T10:00:00Z", 17, 123),
+    rollbacks=1,
+    history=(EpochStart(2, 5), EpochStart(3, 9)),
+)
+
+
+def test_an_epoch_record_reads_back() -> None:
+    """With its history."""
+    assert EpochRecord.decode(RECORD.encode()) == RECORD
+
+
+def test_an_assignment_reads_back() -> None:
+    """Members keep their order and ranges."""
+    assignment = assign(["c-0", "c-1", "c-2"], partitions=10, generation=4)
+
+    assert Assignment.decode(assignment.encode()) == assignment
+    assert [assignment.owner(p) for p in (0, 2, 3, 9)] == ["c-0", "c-0", "c-1", "c-2"]
+    assert len(assignment.of("nobody")) == 0
+
+
+def test_a_source_in_any_bytes_travels_in_progress() -> None:
+    """A path need not be UTF-8."""
+    source = Committed("/var/log/\udcff", "0" * 16, 10, (("0" * 16, 3, 5),))
+    progress = Progress("main", 3, 2, 0, (source,))
+
+    assert Progress.decode(progress.encode()) == progress
+
+
+@given(st.binary(max_size=80))
+def test_what_nobody_of_ours_wrote_is_refused(value: bytes) -> None:
+    """By our own error, whatever it is."""
+    for decode in (EpochRecord.decode, Assignment.decode, Progress.decode):
+        with pytest.raises(BadRecord):
+            decode(value)
+
+
+@pytest.mark.parametrize("value", [b"null", b"[]", b"{}", b'{"position":1}', b'{"members":[1]}'])
+def test_json_of_another_shape_is_refused(value: bytes) -> None:
+    """It is named instead of raising something else."""
+    for decode in (EpochRecord.decode, Assignment.decode, Progress.decode):
+        with pytest.raises(BadRecord):
+            decode(value)

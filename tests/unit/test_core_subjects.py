@@ -1,0 +1,92 @@
+"""Subjects are built and read in one place, and no host can step out of its own."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.partition import partition_of
+from logpipeline.subjects import (
+    HOST_CHARS_MAX,
+    BadHost,
+    BadSubject,
+    ControlSubjects,
+    Subjects,
+    check_host,
+)
+
+BAD_HOSTS = [
+    "",
+    ".",
+    "a..b",
+    ".a",
+    "a.",
+    "*",
+    ">",
+    "a.*",
+    "../x",
+    "a b",
+    "a\n",
+    "é.example",
+    "x" * 300,
+]
+TOKEN = st.text("abcXYZ019_-", min_size=1, max_size=12)
+HOSTS = st.lists(TOKEN, min_size=1, max_size=5).map(".".join)
+
+
+@pytest.mark.parametrize("host", BAD_HOSTS)
+def test_a_host_that_cannot_stand_in_a_subject_is_refused_with_its_name(host: str) -> None:
+    """Wildcards, empty tokens, spaces, other scripts and long ones never reach a subject."""
+    with pytest.raises(BadHost, match="cannot be used"):
+        check_host(host)
+
+
+def test_the_longest_dns_name_is_a_host() -> None:
+    """The limit itself is allowed."""
+    assert check_host("x" * HOST_CHARS_MAX)
+
+
+@given(HOSTS, st.integers(0, 64))
+def test_a_subject_reads_back_as_the_host_that_wrote_it(host: str, partitions: int) -> None:
+    """A host's dots stay, so it may be several tokens."""
+    subjects = Subjects("logs", partitions)
+
+    assert subjects.read(subjects.of_host(host)) == (partition_of(host, partitions), host)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "logs",
+        "logs.p5",
+        "other.p5.web1.example.net",
+        "logs.px.web1",
+        "logs.p05.web1",
+        "logsx.p5.web1",
+    ],
+)
+def test_what_is_no_subject_of_ours_is_refused(subject: str) -> None:
+    """Below another root, without a partition, or with one written otherwise."""
+    with pytest.raises((BadSubject, BadHost)):
+        Subjects("logs", 10).read(subject)
+
+
+def test_a_host_in_another_hosts_partition_is_refused() -> None:
+    """Its lines would be read by a collector that knows nothing of its positions."""
+    with pytest.raises(BadSubject, match="belongs to partition 5, not 4"):
+        Subjects("logs", 10).read("logs.p4.web1.example.net")
+
+
+def test_the_filter_of_a_partition_matches_hosts_with_dots() -> None:
+    """``*`` would match one token only."""
+    assert Subjects("a.logs", 10).of_partition(3) == "a.logs.p3.>"
+
+
+def test_control_subjects_carry_partition_and_host() -> None:
+    """A node's right can be limited to its own."""
+    control = ControlSubjects("_lp.logs")
+
+    assert control.committed(3, "a.b") == "_lp.logs.committed.p3.a.b"
+    assert control.ask_committed(3, "a.b") == "_lp.logs.ask.p3.a.b"
+    assert control.asks_of_partition(3) == "_lp.logs.ask.p3.>"
