@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import nats
 import nats.errors
 import pytest
+from nats.aio.client import Client
 
 from logpipeline.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from waiting import eventually
@@ -54,8 +55,7 @@ async def test_a_secret_stands_in_no_argument_and_in_no_file_of_others(tmp_path:
         arguments = Path(f"/proc/{server.pid}/cmdline").read_bytes()
         client = await nats.connect(server.url, user="demo", password=password)
         await client.close()
-        with pytest.raises(nats.errors.Error):
-            await nats.connect(server.url, allow_reconnect=False)
+        assert await _is_refused(server)
 
     assert b"pa" + b'"ss' not in arguments
     assert (tmp_path / "server.conf").stat().st_mode & 0o077 == 0
@@ -66,8 +66,7 @@ async def test_a_token_is_asked_for(tmp_path: Path) -> None:
     async with EmbeddedServer(tmp_path, ServerOptions(token="open sesame")) as server:
         client = await nats.connect(server.url, token="open sesame")
         await client.close()
-        with pytest.raises(nats.errors.Error):
-            await nats.connect(server.url, token="guess", allow_reconnect=False)
+        assert await _is_refused(server, token="guess")
 
 
 async def test_limits_reach_the_server(tmp_path: Path) -> None:
@@ -168,6 +167,17 @@ async def test_a_missing_server_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ServerFailed, match=str(missing)):
         await EmbeddedServer(tmp_path / "data", ServerOptions(binary=missing)).start()
+
+
+async def _is_refused(server: EmbeddedServer, token: str | None = None) -> bool:
+    client = Client()
+    try:
+        await client.connect(server.url, token=token, allow_reconnect=False)
+    except nats.errors.Error:
+        return True
+    finally:
+        await client.close()
+    return False
 
 
 def _read(url: str) -> dict[str, dict[str, object]]:
