@@ -1,0 +1,290 @@
+"""The words of the command ``logpipeline``. Nothing heavy is imported here: help and completion
+are instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PROGRAM = "logpipeline"
+
+Adder = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command; its module is ``logpipeline_cli.commands.<name>``."""
+
+    name: str
+    help: str
+    description: str
+    example: str
+    add: Adder
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with `EXIT_USAGE` where argparse would with 2, which here says that a plan has
+    changes.
+    """
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Say what is wrong with the words, and how to see the right ones."""
+        from logpipeline_cli.exits import EXIT_USAGE
+
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; ``args.command`` names the one that was chosen."""
+    parser = Parser(
+        prog=PROGRAM,
+        description="Moves logs from files to files through NATS JetStream: each line once, "
+        "in order.",
+        epilog="Start with `logpipeline demo`, then `logpipeline up -f logpipeline.yaml`.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name,
+            help=command.help,
+            description=command.description,
+            epilog=f"example:\n  {command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add(sub)
+    return parser
+
+
+def _file(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", required=required, help="the LogPipeline resource (YAML)"
+    )
+
+
+def _data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="where server, positions and files are kept (default: "
+        "$XDG_DATA_HOME/logpipeline/<namespace>.<name>)",
+    )
+
+
+def _nats(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--nats", metavar="URL", help="use this NATS server (default: the resource's, or embedded)"
+    )
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="how to print (text)"
+    )
+
+
+def _running(parser: argparse.ArgumentParser) -> None:
+    _file(parser, required=False)
+    _data(parser)
+    _nats(parser)
+
+
+def _up(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    _data(parser)
+    _nats(parser)
+    parser.add_argument(
+        "--allow-data-loss",
+        action="store_true",
+        help="also apply changes that delete stored messages",
+    )
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    _file(parser, required=False)
+    _data(parser)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="N",
+        help="write for N seconds, then check and end (default: $DEMO_SECONDS, else till Ctrl-C)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the busy application's lines (1)")
+
+
+def _plan(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    _data(parser)
+    _nats(parser)
+    _output(parser)
+
+
+def _apply(parser: argparse.ArgumentParser) -> None:
+    _plan(parser)
+    parser.add_argument(
+        "--allow-data-loss",
+        action="store_true",
+        help="also apply changes that delete stored messages",
+    )
+
+
+def _ship(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    _data(parser)
+    _nats(parser)
+    parser.add_argument("--name", help="which of the resource's local shippers (default: the only)")
+    parser.add_argument("--host", help="the host's name (default: this machine's)")
+    _http(parser)
+
+
+def _collect(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    _data(parser)
+    _nats(parser)
+    parser.add_argument("--member", required=True, help="which collector this is: collector-0, …")
+    _http(parser)
+
+
+def _http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="where to serve /metrics, /healthz and /readyz (127.0.0.1 and a free port)",
+    )
+
+
+def _status(parser: argparse.ArgumentParser) -> None:
+    _running(parser)
+    _output(parser)
+    parser.add_argument("-w", "--watch", action="store_true", help="print again each second")
+
+
+def _tail(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("host", nargs="?", metavar="HOST", help="only this host (default: all)")
+    _running(parser)
+    parser.add_argument("--namespace", help="only lines of pods in this namespace")
+    parser.add_argument("--pod", help="only lines of this pod")
+    parser.add_argument("--grep", metavar="REGEX", help="only lines that match")
+    parser.add_argument(
+        "--since", metavar="TIME", help="from 10m ago, or from 2026-11-21T10:00:00Z (default: now)"
+    )
+    parser.add_argument(
+        "--lines", type=int, metavar="N", help="end after N lines (default: till Ctrl-C)"
+    )
+    parser.add_argument("--raw", action="store_true", help="do not escape control characters")
+
+
+def _files(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser(
+        "ls", help="list the collectors' files", description="List the collectors' files."
+    )
+    listing.add_argument("host", nargs="?", metavar="HOST", help="only this host (default: all)")
+    content = actions.add_parser(
+        "cat",
+        help="print a host's lines",
+        description="Print what is committed of a host's files, oldest first, unpacked.",
+    )
+    content.add_argument("host", metavar="HOST", help="the host")
+    content.add_argument("--path", metavar="GLOB", help="only files whose path matches")
+    content.add_argument("--raw", action="store_true", help="do not escape control characters")
+    for sub in (listing, content):
+        _file(sub, required=False)
+        _data(sub)
+    _output(listing)
+
+
+def _version(parser: argparse.ArgumentParser) -> None:
+    _output(parser)
+
+
+def _completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="for which shell")
+
+
+COMMANDS = (
+    Command(
+        "up",
+        "run a LogPipeline on this machine",
+        "Run a LogPipeline on this machine: nats-server, shippers and collectors. A part that\n"
+        "crashes is started again; a changed file is planned and applied live; Ctrl-C drains.",
+        "logpipeline up -f logpipeline.yaml",
+        _up,
+    ),
+    Command(
+        "demo",
+        "watch a busy machine's logs arrive, and check every line",
+        "Start a small busy application, ship its logs and this machine's own, show what happens,\n"
+        "and at the end check every line: exit 1 if one was lost, came twice, or out of order.",
+        "logpipeline demo --seconds 20",
+        _demo,
+    ),
+    Command(
+        "plan",
+        "show what applying would change in JetStream",
+        "Show what applying would change in JetStream: each change is in place, refused by the\n"
+        "server, or deletes data. Exit 0: nothing to change; 2: changes; 1: an error.",
+        "logpipeline plan -f logpipeline.yaml",
+        _plan,
+    ),
+    Command(
+        "apply",
+        "make JetStream's streams and consumers as the resource says",
+        "Make JetStream's streams and consumers as the resource says. What would delete stored\n"
+        "messages is held back unless --allow-data-loss is given.",
+        "logpipeline apply -f logpipeline.yaml",
+        _apply,
+    ),
+    Command(
+        "ship",
+        "run one shipper",
+        "Run one shipper: follow this machine's log files and publish them.",
+        "logpipeline ship -f logpipeline.yaml --nats nats://nats.example:4222",
+        _ship,
+    ),
+    Command(
+        "collect",
+        "run one collector",
+        "Run one collector: write the partitions that are assigned to it into files.",
+        "logpipeline collect -f logpipeline.yaml --member collector-0 --data /data",
+        _collect,
+    ),
+    Command(
+        "status",
+        "show partitions, owners, lag and what is missing",
+        "Show partitions with owner, epoch and lag, sources with missing bytes, dead letters.",
+        "logpipeline status -w",
+        _status,
+    ),
+    Command(
+        "tail",
+        "follow lines as they pass",
+        "Follow the lines of one host, or of all, live or from a time. Control characters are\n"
+        "escaped unless --raw is given.",
+        "logpipeline tail web1.example.net --since 10m --grep ERROR",
+        _tail,
+    ),
+    Command(
+        "files",
+        "list or print the collectors' files",
+        "List or print what the collectors wrote.",
+        "logpipeline files cat web1.example.net",
+        _files,
+    ),
+    Command(
+        "version",
+        "print the version",
+        "Print the versions of logpipeline, Python and the embedded nats-server.",
+        "logpipeline version -o json",
+        _version,
+    ),
+    Command(
+        "completion",
+        "print a shell's completion script",
+        "Print the completion script of a shell.",
+        'eval "$(logpipeline completion bash)"',
+        _completion,
+    ),
+)

@@ -1,0 +1,30 @@
+"""Turns the errors that a user or a network can cause into one message that says what to do."""
+
+from __future__ import annotations
+
+
+class CliError(Exception):
+    """A command cannot do what was asked; the message says why and what to do."""
+
+
+def explain(error: Exception) -> str | None:
+    """Return the message for *error*, or None where only a bug can have caused it."""
+    # Imported only now: these modules cost more than the whole rest of a command's start.
+    from logpipeline.quantity import QuantityError
+
+    from logpipeline.embedded import ServerFailed
+    from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
+    from logpipeline.nats.jetstream import ApiError
+    from logpipeline.spec import SpecError
+
+    if isinstance(error, NoResponders):
+        return f"{error}; is JetStream enabled on this server?"
+    if isinstance(error, NotSent | OutcomeUnknown):
+        return f"the NATS server did not answer: {error}"
+    if isinstance(
+        error, CliError | ConnectFailed | ApiError | SpecError | QuantityError | ServerFailed
+    ):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    return None

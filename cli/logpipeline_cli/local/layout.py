@@ -1,0 +1,144 @@
+"""Where a pipeline on this machine keeps its things, and how other commands find the running
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from logpipeline_cli.errors import CliError
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folders below *data*."""
+
+    data: Path
+
+    @property
+    def run_file(self) -> Path:
+        """What is running now, written by `up`."""
+        return self.data / RUN_FILE
+
+    @property
+    def server(self) -> Path:
+        """The embedded nats-server's store, configuration and log."""
+        return self.data / "nats"
+
+    @property
+    def token(self) -> Path:
+        """The embedded server's token: other users of the machine must not read the logs."""
+        return self.data / "nats-token"
+
+    @property
+    def pipeline(self) -> Path:
+        """The resource as it was last applied."""
+        return self.data / "pipeline.yaml"
+
+    def collector(self, member: str) -> Path:
+        """The folder of one collector: ``logs`` and ``state``."""
+        return self.data / "collectors" / member
+
+    def collectors(self) -> list[Path]:
+        """The folders of all collectors that ever ran here."""
+        folder = self.data / "collectors"
+        return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def shipper(self, name: str) -> Path:
+        """The folder of one shipper: its positions."""
+        return self.data / "shippers" / name
+
+    def log(self, component: str) -> Path:
+        """Where a component writes its own log."""
+        return self.data / "components" / f"{component}.log"
+
+
+@dataclass(slots=True)
+class Component:
+    """A running process of the pipeline; *http* is where it serves its metrics."""
+
+    name: str
+    pid: int
+    http: str
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """What `up` says of itself for other commands."""
+
+    name: str
+    namespace: str
+    pid: int
+    nats: str
+    token_file: str = ""
+    components: list[Component] = field(default_factory=list)
+
+    def write(self, layout: Layout) -> None:
+        """Put the record where other commands find it; a reader sees the old or the new one."""
+        temporary = layout.run_file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(self), indent=2))
+        temporary.chmod(0o600)
+        temporary.replace(layout.run_file)
+
+    @staticmethod
+    def read(layout: Layout) -> RunRecord | None:
+        """Return the record of *layout*, or None where nothing runs."""
+        try:
+            data = json.loads(layout.run_file.read_text())
+            components = [Component(**entry) for entry in data.pop("components")]
+            record = RunRecord(**data, components=components)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise CliError(f"{layout.run_file} is damaged; remove it and start again") from error
+        return record if _is_alive(record.pid) else None
+
+
+def data_root() -> Path:
+    """Return the folder in which pipelines keep their data unless told otherwise."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "logpipeline"
+
+
+def default_data(namespace: str, name: str) -> Path:
+    """Return the data folder of a pipeline unless told otherwise."""
+    return data_root() / f"{namespace}.{name}"
+
+
+def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout:
+    """Return the layout that a command means: by folder, by pipeline, or the only one that runs.
+
+    Raises:
+        CliError: none runs, or several do.
+    """
+    if data is not None:
+        return Layout(Path(data))
+    if pipeline is not None:
+        return Layout(default_data(*pipeline))
+    root = data_root()
+    found = [Layout(path) for path in sorted(root.iterdir())] if root.is_dir() else []
+    running = [layout for layout in found if RunRecord.read(layout) is not None]
+    if len(running) == 1:
+        return running[0]
+    if not running:
+        raise CliError(
+            f"no pipeline runs below {root}; start one with `logpipeline up -f FILE`, or say which "
+            "one you mean with --data DIR or -f FILE"
+        )
+    names = ", ".join(str(layout.data) for layout in running)
+    raise CliError(f"several pipelines run ({names}); say which one with --data DIR or -f FILE")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

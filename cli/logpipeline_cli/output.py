@@ -1,0 +1,71 @@
+"""How commands print: aligned tables for people, JSON for scripts, and never a control character
+of a log.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# C0 and C1 controls but tab; bidirectional overrides and isolates; line and paragraph separators.
+# They could move the cursor, rename the window, answer in the user's name, or show a line's
+# characters in another order.
+_UNSAFE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def escaped(line: bytes) -> str:
+    """Return *line* as text that a terminal only shows: unsafe characters and bytes as
+    ``\\x1b``.
+    """
+    text = line.decode("utf-8", "backslashreplace")
+    return _UNSAFE.sub(lambda match: _escape(match.group()), text)
+
+
+def write_line(line: bytes, *, raw: bool) -> None:
+    """Print one log line, byte for byte if *raw*."""
+    if raw:
+        sys.stdout.buffer.write(line + b"\n")
+    else:
+        sys.stdout.write(escaped(line) + "\n")
+
+
+def print_json(value: Any) -> None:
+    """Print *value* as indented JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=True))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return *rows* below *headers* in columns."""
+    cells = [list(headers), *([escaped(str(cell).encode()) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes as people read it: ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time span as people read it: ``120 ms``, ``3.2 s``, ``5 m``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} m" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
