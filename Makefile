@@ -1,0 +1,62 @@
+# One command each, and what CI runs is what you run. `make` alone tells which there are.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help venv demo test lint unit live faults bench soak crd lock
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.txt
+# Two tests at a time: they wait for servers and disks more than they compute.
+WORKERS ?= 2
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+venv: $(VENV)/.installed ## Make the virtual environment, from the lock
+
+demo: venv ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
+	$(BIN)/logpipeline demo
+
+test: lint unit live faults ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
+
+lint: venv ## Style, types and who may import whom
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The session's limit is a net for hangs, many times what a tier takes on a small machine.
+unit: venv ## Tests without process and network
+	$(BIN)/pytest tests/unit -q --session-timeout=120
+
+live: venv ## Tests against real nats-servers
+	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900
+
+faults: venv ## Kills, cuts and full disks, a seeded share
+	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
+
+soak: venv ## The faults in full number, for hours
+	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400
+
+bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
+	$(BIN)/python benchmarks/run.py
+
+crd: venv ## Write deploy/crd.yaml from the code
+	$(BIN)/python -m logpipeline.spec.crd
+
+lock: ## Resolve the lock anew (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o $(LOCK)
+
+# The folder is made anew when the lock changes, so that nothing of the former one stays in it.
+$(VENV)/.locked: $(LOCK)
+	@python=$$(PYTHON="$(PYTHON)" sh requirements/find-python) && \
+	  echo "making $(VENV) from $(LOCK)" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+	  --only-binary :all: --require-hashes -r $(LOCK)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+	  --no-deps --no-build-isolation --editable .
+	@touch $@
