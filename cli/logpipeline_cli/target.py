@@ -1,0 +1,83 @@
+"""Which pipeline and server a command means: the one that runs here, or what its words say."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.spec import LogPipeline, load
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.local.credentials import nats_options
+from logpipeline_cli.local.layout import Layout, RunRecord, default_data, running_layout
+
+# A command that a person waits for gives up sooner than a component would.
+PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A pipeline, its data folder, and how to reach its server; *run* is set where it runs here."""
+
+    pipeline: LogPipeline
+    layout: Layout
+    nats: NatsOptions
+    run: RunRecord | None
+
+
+def find_target(*, file: str | None, data: str | None, nats: str | None) -> Target:
+    """Return what the words of a command mean.
+
+    Raises:
+        CliError: they name no pipeline, or no server is known for it.
+        SpecError: the resource has mistakes.
+    """
+    given = load(Path(file)) if file is not None else None
+    if given is not None and data is None:
+        layout = Layout(default_data(given.namespace, given.name))
+    else:
+        layout = running_layout(data, None)
+    pipeline = given or _applied(layout)
+    run = RunRecord.read(layout)
+    return Target(pipeline, layout, _server(pipeline, run, nats), run)
+
+
+@asynccontextmanager
+async def connected(target: Target, name: str) -> AsyncIterator[JetStream]:
+    """Connect to the target's server as *name*.
+
+    Raises:
+        ConnectFailed: it cannot be reached, or refuses us; the message says why.
+    """
+    connection = Connection(target.nats.named(f"logpipeline {name}"))
+    await connection.start(patience_s=PATIENCE_S)
+    try:
+        yield JetStream(connection)
+    finally:
+        await connection.close()
+
+
+def _applied(layout: Layout) -> LogPipeline:
+    if not layout.pipeline.is_file():
+        raise CliError(
+            f"nothing was ever applied in {layout.data}; give the resource with -f FILE, or start "
+            "it with `logpipeline up -f FILE`"
+        )
+    return load(layout.pipeline)
+
+
+def _server(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> NatsOptions:
+    if run is not None and (nats is None or nats == run.nats):
+        token = Path(run.token_file) if run.token_file else None
+        return nats_options(pipeline, servers=(run.nats,), token_file=token)
+    if nats is not None:
+        return nats_options(pipeline, servers=tuple(nats.split(",")))
+    if pipeline.spec.nats.servers:
+        return nats_options(pipeline, servers=tuple(pipeline.spec.nats.servers))
+    raise CliError(
+        "no NATS server is known: the pipeline does not run here, and the resource names none in "
+        "spec.nats.servers; start it with `logpipeline up`, or give --nats URL"
+    )

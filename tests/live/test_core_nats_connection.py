@@ -1,0 +1,148 @@
+"""The connection says of each request what became of it, and comes back whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.nats.connection import (
+    ConnectFailed,
+    Connection,
+    NatsOptions,
+    NoResponders,
+    NotSent,
+    OutcomeUnknown,
+    TooLarge,
+)
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.session import RawMessage
+
+
+@asynccontextmanager
+async def connected(url: str, **options: object) -> AsyncIterator[Connection]:
+    """Connect, and close in the end."""
+    connection = Connection(NatsOptions(servers=(url,), **options))  # type: ignore[arg-type]
+    await connection.start(patience_s=10)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_a_request_without_a_listener_was_certainly_not_carried_out(
+    nats_server: EmbeddedServer,
+) -> None:
+    """The server itself says so."""
+    async with connected(nats_server.url) as connection:
+        with pytest.raises(NoResponders):
+            await connection.request("nobody.there")
+
+
+async def test_a_message_above_the_limit_is_refused_before_it_ends_the_connection(
+    nats_server: EmbeddedServer,
+) -> None:
+    """nats-py closes for ever when headers and payload together are too large."""
+    async with connected(nats_server.url) as connection:
+        limit = connection.max_payload_bytes
+        with pytest.raises(TooLarge):
+            await connection.publish("x", bytes(limit), headers={"a": "b"})
+        await connection.publish("x", bytes(limit))
+        with pytest.raises(NoResponders):
+            await connection.request("still.connected")
+        assert connection.sessions == 1
+
+
+async def test_a_message_just_at_the_limit_with_headers_passes(nats_server: EmbeddedServer) -> None:
+    """Our sum is the server's sum, to the byte."""
+    async with connected(nats_server.url) as connection:
+        headers = {"Name": "value", "Other-Name": "x" * 300}
+        size = len(b"NATS/1.0\r\n\r\n") + sum(len(k) + len(v) + 4 for k, v in headers.items())
+        arrived = asyncio.get_running_loop().create_future()
+        await connection.listen("at.the.limit", arrived.set_result)
+        payload = bytes(connection.max_payload_bytes - size)
+        await connection.publish("at.the.limit", payload, headers=headers)
+
+        message: RawMessage = await asyncio.wait_for(arrived, 10)
+        assert len(message.headers) == size
+        with pytest.raises(TooLarge):
+            await connection.publish("at.the.limit", payload + b"x", headers=headers)
+
+
+async def test_an_answer_that_does_not_come_leaves_the_outcome_unknown(
+    nats_server: EmbeddedServer,
+) -> None:
+    """The server stands still with the request in its buffers."""
+    async with connected(nats_server.url) as connection:
+        os.kill(nats_server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(OutcomeUnknown):
+                await JetStream(connection).call("INFO", timeout_s=0.2)
+        finally:
+            os.kill(nats_server.pid, signal.SIGCONT)
+
+
+async def test_a_killed_server_ends_waiting_requests_and_is_found_again(
+    nats_server: EmbeddedServer,
+) -> None:
+    """Nobody waits for a time-out when the connection is gone, and subscriptions come back."""
+    async with connected(nats_server.url) as connection:
+        heard = asyncio.Event()
+        await connection.listen("silent", lambda message: None)
+        await connection.listen("again", lambda message: heard.set())
+        waiting = asyncio.create_task(connection.request("silent", timeout_s=60))
+        await asyncio.wait_for(connection.publish("flush", b""), 5)
+        nats_server.kill()
+        with pytest.raises((OutcomeUnknown, NotSent)):
+            await asyncio.wait_for(waiting, 10)
+        with pytest.raises(NotSent):
+            await connection.request("anything")
+        await nats_server.start()
+        await asyncio.wait_for(connection.wait_connected(), 20)
+        await connection.publish("again", b"")
+
+        await asyncio.wait_for(heard.wait(), 10)
+        assert connection.sessions == 2
+
+
+async def test_a_server_that_asks_for_credentials_is_explained(tmp_path: Path) -> None:
+    """The message says what to do."""
+    options = ServerOptions(user="logs", password="secret")
+    async with EmbeddedServer(tmp_path / "nats", options) as server:
+        with pytest.raises(ConnectFailed, match="asks for credentials"):
+            async with connected(server.url):
+                pass
+
+
+async def test_credentials_come_from_files(tmp_path: Path) -> None:
+    """Never from the command line, and read again at each connect."""
+    (tmp_path / "user").write_text("logs\n")
+    (tmp_path / "password").write_text("secret\n")
+    options = ServerOptions(user="logs", password="secret")
+    async with (
+        EmbeddedServer(tmp_path / "nats", options) as server,
+        connected(
+            server.url, user_file=tmp_path / "user", password_file=tmp_path / "password"
+        ) as connection,
+    ):
+        assert (await JetStream(connection).account())["streams"] == 0
+
+
+async def test_a_denied_permission_is_a_problem_that_can_be_read(tmp_path: Path) -> None:
+    """To the one who waits it only shows as a time-out."""
+    async with EmbeddedServer(tmp_path / "nats") as server, connected(server.url) as connection:
+        connection._denied("permissions violation for publish to x")
+        assert connection.problem == "permissions violation for publish to x"
+
+
+async def test_nobody_there_is_explained() -> None:
+    """The address is named."""
+    connection = Connection(NatsOptions(servers=("127.0.0.1:9",)))
+    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:9"):
+        await connection.start(patience_s=0.5)

@@ -1,0 +1,162 @@
+"""JetStream over raw JSON: what is stored, refused, swapped, and read in order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.bucket import Bucket, Conflict, bucket_stream_config
+from logpipeline.nats.connection import Connection, NatsOptions, NotSent
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+
+STREAM = {"name": "LOGS_0", "subjects": ["logs.p0.>"], "storage": "file", "allow_direct": True}
+
+
+@pytest.fixture
+async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
+    """JetStream with the stream LOGS_0."""
+    connection = Connection(NatsOptions(servers=(nats_server.url,)))
+    await connection.start(patience_s=10)
+    js = JetStream(connection)
+    await js.call("STREAM.CREATE.LOGS_0", STREAM)
+    yield js
+    await connection.close()
+
+
+async def consumer(js: JetStream, name: str, start: int = 1) -> None:
+    """Create a consumer as collectors do."""
+    config = {
+        "name": name,
+        "ack_policy": "none",
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": start,
+        "mem_storage": True,
+    }
+    await js.consumer_create("LOGS_0", config, action="create")
+
+
+async def test_the_same_id_is_stored_once(js: JetStream) -> None:
+    """A repeated publish after an unknown outcome does no harm."""
+    first = await js.publish("logs.p0.a", b"x", {"Nats-Msg-Id": "1"})
+    second = await js.publish("logs.p0.a", b"x", {"Nats-Msg-Id": "1"})
+
+    assert (first.sequence, first.duplicate) == (1, False)
+    assert (second.sequence, second.duplicate) == (1, True)
+
+
+async def test_a_message_is_read_with_the_servers_time(js: JetStream) -> None:
+    """It is what a position is verified with; the two ways to ask agree."""
+    ack = await js.publish("logs.p0.a", b"one", {"Log-Source": "/x"})
+    message = await js.message("LOGS_0", ack.sequence)
+
+    assert message is not None
+    assert (message.data, message.subject) == (b"one", "logs.p0.a")
+    assert message.time_ns > 1_700_000_000_000_000_000
+    assert await js.last_message("LOGS_0", "logs.p0.a") == message
+    assert await js.message("LOGS_0", 99) is None
+
+
+async def test_a_stored_header_cannot_pretend_to_be_the_servers(js: JetStream) -> None:
+    """A stranger stores fields with the names of the server's own."""
+    await js.publish("logs.p0.a", b"x", {"Nats-Sequence": "77", "Nats-Time-Stamp": "never"})
+    message = await js.message("LOGS_0", 1)
+
+    assert message is not None
+    assert message.sequence == 1
+
+
+async def test_what_is_refused_carries_the_servers_code(js: JetStream) -> None:
+    """A stream that overlaps another one."""
+    with pytest.raises(ApiError) as caught:
+        await js.call("STREAM.CREATE.OTHER", {"name": "OTHER", "subjects": ["logs.p0.x"]})
+    assert caught.value.err_code == 10065
+
+
+async def test_a_key_is_swapped_only_at_the_expected_revision(js: JetStream) -> None:
+    """Of two owners one loses."""
+    config = bucket_stream_config("state", replicas=1, storage="file", max_bytes=1 << 20)
+    await js.call("STREAM.CREATE.KV_state", config)
+    bucket = Bucket(js, "state")
+    first = await bucket.swap("epoch.main.0", b"1", revision=0)
+    second = await bucket.swap("epoch.main.0", b"2", revision=first)
+    with pytest.raises(Conflict):
+        await bucket.swap("epoch.main.0", b"3", revision=first)
+    with pytest.raises(Conflict):
+        await bucket.swap("epoch.main.0", b"3", revision=0)
+    entry = await bucket.get("epoch.main.0")
+
+    assert entry is not None
+    assert (entry.value, entry.revision) == (b"2", second)
+    assert await bucket.get("epoch.main.1") is None
+
+
+async def read_all(reader: PullReader, count: int) -> list[Delivered]:
+    """Take until *count* messages came, or none for five seconds."""
+    taken: list[Delivered] = []
+    while len(taken) < count and (some := await reader.take(timeout_s=5)):
+        taken += some
+    return taken
+
+
+async def test_every_message_is_delivered_once_and_in_order(js: JetStream) -> None:
+    """Over many pulls: the pulls are far smaller than the stream."""
+    payload = bytes(100_000)
+    for _ in range(60):
+        await js.publish("logs.p0.a", payload)
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
+    await reader.open()
+    taken = await read_all(reader, 60)
+    await reader.close()
+
+    assert [m.sequence for m in taken] == list(range(1, 61))
+    assert [m.delivery for m in taken] == list(range(1, 61))
+    assert taken[-1].pending == 0
+    assert taken[0].message.data == payload
+
+
+async def test_more_messages_than_a_pull_may_bring_all_come(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says nothing when a pull's number of messages is used up."""
+    monkeypatch.setattr("logpipeline.nats.pull.PULL_MESSAGES_MAX", 7)
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
+    await reader.open()
+    for number in range(100):
+        await js.publish("logs.p0.a", b"%d" % number)
+    taken = await read_all(reader, 100)
+    await reader.close()
+
+    assert [m.message.data for m in taken] == [b"%d" % number for number in range(100)]
+
+
+async def test_a_deleted_consumer_ends_its_reader_at_once(js: JetStream) -> None:
+    """This is how a successor fences its predecessor."""
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
+    await reader.open()
+    await js.publish("logs.p0.a", b"the pulls stand")
+    assert len(await read_all(reader, 1)) == 1
+    await js.consumer_delete("LOGS_0", "e1")
+
+    with pytest.raises(ReaderClosed, match="Deleted"):
+        await reader.take(timeout_s=10)
+
+
+async def test_a_reader_does_not_outlive_its_connection(
+    js: JetStream, nats_server: EmbeddedServer
+) -> None:
+    """After a reconnect the position has to be verified before anything else is read."""
+    await consumer(js, "e1")
+    reader = PullReader(js, "LOGS_0", "e1", pull_bytes=1)
+    await reader.open()
+    await nats_server.stop()
+    await nats_server.start()
+    await js.connection.wait_connected()
+
+    with pytest.raises((NotSent, ReaderClosed)):
+        await reader.take(timeout_s=5)
