@@ -1,0 +1,40 @@
+"""What processes cost, from the kernel's own accounting."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+STOP_DEADLINE_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU seconds since the process began, and the most memory it ever held, in bytes."""
+
+    cpu_s: float
+    rss_bytes: int
+
+
+def cost_of(pid: int) -> Cost:
+    """Return what the running process *pid* has cost so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    status = Path(f"/proc/{pid}/status").read_text()
+    high_water = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return Cost(cpu_s, int(high_water.split()[1]) * 1024)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End *process*, by force if it does not go by itself."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

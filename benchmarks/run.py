@@ -1,0 +1,105 @@
+"""Runs every case some times, each beside its rival in the same run, and writes ``latest.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import dataset
+import pipeline
+import rsyslog
+from trial import Trial
+
+RESULT = Path(__file__).parent / "latest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure: the median, against the same of a rival (empty: none), and (max - min) / median."""
+
+    case: str
+    metric: str
+    value: float
+    unit: str
+    against: str
+    ratio: float | None
+    spread: float
+
+
+METRICS: tuple[tuple[str, str, Callable[[Trial], float]], ...] = (
+    ("throughput", "MB/s", lambda trial: trial.mb_per_s),
+    ("lines", "lines/s", lambda trial: trial.lines_per_s),
+    ("cpu", "CPU s/GB", lambda trial: trial.cpu_s_per_gb),
+)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--result", type=Path, default=RESULT)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="logpipeline-bench-") as name:
+        trials = _measure(Path(name), size=args.megabytes * 1_000_000, runs=args.runs)
+    rows = _rows(trials)
+    args.result.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    for row in rows:
+        rival = f"  {row.ratio:.2f} x {row.against}" if row.ratio is not None else ""
+        print(f"{row.case:24} {row.metric:18} {row.value:12.1f} {row.unit:9}{rival}")
+
+
+def _measure(folder: Path, *, size: int, runs: int) -> dict[str, list[Trial]]:
+    source = folder / "source.log"
+    lines = dataset.make_log(source, size=size)
+    cases: dict[str, Callable[[Path], Trial]] = {
+        f"logpipeline {compression}": lambda place, compression=compression: pipeline.run(  # type: ignore[misc]
+            place, source, lines, partitions=10, compression=compression
+        )
+        for compression in ("zstd", "none")
+    }
+    if binary := rsyslog.find():
+        cases["rsyslog"] = lambda place: rsyslog.run(binary, place, source, lines)
+    else:
+        print("rsyslog is not installed: no rival in this run")
+    trials: dict[str, list[Trial]] = {name: [] for name in cases}
+    for number in range(runs):
+        # In turn, so that a machine that slows down slows all of them.
+        for name, case in cases.items():
+            trials[name].append(case(folder / f"{name.replace(' ', '-')}-{number}"))
+    return trials
+
+
+def _rows(trials: dict[str, list[Trial]]) -> list[Row]:
+    rows = []
+    rival = "rsyslog" if "rsyslog" in trials else ""
+    for case, runs in trials.items():
+        for metric, unit, figure in METRICS:
+            values = [figure(trial) for trial in runs]
+            against = rival if case != rival else ""
+            other = statistics.median(map(figure, trials[rival])) if against else None
+            rows.append(_row(case, metric, unit, values, against, other))
+        for process in runs[0].costs:
+            memory = [trial.costs[process].rss_bytes / 2**20 for trial in runs]
+            rows.append(_row(case, f"rss {process}", "MiB", memory, "", None))
+            cpu = [trial.costs[process].cpu_s / (trial.bytes / 1e9) for trial in runs]
+            rows.append(_row(case, f"cpu {process}", "CPU s/GB", cpu, "", None))
+    return rows
+
+
+def _row(
+    case: str, metric: str, unit: str, values: list[float], against: str, other: float | None
+) -> Row:
+    middle = statistics.median(values)
+    spread = (max(values) - min(values)) / middle if middle else 0.0
+    ratio = round(middle / other, 3) if other else None
+    return Row(case, metric, round(middle, 3), unit, against, ratio, round(spread, 3))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""``logpipeline tail``: lines as they pass, without touching any reader's position."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from logpipeline.quantity import QuantityError, parse_duration
+
+from logpipeline import cri, wire
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream, time_ns_of
+from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.partition import partition_of
+from logpipeline.subjects import Subjects, check_host
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.output import escaped, write_line
+from logpipeline_cli.target import Target, connected, find_target
+
+# A consumer that nobody reads any more goes away by itself.
+INACTIVE_NS = 60 * 1_000_000_000
+PULL_BYTES = 2 * 1024 * 1024
+TAKE_TIMEOUT_S = 1.0
+REOPEN_AFTER_S = 0.5
+
+
+@dataclass(slots=True)
+class Filter:
+    """Which lines are wanted, and how many still are (None: all)."""
+
+    namespace: str | None
+    pod: str | None
+    pattern: re.Pattern[bytes] | None
+    left: int | None
+
+    def wants(self, batch: wire.Batch | None) -> bool:
+        """Whether lines of *batch* (None: a foreign message) can be wanted at all."""
+        if self.namespace is None and self.pod is None:
+            return True
+        if batch is None:
+            return False
+        namespace, pod = _pod_of(batch)
+        return self.namespace in (None, namespace) and self.pod in (None, pod)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print lines until enough came, or till Ctrl-C."""
+    target = find_target(file=args.file, data=args.data, nats=args.nats)
+    lines = Filter(args.namespace, args.pod, _pattern(args.grep), args.lines)
+    since_ns = _since_ns(args.since) if args.since else None
+    host = check_host(args.host) if args.host else None
+    asyncio.run(_tail(target, host, since_ns, lines, raw=args.raw))
+    return EXIT_OK
+
+
+async def _tail(
+    target: Target, host: str | None, since_ns: int | None, lines: Filter, *, raw: bool
+) -> None:
+    names, partitions = target.pipeline.names, target.pipeline.spec.partitions
+    subjects = Subjects(names.subject, partitions)
+    wanted = [partition_of(host, partitions)] if host else range(max(partitions, 1))
+    enough = asyncio.Event()
+
+    def show(delivered: Delivered) -> None:
+        for text in _lines_of(delivered, subjects, lines, raw=raw):
+            write_line(text, raw=raw)
+            if lines.left is not None:
+                lines.left -= 1
+                if lines.left <= 0:
+                    enough.set()
+                    return
+
+    async with connected(target, "tail") as js, asyncio.TaskGroup() as tasks:
+        followers = [
+            tasks.create_task(
+                _Follower(
+                    js,
+                    names.stream(partition),
+                    subjects.of_host(host) if host else subjects.of_partition(partition),
+                    since_ns,
+                ).follow(show)
+            )
+            for partition in wanted
+        ]
+        await enough.wait()
+        for follower in followers:
+            follower.cancel()
+
+
+class _Follower:
+    """Follows one stream from a time on; when its consumer is lost, from behind what was shown."""
+
+    def __init__(self, js: JetStream, stream: str, subject: str, since_ns: int | None) -> None:
+        self._js = js
+        self._stream = stream
+        self._subject = subject
+        self._since_ns = since_ns
+        self._sequence = 0
+
+    async def follow(self, show: object) -> None:
+        """Call *show* for each message, for ever."""
+        assert callable(show)
+        while True:
+            name = f"tail-{secrets.token_hex(8)}"
+            with suppress(NotSent, OutcomeUnknown, ReaderClosed):
+                await self._js.connection.wait_connected()
+                try:
+                    await self._js.consumer_create(
+                        self._stream, self._config(name), action="create"
+                    )
+                except ApiError as error:
+                    raise CliError(
+                        f"cannot read stream {self._stream}: {error.description}; was the pipeline "
+                        "applied (`logpipeline apply`), and to this server?"
+                    ) from error
+                reader = PullReader(self._js, self._stream, name, pull_bytes=PULL_BYTES)
+                await reader.open()
+                while True:
+                    for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
+                        self._sequence = delivered.sequence
+                        show(delivered)
+            await asyncio.sleep(REOPEN_AFTER_S)
+
+    def _config(self, name: str) -> dict[str, object]:
+        config: dict[str, object] = {
+            "name": name,
+            "ack_policy": "none",
+            "filter_subject": self._subject,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_NS,
+            "deliver_policy": "new",
+        }
+        if self._sequence:
+            config.update(deliver_policy="by_start_sequence", opt_start_seq=self._sequence + 1)
+        elif self._since_ns is not None:
+            config.update(deliver_policy="by_start_time", opt_start_time=_rfc3339(self._since_ns))
+        return config
+
+
+def _lines_of(
+    delivered: Delivered, subjects: Subjects, lines: Filter, *, raw: bool
+) -> Iterator[bytes]:
+    """Yield what to print of one message; a message that cannot be read is shown as such."""
+    message = delivered.message
+    try:
+        _, host = subjects.read(message.subject.decode("utf-8", "replace"))
+        batch = (
+            wire.decode_headers(wire.parse_headers(message.headers)) if message.headers else None
+        )
+        if not lines.wants(batch):
+            return
+        data = message.data + b"\n" if batch is None else wire.decode_payload(batch, message.data)
+    except ValueError as error:
+        if not raw:
+            yield f"[message {delivered.sequence} cannot be read: {error}]".encode()
+        return
+    prefix = b"" if raw else f"{host} {_label(batch)}| ".encode("utf-8", "backslashreplace")
+    for text in _texts(batch, data):
+        if lines.pattern is None or lines.pattern.search(text):
+            yield prefix + text
+
+
+def _texts(batch: wire.Batch | None, data: bytes) -> Iterator[bytes]:
+    if batch is not None and batch.format == "cri":
+        for line in cri.join(data):
+            yield line.text
+        return
+    texts = data.split(b"\n")
+    yield from texts if texts[-1] else texts[:-1]
+
+
+def _label(batch: wire.Batch | None) -> str:
+    if batch is None:
+        return ""
+    namespace, pod = _pod_of(batch)
+    if not pod:
+        return batch.source + " "
+    container = batch.container or batch.source.split("/")[3]
+    return f"{namespace}/{pod}/{container} "
+
+
+def _pod_of(batch: wire.Batch) -> tuple[str, str]:
+    if batch.pod:
+        return batch.namespace, batch.pod
+    parts = batch.source.split("/")
+    return (parts[0], parts[1]) if batch.format == "cri" and len(parts) == 5 else ("", "")
+
+
+def _pattern(text: str | None) -> re.Pattern[bytes] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(text.encode())
+    except re.error as error:
+        raise CliError(f"--grep {escaped(text.encode())!r}: {error}") from error
+
+
+def _since_ns(text: str) -> int:
+    """Return a span before now (``10m``), or a time (RFC 3339), in nanoseconds since 1970."""
+    with suppress(QuantityError):
+        return time.time_ns() - parse_duration(text)
+    try:
+        return time_ns_of(text)
+    except ValueError:
+        raise CliError(
+            f"--since {text!r}: give a span such as 10m or 2h, or a time such as "
+            "2026-11-21T10:00:00Z"
+        ) from None
+
+
+def _rfc3339(time_ns: int) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_ns // 1_000_000_000))
+    return f"{whole}.{time_ns % 1_000_000_000:09d}Z"
