@@ -117,8 +117,10 @@ async def test_silent_connections_are_dropped_and_counted_out(
         writer.close()
 
 
-async def test_closing_does_not_wait_for_a_silent_connection() -> None:
-    """A component stops at once, whoever is still connected."""
+async def test_closing_does_not_wait_for_a_silent_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A component stops at once and without a word, whoever is still connected."""
     server = await http.serve("127.0.0.1", 0, Metrics("shipper"), lambda: None, lambda: None)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     await eventually(lambda: server._connections)
@@ -127,6 +129,7 @@ async def test_closing_does_not_wait_for_a_silent_connection() -> None:
         await server.close()
 
     assert await _rest_of(reader) == b""
+    assert caplog.records == []
     writer.close()
 
 

@@ -125,8 +125,9 @@ def test_an_error_keeps_the_end_of_its_traceback(
     formatter: type[logs.JsonFormatter | logs.TextFormatter],
 ) -> None:
     """However long, the last words say what happened, on the same line."""
+    message = "y" * 100_000 + " the disk is full"
     try:
-        raise ValueError("y" * 100_000 + " the disk is full")
+        raise ValueError(message)
     except ValueError as error:
         caught = (type(error), error, error.__traceback__)
     record = logging.makeLogRecord({"msg": "failed", "levelname": "ERROR", "exc_info": caught})

@@ -43,7 +43,7 @@ class HttpServer:
     live: Check
     ready: Check
     _server: asyncio.Server | None = None
-    _connections: set[asyncio.Task[None]] = field(default_factory=set)
+    _connections: dict[asyncio.Task[None], asyncio.WriteTransport] = field(default_factory=dict)
 
     @property
     def port(self) -> int:
@@ -55,9 +55,10 @@ class HttpServer:
         """Stop listening, and cut what is still connected."""
         assert self._server is not None
         self._server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        # Cutting a connection ends its task in order; cancelling that would be logged as an error.
+        for transport in self._connections.values():
+            transport.abort()
+        await asyncio.gather(*self._connections)
         await self._server.wait_closed()
 
     async def __aenter__(self) -> Self:
@@ -77,14 +78,14 @@ class HttpServer:
         if len(self._connections) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        self._connections.add(task)
+        self._connections[task] = writer.transport
         try:
             # A reset, or a peer that is too slow, is its own loss: there is nobody to tell.
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(REQUEST_S_MAX):
                     await self._serve_one(reader, writer)
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             writer.transport.abort()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
