@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("core", "shipper", "collector", "cli", "demo", "operator", "spark", "benchmarks")
+NO_PACKAGES = ("tests", "benchmarks")
 MODULES = sorted(
     path for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py")
 )
@@ -43,6 +44,14 @@ def test_the_folder_operator_is_no_package() -> None:
 def test_tests_are_no_package() -> None:
     """Test files are imported by path; a package among them would shadow the folders' names."""
     assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_a_folder_of_a_package_is_a_package() -> None:
+    """Without its `__init__.py` a folder is a namespace that import contracts do not see."""
+    inside = [path.parent for path in MODULES if path.parts[len(ROOT.parts)] not in NO_PACKAGES]
+    packages = {folder for folder in inside if folder.parent != ROOT}
+
+    assert [str(folder) for folder in packages if not (folder / "__init__.py").exists()] == []
 
 
 def test_test_files_have_names_of_their_own() -> None:
