@@ -1,0 +1,101 @@
+"""Delivers a chunk as one message, or as several: as it was sent before, or if it is too large."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from logpipeline_shipper import cutting
+from logpipeline_shipper.files.chain import Chunk
+from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.intents import Intent, Key
+from logpipeline_shipper.parcels import Packer, Parcel
+from logpipeline_shipper.past import Past, Piece
+from logpipeline_shipper.sending import Unsendable
+from logpipeline_shipper.shared import Shared
+from logpipeline_shipper.standing import Standing
+
+
+@dataclass(slots=True)
+class Lot:
+    """A chunk that was read, in the pieces in which it travels; the first one is packed."""
+
+    chunk: Chunk
+    pieces: deque[Piece]
+    parcel: Parcel
+    held_bytes: int
+
+
+class Delivery:
+    """The way of one source's chunks to the server."""
+
+    def __init__(
+        self, id: SourceId, packer: Packer, past: Past, standing: Standing, shared: Shared
+    ) -> None:
+        self.id = id
+        self.key = Key(id.host, id.source)
+        self._packer = packer
+        self._past = past
+        self._standing = standing
+        self._shared = shared
+
+    def prepare(self, chunk: Chunk) -> Lot:
+        """Return *chunk* ready to be sent; it may be done in a thread."""
+        pieces = deque(self._past.pieces(chunk, self.id.format))
+        if self._shared.options.acknowledge == "each":
+            pieces = deque(
+                Piece(line, piece.attempt, piece.resend)
+                for piece in pieces
+                for line in cutting.single_lines(piece.chunk, self.id.format)
+            )
+        parcel = self._packer.pack(pieces[0].chunk, pieces[0].attempt)
+        return Lot(chunk, pieces, parcel, len(chunk.data) + len(parcel.payload))
+
+    async def deliver(self, lot: Lot) -> None:
+        """Send all of *lot*, one message after the other."""
+        self._standing.begin(lot.chunk.generation, lot.chunk.start)
+        parcel: Parcel | None = lot.parcel
+        while lot.pieces:
+            piece = lot.pieces.popleft()
+            smaller = await self._send(piece, parcel, is_noted=True)
+            lot.pieces.extendleft(reversed(smaller))
+            parcel = None
+
+    async def repeat(self, chunk: Chunk, attempt: str) -> None:
+        """Send *chunk*, which had been acknowledged before, under ids of its own."""
+        pieces = [Piece(chunk, attempt, True)]
+        while pieces:
+            # Nothing is noted: if it is lost, whoever misses the bytes asks for them again.
+            pieces[:0] = await self._send(pieces.pop(0), None, is_noted=False)
+
+    async def _send(self, piece: Piece, parcel: Parcel | None, *, is_noted: bool) -> list[Piece]:
+        """Send one message; return the smaller pieces that are to be sent in its place, if any."""
+        sender, chunk = self._shared.sender, piece.chunk
+        if parcel is None:
+            parcel = self._packer.pack(chunk, piece.attempt)
+        try:
+            sender.check_size(parcel)
+            if is_noted:
+                intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt)
+                self._standing.in_flight.append(intent)
+                self._shared.intents.note(self.key, intent)
+            if self._shared.options.acknowledge == "none":
+                await sender.send_unacknowledged(parcel, resend=piece.resend)
+            else:
+                await sender.send(parcel, resend=piece.resend)
+        except Unsendable as error:
+            parts = cutting.halves(chunk, self.id.format) if error.is_too_large else None
+            if parts is None:
+                self._put_aside(chunk, error)
+                return []
+            return [Piece(part, piece.attempt, True) for part in parts]
+        return []
+
+    def _put_aside(self, chunk: Chunk, error: Unsendable) -> None:
+        about: dict[str, object] = {
+            **self.key._asdict(),
+            "generation": chunk.generation,
+            "start": chunk.start,
+            "end": chunk.end,
+        }
+        self._shared.quarantine.put(about, chunk.data, error.reason)

@@ -1,0 +1,197 @@
+"""All sources of a shipper: made when they are found, woken when they grow, let go when gone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from logpipeline.partition import partition_of
+from logpipeline.subjects import BadHost, Subjects
+from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.sources import Listing, SourceId
+from logpipeline_shipper.intents import Key
+from logpipeline_shipper.parcels import Packer
+from logpipeline_shipper.positions import SourceRecord, State, bounded
+from logpipeline_shipper.pump import Pump
+from logpipeline_shipper.shared import Shared
+
+log = logging.getLogger(__name__)
+
+# How often sources with something left, or used a moment ago, are looked at without being asked.
+TICK_S = 1.0
+WARM_S = 10.0
+REFUSED_HOSTS_MAX = 1000
+COUNTERS = ("missing_bytes", "unseen_generations", "restarts", "long_lines", "truncations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What every source of the shipper is given."""
+
+    subjects: Subjects
+    installation: str
+    cluster: str
+    read_from: Literal["beginning", "end"]
+    limits: ReadLimits
+    is_compressing: bool
+
+
+class Fleet:
+    """The pumps by source. *on_host* is called for each host when its first source appears."""
+
+    def __init__(
+        self, options: SourceOptions, shared: Shared, state: State, on_host: Callable[[str], None]
+    ) -> None:
+        self.pumps: dict[Key, Pump] = {}
+        self.hosts: dict[str, str] = {}
+        self.refused_hosts: set[str] = set()
+        self.gone: Counter[str] = Counter()
+        self.gone_unreadable: Counter[str] = Counter()
+        self.descriptors = options.limits.descriptors
+        self._options = options
+        self._shared = shared
+        self._on_host = on_host
+        self._is_in_doubt = not state.is_complete
+        # A lost state must not become lost lines: what came since it was lost stands in the files.
+        self._read_from = "beginning" if state.was_broken else options.read_from
+        self._records = dict(state.sources)
+        self._warm: set[Key] = set()
+
+    def take(self, listing: Listing) -> None:
+        """Take in what discovery saw of one source."""
+        key = Key(listing.id.host, listing.id.source)
+        pump = self.pumps.get(key)
+        if pump is None:
+            if not listing.files or not self._is_allowed(key.host):
+                return
+            pump = self.pumps[key] = self._made(listing.id, key)
+            self._shared.changed()
+        self._warm.add(key)
+        pump.list(listing)
+
+    def hint(self, id: SourceId) -> None:
+        """Look at a source that was just written to."""
+        key = Key(id.host, id.source)
+        pump = self.pumps.get(key)
+        if pump is not None:
+            self._warm.add(key)
+            pump.wake()
+
+    def tick(self) -> None:
+        """Look at what may have become due without a sign: retries, ends of files, idle files."""
+        now_s = self._shared.clock()
+        for key in list(self._warm):
+            pump = self.pumps[key]
+            if pump.is_running:
+                continue
+            if pump.chain.is_finished():
+                self._let_go(key, pump)
+            elif pump.chain.backlog_bytes() or pump.chain.wake_at_s() is not None:
+                pump.wake()
+            elif now_s - pump.active_s >= WARM_S:
+                pump.close_idle()
+                self._warm.discard(key)
+
+    def snapshot(self) -> dict[Key, SourceRecord]:
+        """Return what is to be saved of all sources, also of those that are not there now."""
+        now_s = time.time()
+        for key, record in self._records.items():
+            if record.absent_since_s is None:
+                self._records[key] = replace(record, absent_since_s=now_s)
+        self._records = bounded(self._records, now_s)
+        return self._records | {key: pump.record() for key, pump in self.pumps.items()}
+
+    def backlog_bytes(self) -> int:
+        """Return how many bytes wait in files, of all sources."""
+        return sum(self.pumps[key].chain.backlog_bytes() for key in self._warm)
+
+    def backlogs(self) -> dict[str, tuple[int, float]]:
+        """Return for each host the bytes that wait, and for how long it has not been level."""
+        now_s = self._shared.clock()
+        totals = dict.fromkeys(self.hosts, (0, 0.0))
+        for key in self._warm:
+            pump, (size, seconds) = self.pumps[key], totals[key.host]
+            since_s = now_s if pump.behind_since_s is None else pump.behind_since_s
+            totals[key.host] = (size + pump.chain.backlog_bytes(), max(seconds, now_s - since_s))
+        return totals
+
+    def of_partition(self, partition: int) -> Iterator[Pump]:
+        """Yield the pumps of all hosts of *partition*."""
+        partitions = self._options.subjects.partitions
+        return (
+            pump
+            for key, pump in self.pumps.items()
+            if partition_of(key.host, partitions) == partition
+        )
+
+    def of_subjects(self, subjects: set[str]) -> Iterator[Pump]:
+        """Yield the pumps that publish to one of *subjects*."""
+        return (pump for pump in self.pumps.values() if pump.subject in subjects)
+
+    def count(self, counter: str) -> int:
+        """Return the sum of one of the chains' `COUNTERS`, of present and past sources."""
+        present = sum(getattr(pump.chain, counter) for pump in self.pumps.values())
+        return int(present) + self.gone[counter]
+
+    def unreadable(self) -> Counter[str]:
+        """Return how often what could not be read, by reason."""
+        total = Counter(self.gone_unreadable)
+        for pump in self.pumps.values():
+            total.update(pump.chain.unreadable)
+        return total
+
+    def release(self) -> None:
+        """Let go of every file."""
+        for pump in self.pumps.values():
+            pump.chain.release()
+
+    def _is_allowed(self, host: str) -> bool:
+        if host in self.hosts:
+            return True
+        if host in self.refused_hosts:
+            return False
+        try:
+            self.hosts[host] = self._options.subjects.of_host(host)
+        except BadHost as error:
+            if len(self.refused_hosts) < REFUSED_HOSTS_MAX:
+                self.refused_hosts.add(host)
+                log.error("the sources of a host are refused", extra={"reason": str(error)})
+            return False
+        self._on_host(host)
+        return True
+
+    def _made(self, id: SourceId, key: Key) -> Pump:
+        options = self._options
+        record = self._records.pop(key, SourceRecord())
+        is_new = record.saved is None and not record.intents
+        chain = Chain(
+            id,
+            saved=record.saved,
+            # What an intent tells of was read before: its beginning is not the file's end now.
+            read_from=self._read_from if is_new else "beginning",
+            limits=options.limits,
+        )
+        packer = Packer(
+            id,
+            subject=self.hosts[id.host],
+            installation=options.installation,
+            cluster=options.cluster,
+            is_compressing=options.is_compressing,
+        )
+        return Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
+
+    def _let_go(self, key: Key, pump: Pump) -> None:
+        record = pump.record()
+        for counter in COUNTERS:
+            self.gone[counter] += getattr(pump.chain, counter)
+        self.gone_unreadable.update(pump.chain.unreadable)
+        pump.chain.release()
+        self._records[key] = replace(record, absent_since_s=time.time())
+        del self.pumps[key]
+        self._warm.discard(key)
+        self._shared.changed()

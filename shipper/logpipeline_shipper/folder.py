@@ -1,0 +1,104 @@
+"""The data folder of one shipper: its lock, its name for ever, and which boot of the machine it is.
+
+Two shippers in one folder would overwrite each other's positions, and lose lines.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import secrets
+from pathlib import Path
+
+from logpipeline import statefile
+
+log = logging.getLogger(__name__)
+
+_INSTALLATION = re.compile(r"[0-9a-f]{32}")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class DataFolderBusy(Exception):
+    """Another shipper works in the folder."""
+
+
+class DataFolder:
+    """An open data folder; nobody else has it until `close`."""
+
+    def __init__(self, path: Path, lock: int, installation: str) -> None:
+        self.path = path
+        self.installation = installation
+        self._lock = lock
+
+    @staticmethod
+    def open(path: Path) -> DataFolder:
+        """Lock *path*, which is made if need be, and return it.
+
+        Raises:
+            DataFolderBusy: another shipper has it.
+            OSError: it cannot be made or written.
+        """
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _locked(path)
+        try:
+            return DataFolder(path, lock, _installation(path))
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def close(self) -> None:
+        """Give the folder back."""
+        os.close(self._lock)
+
+
+def boot_id() -> str:
+    """Return what names this boot of the machine, or an empty text where nothing does.
+
+    What was written without fsync is there after a kill in the same boot, and may be gone after
+    another one.
+    """
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        os.close(lock)
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise DataFolderBusy(
+            f"another shipper (process {owner or 'unknown'}) works in {path}; "
+            "stop it, or give this one a data folder of its own"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock
+
+
+def _installation(path: Path) -> str:
+    file = path / "installation"
+    try:
+        name = statefile.read_state(file, "installation", 1)
+        if isinstance(name, str) and _INSTALLATION.fullmatch(name):
+            return name
+        if name is not None:
+            raise statefile.StateBroken(f"{file}: {str(name)[:40]!r} is no installation's name")
+    except statefile.StateBroken as error:
+        aside = statefile.set_aside(file)
+        # Readers know sources by host and path, and cut what comes twice: only the server's own
+        # check for duplicates begins anew.
+        log.error(
+            "the installation's name was broken; a new one is made",
+            extra={"reason": str(error), "aside": str(aside)},
+        )
+    name = secrets.token_hex(16)
+    statefile.write_state(file, "installation", 1, name)
+    return name

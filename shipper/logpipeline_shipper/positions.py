@@ -1,0 +1,246 @@
+"""How far each source was acknowledged, on disk, at most a second behind.
+
+Read once at the start, with the intents noted since; then written whenever something moved. A file
+that cannot be believed is set aside, and everything is sent again, marked so that readers cut it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from logpipeline import statefile
+from logpipeline.failpoints import reach
+from logpipeline_shipper.intents import (
+    Intent,
+    IntentLog,
+    Key,
+    newest_number,
+    read_intents,
+)
+
+log = logging.getLogger(__name__)
+
+SAVE_INTERVAL_S = 1.0
+# Kept after a source was seen last: a folder that is mounted late must not begin anew.
+ABSENT_KEPT_S = 24 * 3600.0
+# Beyond this many, the sources that are gone for longest are forgotten first.
+SOURCES_MAX = 100_000
+_KIND = "positions"
+_STOP_MARK = "stopped"
+_VERSION = 1
+
+Position = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """What is kept of one source. *saved* is the chain's own; *first* is where shipping began.
+
+    *generations* are those that were sent, oldest first; *committed* is each collector group's
+    word; *absent_since_s* is the wall-clock time since which the source has been gone.
+    """
+
+    saved: dict[str, Any] | None = None
+    intents: tuple[Intent, ...] = ()
+    first: Position | None = None
+    generations: tuple[str, ...] = ()
+    committed: dict[str, Position] = field(default_factory=dict)
+    absent_since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastAck:
+    """The last message that was acknowledged on a subject."""
+
+    stream: str
+    sequence: int
+    identifier: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything that a shipper knows across its restarts.
+
+    *is_complete* says that every byte ever sent stands in a position or an intent; else any byte
+    may have been sent before. *was_broken* says that the file was there and could not be believed.
+    """
+
+    sources: dict[Key, SourceRecord] = field(default_factory=dict)
+    acks: dict[str, LastAck] = field(default_factory=dict)
+    rollbacks: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+    was_broken: bool = False
+
+
+def load(folder: Path, boot: str) -> State:
+    """Return what was saved in *folder*; after damage an empty state that says so."""
+    path = folder / _KIND
+    was_stopped = _take_stop_mark(folder)
+    try:
+        data = statefile.read_state(path, _KIND, _VERSION)
+        if data is None:
+            return State()
+        state = _decoded(data)
+        first_intents = int(data["intents"])
+    except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:
+        aside = statefile.set_aside(path)
+        log.error(
+            "positions are broken; what the files hold is sent again, and readers cut it",
+            extra={"reason": f"{type(error).__name__}: {error}", "aside": str(aside)},
+        )
+        return State(was_broken=True)
+    noted, is_complete = read_intents(folder, first_intents, boot)
+    for key, intent in noted:
+        record = state.sources.get(key, SourceRecord())
+        state.sources[key] = replace(record, intents=(*record.intents, intent))
+    return replace(state, is_complete=was_stopped or is_complete)
+
+
+class PositionKeeper:
+    """Writes the state that *take* returns whenever `changed` was called since the last time."""
+
+    def __init__(self, folder: Path, intents: IntentLog, take: Callable[[], State]) -> None:
+        self.problem: str | None = None
+        self._path = folder / _KIND
+        self._folder = folder
+        self._intents = intents
+        self._take = take
+        self._changed = asyncio.Event()
+        self._number = newest_number(folder)
+        self._is_begun = False
+
+    def changed(self) -> None:
+        """Remember that there is something to save."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Save for ever, at most once in `SAVE_INTERVAL_S`, and only when something changed."""
+        while True:
+            await self._changed.wait()
+            await self.save()
+            await asyncio.sleep(SAVE_INTERVAL_S)
+
+    async def save(self, *, is_last: bool = False) -> bool:
+        """Save now; return whether that worked. `problem` says why not, and shipping goes on.
+
+        *is_last* says that nothing is sent any more.
+        """
+        self._changed.clear()
+        try:
+            # From here on new intents go into a file of their own, and the snapshot holds what is
+            # in flight now: no kill at any moment leaves a batch that neither of them tells of.
+            # After a failure the file that was begun is used on: a full disk gets no more files.
+            if not self._is_begun or self._intents.problem:
+                self._intents.begin(self._number + 1)
+                self._number += 1
+                self._is_begun = True
+            data = _encoded(self._take()) | {"intents": self._number}
+            reach("shipper.before-save")
+            await asyncio.to_thread(statefile.write_state, self._path, _KIND, _VERSION, data)
+            if is_last:
+                (self._folder / _STOP_MARK).touch()
+                statefile.sync_folder(self._folder)
+        except OSError as error:
+            self._failed(error)
+            return False
+        reach("shipper.after-save")
+        self._is_begun = False
+        self._intents.forget_before(self._number)
+        if self.problem is not None:
+            log.info("positions are saved again", extra={"folder": str(self._folder)})
+        self.problem = None
+        return True
+
+    def _failed(self, error: OSError) -> None:
+        text = f"cannot save positions in {self._folder}: {os.strerror(error.errno or 0)}"
+        if self.problem is None:
+            log.error("positions cannot be saved; shipping goes on", extra={"reason": text})
+        self.problem = f"{text}; free space there, or give another data folder"
+        self._changed.set()
+
+
+def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceRecord]:
+    """Return *records* without those that have been absent for too long, and within the limit."""
+    kept = {
+        key: record
+        for key, record in records.items()
+        if record.absent_since_s is None or now_s - record.absent_since_s < ABSENT_KEPT_S
+    }
+    if len(kept) <= SOURCES_MAX:
+        return kept
+    # Present ones sort last; the sources that are gone for longest go first.
+    ages = sorted(
+        kept, key=lambda key: (kept[key].absent_since_s is None, kept[key].absent_since_s or 0)
+    )
+    return {key: kept[key] for key in ages[len(kept) - SOURCES_MAX :]}
+
+
+def _take_stop_mark(folder: Path) -> bool:
+    # A file of its own, since removing it works on a full disk as well: a shipper that cannot save
+    # must not leave the word of the one before it.
+    mark = folder / _STOP_MARK
+    if not mark.exists():
+        return False
+    mark.unlink()
+    statefile.sync_folder(folder)
+    return True
+
+
+def _encoded(state: State) -> dict[str, Any]:
+    return {
+        "sources": [_row(key, record) for key, record in state.sources.items()],
+        "acks": {
+            subject: [ack.stream, ack.sequence, ack.identifier, ack.time_s]
+            for subject, ack in state.acks.items()
+        },
+        "rollbacks": state.rollbacks,
+    }
+
+
+def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
+    return {
+        "host": key.host,
+        "source": key.source,
+        "saved": record.saved,
+        "intents": [[i.generation, i.start, i.end, i.attempt] for i in record.intents],
+        "first": record.first,
+        "generations": record.generations,
+        "committed": record.committed,
+        "absent": record.absent_since_s,
+    }
+
+
+def _decoded(data: dict[str, Any]) -> State:
+    return State(
+        sources={Key(row["host"], row["source"]): _record(row) for row in data["sources"]},
+        acks={subject: LastAck(*fields) for subject, fields in data["acks"].items()},
+        rollbacks={str(name): int(count) for name, count in data["rollbacks"].items()},
+    )
+
+
+def _record(row: dict[str, Any]) -> SourceRecord:
+    return SourceRecord(
+        saved=row["saved"],
+        intents=tuple(Intent(str(g), int(s), int(e), str(a)) for g, s, e, a in row["intents"]),
+        first=_position(row["first"]),
+        generations=tuple(str(name) for name in row["generations"]),
+        committed={
+            str(group): (str(generation), int(offset))
+            for group, (generation, offset) in row["committed"].items()
+        },
+        absent_since_s=row["absent"],
+    )
+
+
+def _position(value: Iterable[Any] | None) -> Position | None:
+    if value is None:
+        return None
+    generation, offset = value
+    return str(generation), int(offset)

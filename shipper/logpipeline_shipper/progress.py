@@ -1,0 +1,119 @@
+"""Hears how far collectors have archived each source, and acts on the losses that they name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import nats.errors
+
+from logpipeline.nats.connection import Connection, NotSent
+from logpipeline.nats.session import RawMessage
+from logpipeline.partition import partition_of
+from logpipeline.records import BadRecord, Committed, Progress
+from logpipeline.subjects import ControlSubjects
+from logpipeline_shipper.fleet import Fleet
+from logpipeline_shipper.healing import Due, HoleTries, Rollbacks
+from logpipeline_shipper.intents import Key
+from logpipeline_shipper.pump import Pump
+
+log = logging.getLogger(__name__)
+
+
+class ProgressListener:
+    """Listens for the hosts of a fleet, and asks where nothing was heard yet."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        control: ControlSubjects,
+        *,
+        partitions: int,
+        rollbacks: Rollbacks,
+        clock: Callable[[], float],
+    ) -> None:
+        self.malformed = 0
+        self.unhealable_holes = 0
+        self.rollbacks = rollbacks
+        self.fleet: Fleet | None = None
+        self._connection = connection
+        self._control = control
+        self._partitions = partitions
+        self._clock = clock
+        self._tries = HoleTries()
+        self._inbox = connection.new_inbox()
+        self._answering: dict[str, str] = {}
+
+    async def start(self) -> None:
+        """Listen for answers to `ask_all`."""
+        await self._connection.listen(f"{self._inbox}.*", self._answered)
+
+    async def listen(self, host: str) -> None:
+        """Hear of *host* from now on, and ask how far it is."""
+        token = str(len(self._answering))
+        self._answering[token] = host
+        partition = partition_of(host, self._partitions)
+
+        def heard(message: RawMessage) -> None:
+            self._take(host, message.data)
+
+        try:
+            await self._connection.listen(self._control.committed(partition, host), heard)
+            await self._ask(host, token)
+        except (NotSent, nats.errors.Error, OSError):
+            return  # the next connection listens and asks again
+
+    async def ask_all(self) -> None:
+        """Ask how far every host is: what was told while there was no connection is lost."""
+        try:
+            for token, host in list(self._answering.items()):
+                await self._ask(host, token)
+        except NotSent:
+            return
+
+    async def _ask(self, host: str, token: str) -> None:
+        partition = partition_of(host, self._partitions)
+        subject = self._control.ask_committed(partition, host)
+        await self._connection.publish(subject, b"", reply=f"{self._inbox}.{token}")
+
+    def _answered(self, message: RawMessage) -> None:
+        host = self._answering.get(message.subject.decode("utf-8", "replace").rsplit(".", 1)[1])
+        # A status in place of an answer: nobody listens, and that is no fault.
+        if host is not None and not message.status:
+            self._take(host, message.data)
+
+    def _take(self, host: str, payload: bytes) -> None:
+        assert self.fleet is not None
+        try:
+            progress = Progress.decode(payload)
+        except BadRecord as error:
+            self.malformed += 1
+            if self.malformed == 1:
+                log.warning("a malformed progress message", extra={"reason": str(error)})
+            return
+        for committed in progress.sources:
+            pump = self.fleet.pumps.get(Key(host, committed.source))
+            if pump is not None:
+                self._confirm(pump, progress.group, committed)
+        if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
+            log.error(
+                "a collector reports that the stream lost messages; what is not archived is sent "
+                "again",
+                extra={"host": host, "partition": progress.partition, "group": progress.group},
+            )
+            for pump in self.fleet.of_partition(progress.partition):
+                pump.rewind()
+
+    def _confirm(self, pump: Pump, group: str, committed: Committed) -> None:
+        position = (committed.generation, committed.offset)
+        pump.standing.confirm(group, position)
+        for hole in committed.holes:
+            match self._tries.due(pump.key, hole, self._clock()):
+                case Due.NOW:
+                    pump.fill(hole)
+                case Due.NEVER:
+                    self.unhealable_holes += 1
+                    log.error(
+                        "a hole was filled again and again, and is still there",
+                        extra={**pump.key._asdict(), "hole": hole},
+                    )

@@ -1,0 +1,240 @@
+"""Moves the bytes of one source from its files to its stream: one batch in flight, the next ready.
+
+A source that has nothing to send has no task, no buffer and no timer: something must wake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from logpipeline.failpoints import reach
+from logpipeline_shipper import healing
+from logpipeline_shipper.delivery import Delivery, Lot
+from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.sources import Listing, SourceId
+from logpipeline_shipper.intents import Key
+from logpipeline_shipper.mending import mend, rewind
+from logpipeline_shipper.parcels import Packer
+from logpipeline_shipper.past import Past
+from logpipeline_shipper.positions import SourceRecord
+from logpipeline_shipper.shared import Shared
+from logpipeline_shipper.standing import Standing
+
+log = logging.getLogger(__name__)
+
+# Reading and compressing less than this takes less time than asking a thread to do it.
+THREAD_BYTES_MIN = 32 * 1024
+FILLS_MAX = 64
+
+
+class Pump:
+    """One source on its way. *wake* it when there may be something to do."""
+
+    def __init__(
+        self,
+        id: SourceId,
+        chain: Chain,
+        packer: Packer,
+        shared: Shared,
+        record: SourceRecord,
+        *,
+        is_in_doubt: bool,
+    ) -> None:
+        self.id = id
+        self.key = Key(id.host, id.source)
+        self.chain = chain
+        self.subject = packer.subject
+        self.behind_since_s: float | None = None
+        self.active_s = shared.clock()
+        self.standing = Standing.of(record)
+        self.past = Past(record.intents, is_in_doubt=is_in_doubt)
+        self._shared = shared
+        self._delivery = Delivery(id, packer, self.past, self.standing, shared)
+        self._saved = record.saved
+        self._listing: Listing | None = None
+        # The chain is used by one thread at a time: here, unless one reads for us.
+        self._is_in_thread = False
+        self._wants_rewind = False
+        self._fills: deque[healing.Hole] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether something is being read or sent."""
+        return self._task is not None
+
+    def wake(self) -> None:
+        """Look for something to send, now or after what is being sent."""
+        self._again = True
+        if self._task is None and not self._shared.is_stopping:
+            self._task = self._shared.spawn(self._run())
+
+    def list(self, listing: Listing) -> None:
+        """Take the source's files as they are now."""
+        self._listing = listing
+        if not self._is_in_thread:
+            self._update()
+        self.wake()
+
+    def rewind(self) -> None:
+        """Send again what no collector has confirmed: acknowledged bytes were lost."""
+        self._wants_rewind = True
+        self.wake()
+
+    def fill(self, hole: healing.Hole) -> None:
+        """Send the bytes of *hole* again, unless they are still to be sent anyway."""
+        generation, _, end = hole
+        position = self.chain.position()
+        if position is None or len(self._fills) >= FILLS_MAX:
+            return
+        if healing.is_before((generation, end - 1), position, self.standing.generations):
+            self._fills.append(hole)
+            self.wake()
+
+    def record(self) -> SourceRecord:
+        """Return what is to be saved; while a thread reads, the last one stays good."""
+        if not self._is_in_thread:
+            self._saved = self.chain.saved()
+        return self.standing.record(self._saved)
+
+    def close_idle(self) -> None:
+        """Let go of descriptors that nobody needs now."""
+        if not self._is_in_thread:
+            self.chain.close_idle(self._shared.clock())
+
+    async def finish(self) -> None:
+        """Wait until what is in flight is acknowledged."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        """Give up what is in flight: its outcome stays unknown, and noted."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _update(self) -> None:
+        if self._listing is not None:
+            listing, self._listing = self._listing, None
+            self.chain.update(listing, self._shared.clock())
+
+    async def _run(self) -> None:
+        try:
+            while not self._shared.is_stopping:
+                self._again = False
+                self._update()
+                if self._wants_rewind:
+                    self._wants_rewind = False
+                    rewind(self.key, self.chain, self.past, self.standing, self._shared)
+                elif self._fills:
+                    await mend(self._fills.popleft(), self.chain, self._delivery, self._shared)
+                elif not await self._ship() and not self._again:
+                    return
+        except Exception:
+            # A fault of ours in one source must not stop the others; the next tick tries again.
+            self._shared.totals.failures += 1
+            self.chain.rewind()
+            log.exception("a source failed; it is tried again", extra=self.key._asdict())
+        finally:
+            self._task = None
+            self.active_s = self._shared.clock()
+
+    async def _ship(self) -> bool:
+        """Send what can be read now; return whether there was anything."""
+        lot = await self._next()
+        is_any = lot is not None
+        while lot is not None:
+            lot = await self._send_and_read_on(lot)
+        return is_any
+
+    async def _send_and_read_on(self, lot: Lot) -> Lot | None:
+        ahead = None
+        sending = asyncio.create_task(self._delivery.deliver(lot))
+        try:
+            # Only where more is waiting for sure: else the next batch would be a tiny one.
+            if 2 * len(lot.chunk.data) >= self._shared.options.bytes_max:
+                ahead = await self._ahead()
+            await sending
+            self._acknowledge(lot)
+            is_wanted = not (self._wants_rewind or self._fills or self._shared.is_stopping)
+            if ahead is not None and is_wanted:
+                going_on, ahead = ahead, None
+                return going_on
+            self.chain.rewind()
+            return None
+        finally:
+            sending.cancel()
+            for unused in (lot, ahead):
+                if unused is not None:
+                    self._shared.budget.give_back(unused.held_bytes)
+
+    def _acknowledge(self, lot: Lot) -> None:
+        self.chain.acknowledge(lot.chunk)
+        self.past.acknowledged(lot.chunk)
+        self.standing.in_flight.clear()
+        totals = self._shared.totals
+        totals.progress += 1
+        totals.lines += lot.chunk.lines
+        self._shared.changed()
+        reach("shipper.after-ack")
+
+    async def _next(self) -> Lot | None:
+        """Return the next lot, which waited for company if it was small."""
+        options = self._shared.options
+        lot = None
+        for is_patient in (options.linger_s > 0, False):
+            await self._shared.budget.take(2 * options.bytes_max)
+            lot = await self._read()
+            if lot is None or not is_patient or 4 * len(lot.chunk.data) >= options.bytes_max:
+                break
+            self._shared.budget.give_back(lot.held_bytes)
+            self.chain.rewind()
+            await asyncio.sleep(options.linger_s)
+        if lot is None and not self.chain.backlog_bytes():
+            self.past.read_all()
+            self.behind_since_s = None
+        elif self.behind_since_s is None:
+            self.behind_since_s = self._shared.clock()
+        return lot
+
+    async def _ahead(self) -> Lot | None:
+        # Whoever holds bytes must not wait for more: all would wait for one another.
+        if not self._shared.budget.try_take(2 * self._shared.options.bytes_max):
+            return None
+        return await self._read()
+
+    async def _read(self) -> Lot | None:
+        """Read, compress, and give back what was taken too much of the budget."""
+        reserved = 2 * self._shared.options.bytes_max
+        held = 0
+        try:
+            self._update()
+            lot = await self._read_in_thread() if self._is_much() else self._read_now()
+            held = min(lot.held_bytes, reserved) if lot is not None else 0
+        finally:
+            self._shared.budget.give_back(reserved - held)
+        if lot is not None:
+            lot.held_bytes = held
+        return lot
+
+    def _is_much(self) -> bool:
+        return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
+
+    async def _read_in_thread(self) -> Lot | None:
+        loop = asyncio.get_running_loop()
+        self._saved = self.chain.saved()
+        self._is_in_thread = True
+        reading = loop.run_in_executor(self._shared.threads, self._read_now)
+        try:
+            return await asyncio.shield(reading)
+        finally:
+            if not reading.done():
+                # Cancelled: the thread still has the chain, and nobody may touch it meanwhile.
+                await asyncio.wait([reading])
+            self._is_in_thread = False
+
+    def _read_now(self) -> Lot | None:
+        chunk = self.chain.read(self._shared.clock())
+        return None if chunk is None else self._delivery.prepare(chunk)

@@ -1,0 +1,250 @@
+"""Puts the shipper together and runs it: from a configuration to lines in their streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from logpipeline.nats.connection import Connection, NotSent
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.session import RawMessage
+from logpipeline.observe import http
+from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline_shipper import positions
+from logpipeline_shipper.acks import Acks
+from logpipeline_shipper.budget import ByteBudget
+from logpipeline_shipper.config import ShipperConfig
+from logpipeline_shipper.files.descriptors import DescriptorBudget
+from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.fleet import TICK_S, Fleet, SourceOptions
+from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
+from logpipeline_shipper.healing import Rollbacks
+from logpipeline_shipper.intents import IntentLog
+from logpipeline_shipper.metrics import ShipperMetrics
+from logpipeline_shipper.progress import ProgressListener
+from logpipeline_shipper.quarantine import Quarantine
+from logpipeline_shipper.sending import Sender
+from logpipeline_shipper.shared import Shared
+from logpipeline_shipper.status import Health, describe
+from logpipeline_shipper.watch import Watch
+
+log = logging.getLogger(__name__)
+
+EXIT_FINE = 0
+EXIT_CANNOT_START = 1
+EXIT_BROKEN = 3
+# Reading and compressing: both give the interpreter free while they work.
+THREADS_MAX = 2
+SKIPPED_TOLD_MAX = 1000
+
+
+async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
+    """Ship until *stop* is set, then finish what is in flight; return the process's exit code."""
+    try:
+        folder = DataFolder.open(config.data)
+    except (DataFolderBusy, OSError) as error:
+        log.error("the shipper cannot start", extra={"reason": str(error)})
+        return EXIT_CANNOT_START
+    try:
+        return await Shipper(config, folder).run(stop)
+    finally:
+        folder.close()
+
+
+class Shipper:
+    """All parts of one shipper, wired."""
+
+    def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
+        loop = asyncio.get_running_loop()
+        boot = boot_id()
+        state = positions.load(folder.path, boot)
+        self._config = config
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broken: asyncio.Future[None] = loop.create_future()
+        self._connection = Connection(config.nats)
+        js = JetStream(self._connection)
+        self._acks = Acks(state.acks, self._stream_went_back)
+        self._listener = ProgressListener(
+            self._connection,
+            ControlSubjects(config.control_root),
+            partitions=config.partitions,
+            rollbacks=Rollbacks(state.rollbacks),
+            clock=loop.time,
+        )
+        self._watch = Watch(js, self._acks, self._subject_lost, self._listener.ask_all)
+        self._intents = IntentLog(folder.path, boot)
+        self._keeper = positions.PositionKeeper(folder.path, self._intents, self._state)
+        self._shared = Shared(
+            sender=Sender(
+                js,
+                self._watch,
+                ack_timeout_s=config.ack_timeout_s,
+                on_ack=self._acks.note,
+                floor=self._acks.floor,
+            ),
+            budget=ByteBudget(config.in_flight_bytes_max),
+            intents=self._intents,
+            quarantine=Quarantine(
+                folder.path / "quarantine", bytes_max=config.quarantine_bytes_max
+            ),
+            options=config.batch,
+            threads=ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="shipper"),
+            spawn=self._spawn,
+            changed=self._keeper.changed,
+            clock=loop.time,
+        )
+        options = SourceOptions(
+            subjects=Subjects(config.subject_root, config.partitions),
+            installation=folder.installation,
+            cluster=config.cluster,
+            read_from=config.read_from,
+            limits=_limits(config),
+            is_compressing=config.batch.compression == "zstd",
+        )
+        self._fleet = Fleet(options, self._shared, state, self._host_appeared)
+        self._listener.fleet = self._fleet
+        self._health = Health(self._connection, self._fleet, self._shared, self._keeper)
+        self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener)
+        self._skipped: set[Path] = set()
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Ship until *stop* is set or a part of ours breaks."""
+        code = EXIT_FINE
+        async with contextlib.AsyncExitStack() as stack:
+            if self._config.http_port is not None:
+                server = await self._serve_http(self._config.http_port)
+                stack.push_async_callback(server.close)
+            await self._listener.start()
+            await self._connection.listen(
+                ControlSubjects(self._config.control_root).status("shipper"), self._asked
+            )
+            # Before anything is sent: from now on the saved state is one of a running shipper.
+            await self._keeper.save()
+            await self._connection.start()
+            stack.push_async_callback(self._connection.close)
+            for part in (self._watch.run(), self._keeper.run(), self._discover(), self._tick()):
+                self._spawn(part)
+            if await self._until_broken_or(stop):
+                code = EXIT_BROKEN
+            await self._drain()
+        return code
+
+    async def _until_broken_or(self, stop: asyncio.Event) -> bool:
+        stopping = self._spawn(_wait(stop))
+        self._broken.add_done_callback(lambda _: stopping.cancel())
+        await asyncio.wait([stopping])
+        return self._broken.done()
+
+    async def _drain(self) -> None:
+        """Finish what is in flight within a deadline, and save."""
+        self._shared.is_stopping = True
+        running = [pump for pump in self._fleet.pumps.values() if pump.is_running]
+        if running:
+            finishing = asyncio.gather(*(pump.finish() for pump in running))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(finishing, self._config.drain_s)
+        is_level = not any(pump.is_running for pump in running)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._shared.threads.shutdown()
+        await self._keeper.save(is_last=is_level)
+        self._fleet.release()
+        self._intents.close()
+        log.info("the shipper has stopped", extra={"finished": is_level})
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.critical("a part of the shipper broke", exc_info=error)
+        if not self._broken.done():
+            self._broken.set_result(None)
+
+    async def _discover(self) -> None:
+        discovery = Discovery(
+            self._config.hosts, rescan_s=self._config.rescan_s, skipped=self._note_skipped
+        )
+        await discovery.run(self._fleet.take, self._fleet.hint)
+
+    async def _tick(self) -> None:
+        while True:
+            self._fleet.tick()
+            self._health.refresh()
+            self._metrics.refresh()
+            await asyncio.sleep(TICK_S)
+
+    async def _serve_http(self, port: int) -> http.HttpServer:
+        server = await http.serve(
+            self._config.http_host,
+            port,
+            self._metrics.metrics,
+            self._health.live,
+            self._health.ready,
+        )
+        log.info("metrics and probes are served", extra={"port": server.port})
+        return server
+
+    def _state(self) -> positions.State:
+        return positions.State(
+            sources=self._fleet.snapshot(),
+            acks=self._acks.last,
+            rollbacks=self._listener.rollbacks.counts,
+        )
+
+    def _host_appeared(self, host: str) -> None:
+        self._spawn(self._listener.listen(host))
+
+    def _subject_lost(self, subject: str) -> None:
+        for pump in self._fleet.of_subjects({subject}):
+            pump.rewind()
+
+    def _stream_went_back(self, stream: str) -> None:
+        log.error(
+            "the stream's sequences went back; what is not archived is sent again",
+            extra={"stream": stream},
+        )
+        for pump in self._fleet.of_subjects(self._acks.subjects_of(stream)):
+            pump.rewind()
+
+    def _asked(self, message: RawMessage) -> None:
+        if message.reply:
+            self._spawn(self._answer(message.reply.decode("utf-8", "replace")))
+
+    async def _answer(self, reply: str) -> None:
+        answer = describe(self._fleet, self._shared, self._health, self._config.nats.name)
+        with contextlib.suppress(NotSent):
+            await self._connection.publish(reply, answer)
+
+    def _note_skipped(self, path: Path, reason: str) -> None:
+        if path not in self._skipped and len(self._skipped) < SKIPPED_TOLD_MAX:
+            self._skipped.add(path)
+            log.info("a file is left out", extra={"path": str(path), "reason": reason})
+
+
+async def _wait(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def _limits(config: ShipperConfig) -> ReadLimits:
+    return ReadLimits(
+        batch_bytes=config.batch.bytes_max,
+        line_bytes=config.batch.line_bytes_max,
+        idle_close_s=config.idle_close_s,
+        deleted_bytes=config.deleted_bytes_max,
+        deleted_age_s=config.deleted_age_s,
+        grace_s=config.rescan_s,
+        descriptors=DescriptorBudget(config.open_files_max),
+    )

@@ -1,0 +1,48 @@
+"""What is kept of one source beside its files: what was sent, and what collectors confirmed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from logpipeline_shipper.healing import GENERATIONS_MAX, GROUPS_MAX
+from logpipeline_shipper.intents import Intent
+from logpipeline_shipper.positions import Position, SourceRecord
+
+
+@dataclass(slots=True)
+class Standing:
+    """See `SourceRecord`; *in_flight* are the messages of the chunk that is being sent."""
+
+    first: Position | None
+    generations: list[str]
+    committed: dict[str, Position]
+    in_flight: list[Intent] = field(default_factory=list)
+
+    @staticmethod
+    def of(record: SourceRecord) -> Standing:
+        """Return what was saved; what was in flight then is the past's."""
+        return Standing(record.first, list(record.generations), dict(record.committed))
+
+    def record(self, saved: dict[str, Any] | None) -> SourceRecord:
+        """Return what is to be saved, with the chain's own state."""
+        return SourceRecord(
+            saved=saved,
+            intents=tuple(self.in_flight),
+            first=self.first,
+            generations=tuple(self.generations),
+            committed=dict(self.committed),
+        )
+
+    def begin(self, generation: str, start: int) -> None:
+        """Note that the bytes from *start* of *generation* are about to be sent."""
+        if self.first is None:
+            self.first = (generation, start)
+        if generation not in self.generations:
+            self.generations.append(generation)
+            del self.generations[:-GENERATIONS_MAX]
+
+    def confirm(self, group: str, position: Position) -> None:
+        """Take a group's word in; more groups than there may be are a stranger's."""
+        if group in self.committed or len(self.committed) < GROUPS_MAX:
+            self.committed[group] = position
