@@ -170,6 +170,11 @@ class Connection:
             str(self._session._server_info.get("version", "")) if self._session is not None else ""
         )
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server of this session belongs to a cluster; only then it can replicate."""
+        return self._session is not None and bool(self._session._server_info.get("cluster"))
+
     async def wait_connected(self) -> None:
         """Return when a session stands."""
         await self._connected.wait()

@@ -1,0 +1,210 @@
+"""Carry a plan out. The plan is the only input: what it does not say is not done.
+
+Applying again after any interruption is safe: each step either still is to be done, or is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.plan.model import Config, FieldChange, Kind, Plan, Problem, Step
+from logpipeline.plan.normal import (
+    CONSUMER_DEFAULTS,
+    STREAM_DEFAULTS,
+    normal_consumer,
+    normal_stream,
+    unknown_fields,
+    without_defaults,
+)
+from logpipeline.plan.observe import ask
+
+# A request whose answer is lost is looked after and sent again so often.
+ATTEMPTS_MAX = 5
+RETRY_S = 0.2
+
+# What people can do about a refusal, by the server's error code.
+_ADVICE = {
+    10026: "remove consumers, or raise the stream's max_consumers",
+    10027: "the account's max_streams is reached: raise it, or use fewer partitions",
+    10002: "the account's storage is used up: raise its limit, or set spec.stream.maxBytes lower",
+    10028: "the account's storage is used up: raise its limit, or set spec.stream.maxBytes lower",
+    10047: "the server's max_file_store or disk is too small: set spec.stream.maxBytes lower, or "
+    "give it more storage",
+    10005: "no server has the room, or the placement fits none: change spec.stream.placement, or "
+    "add storage",
+    10058: "somebody made a stream of that name meanwhile: plan again",
+    10065: "another stream has these subjects: choose another spec.subject",
+    10074: "replicas need a cluster: set spec.stream.replicas to 1, or add servers",
+    10148: "somebody made a consumer of that name meanwhile: plan again",
+}
+
+
+class Result(StrEnum):
+    """What became of a step."""
+
+    DONE = "done"
+    HELD_BACK = "held back"
+    REFUSED = "refused"
+    CHANGED_MEANWHILE = "changed meanwhile"
+    UNKNOWN = "unknown"
+    NOT_TRIED = "not tried"
+
+
+# After one of these the rest is not tried: it may build on what failed.
+_FATAL = (Result.REFUSED, Result.CHANGED_MEANWHILE, Result.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of *step*; *held* are its changes that were not made, since they would delete
+    data, or would be refused.
+    """
+
+    step: Step
+    result: Result
+    detail: str = ""
+    held: tuple[FieldChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of a plan."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was done."""
+        return not any(problem.is_blocking for problem in self.problems) and all(
+            outcome.result is Result.DONE and not outcome.held for outcome in self.outcomes
+        )
+
+
+async def apply(js: JetStream, plan: Plan, *, allow_data_loss: bool) -> Report:
+    """Make the changes of *plan* one after the other, and tell of each what became of it.
+
+    Nothing is done while the plan has a problem that blocks. Changes that delete data are made
+    only with *allow_data_loss*; the others of the same stream are made without them.
+    """
+    outcomes: list[Outcome] = []
+    stopped = bool(plan.blocking)
+    for step in plan.steps:
+        if stopped:
+            outcomes.append(Outcome(step=step, result=Result.NOT_TRIED))
+            continue
+        outcome = await _apply_step(js, step, allow_data_loss=allow_data_loss)
+        outcomes.append(outcome)
+        stopped = outcome.result in _FATAL
+    return Report(outcomes=tuple(outcomes), problems=plan.problems)
+
+
+def held_changes(step: Step, *, allow_data_loss: bool) -> tuple[FieldChange, ...]:
+    """Return the changes of *step* that must not be made."""
+    kept_out = {Kind.REFUSED} if allow_data_loss else {Kind.REFUSED, Kind.DELETES_DATA}
+    return tuple(change for change in step.changes if change.kind in kept_out)
+
+
+def config_to_send(step: Step, *, allow_data_loss: bool) -> dict[str, Any] | None:
+    """Return the configuration that makes the permitted changes of *step*, None where none is.
+
+    What is not changed is sent as it was found, fields that we do not know among it.
+    """
+    held = held_changes(step, allow_data_loss=allow_data_loss)
+    changes = [change for change in step.changes if change not in held]
+    if step.found is None or not changes:
+        return None
+    is_stream = step.consumer is None
+    defaults = STREAM_DEFAULTS if is_stream else CONSUMER_DEFAULTS
+    full = normal_stream(step.found) if is_stream else normal_consumer(step.found)
+    full.update({change.field: change.wanted for change in changes})
+    return {**unknown_fields(step.found, defaults), **without_defaults(full, defaults)}
+
+
+async def _apply_step(js: JetStream, step: Step, *, allow_data_loss: bool) -> Outcome:
+    if step.kind is Kind.ADOPT_NEEDED:
+        detail = f"{step.asset}: {step.note}: set spec.stream.adopt to take it over"
+        return Outcome(step=step, result=Result.HELD_BACK, detail=detail, held=step.changes)
+    if step.kind is Kind.DELETE and not allow_data_loss:
+        detail = f"{step.asset} is kept: deleting it loses its position"
+        return Outcome(step=step, result=Result.HELD_BACK, detail=detail)
+    held = held_changes(step, allow_data_loss=allow_data_loss)
+    config = dict(step.wanted)
+    if step.kind not in (Kind.CREATE, Kind.DELETE):
+        sent = config_to_send(step, allow_data_loss=allow_data_loss)
+        if sent is None:
+            return Outcome(step=step, result=Result.HELD_BACK, held=held)
+        config = sent
+    result, detail = await _carry_out(js, step, config)
+    return Outcome(step=step, result=result, detail=detail, held=held)
+
+
+async def _carry_out(js: JetStream, step: Step, config: Config) -> tuple[Result, str]:
+    detail = ""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            there = await _there(js, step)
+            if _is_reached(step, config, there):
+                return Result.DONE, ""
+            if not _is_as_planned(step, there):
+                return Result.CHANGED_MEANWHILE, f"{step.asset} was changed by others: plan again"
+            await _send(js, step, config)
+        except ApiError as error:
+            advice = _ADVICE.get(error.err_code)
+            return Result.REFUSED, f"{error}: {advice}" if advice else str(error)
+        except (OutcomeUnknown, NotSent) as error:
+            # The next round looks at what became of it, before anything is sent again.
+            detail = str(error)
+            await asyncio.sleep(RETRY_S)
+        else:
+            return Result.DONE, ""
+    return Result.UNKNOWN, f"{detail}: plan again once the server answers"
+
+
+async def _send(js: JetStream, step: Step, config: Config) -> None:
+    if step.consumer is None:
+        verb = "CREATE" if step.kind is Kind.CREATE else "UPDATE"
+        await js.call(f"STREAM.{verb}.{step.stream}", dict(config))
+    elif step.kind is Kind.DELETE:
+        await js.consumer_delete(step.stream, step.consumer)
+    else:
+        # Always with the action: a create that meets a consumer would otherwise change it.
+        action = "create" if step.kind is Kind.CREATE else "update"
+        await js.consumer_create(step.stream, dict(config), action=action)
+
+
+async def _there(js: JetStream, step: Step) -> dict[str, Any] | None:
+    request = f"STREAM.INFO.{step.stream}"
+    if step.consumer is not None:
+        request = f"CONSUMER.INFO.{step.stream}.{step.consumer}"
+    try:
+        info: dict[str, Any] = await ask(js, request)
+    except ApiError as error:
+        if error.err_code in (STREAM_NOT_FOUND, CONSUMER_NOT_FOUND):
+            return None
+        raise
+    return info
+
+
+def _is_reached(step: Step, config: Config, there: dict[str, Any] | None) -> bool:
+    if step.kind is Kind.DELETE:
+        return there is None
+    return there is not None and _full(step, there["config"]) == _full(step, config)
+
+
+def _is_as_planned(step: Step, there: dict[str, Any] | None) -> bool:
+    if step.found is None or there is None:
+        return step.found is None and there is None
+    is_same = step.created == there["created"]
+    return is_same and _full(step, there["config"]) == _full(step, step.found)
+
+
+def _full(step: Step, config: Config) -> dict[str, Any]:
+    if step.consumer is not None:
+        return normal_consumer(config)
+    return normal_stream(config)

@@ -1,0 +1,172 @@
+"""What applying would run into, told before anything is touched, each with what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from logpipeline.plan.model import Desired, DesiredStream, Observed, Problem, owner_of
+from logpipeline.plan.normal import normal_stream
+from logpipeline.server_binary import VERSION_MIN
+
+# Subject, reply subject and the batch's headers: max_payload holds them all.
+MESSAGE_OVERHEAD_BYTES = 8 * 1024
+# Above this many replicated streams and consumers a server spends its time on Raft.
+REPLICATED_ASSETS_WARN = 1000
+
+
+def check(desired: Desired, observed: Observed) -> tuple[Problem, ...]:
+    """Return everything that stands against making *observed* into what is *desired*."""
+    checks = (_version, _payload, _replicas, _overlaps, _account, _streams_fit, _raft)
+    return tuple(problem for each in checks for problem in each(desired, observed))
+
+
+def _version(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", observed.server_version)
+    version = tuple(int(number) for number in found.groups()) if found else ()
+    if version < VERSION_MIN:
+        least = ".".join(map(str, VERSION_MIN))
+        yield Problem(
+            "server-too-old",
+            f"nats-server {observed.server_version or '(of unknown version)'} is too old: update "
+            f"it to {least} or newer, since older ones have known security holes",
+        )
+
+
+def _payload(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    room = observed.max_payload_bytes - MESSAGE_OVERHEAD_BYTES
+    if desired.payload_bytes > room:
+        yield Problem(
+            "payload-too-small",
+            f"the server takes messages of {observed.max_payload_bytes} bytes (max_payload), and "
+            f"a batch may have {desired.payload_bytes} and headers: set spec.batch.maxBytes (and "
+            f"maxLineBytes) to {max(room, 0)} or less, or raise max_payload",
+        )
+
+
+def _replicas(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    most = max(int(stream.config.get("num_replicas", 1)) for stream in desired.streams)
+    if observed.servers and most > observed.servers:
+        yield Problem(
+            "too-few-servers",
+            f"{most} replicas need a cluster of {most} nats-servers, and there "
+            f"{'is 1' if observed.servers == 1 else f'are {observed.servers}'}: set "
+            f"spec.stream.replicas to {observed.servers}, or add servers",
+        )
+
+
+def _overlaps(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    for stream in observed.neighbours:
+        if owner_of(stream.config) == desired.pipeline:
+            continue
+        subjects = ", ".join(stream.config.get("subjects") or ())
+        yield Problem(
+            "subjects-overlap",
+            f"stream {stream.name}, which is not this pipeline's, already stores {subjects}: "
+            "choose another spec.subject, or remove that stream",
+        )
+
+
+def _account(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    for replicas, streams in sorted(_by_replicas(desired).items()):
+        account = observed.account.tier(replicas)
+        new = [stream for stream in streams if stream.name not in observed.streams]
+        most = account.limits.streams
+        if most >= 0 and account.streams + len(new) > most:
+            yield Problem(
+                "too-many-streams",
+                f"the account may hold {most} streams and has {account.streams}; {len(new)} more "
+                "are needed: set spec.partitions lower, or raise the account's max_streams",
+            )
+        for storage in ("file", "memory"):
+            yield from _storage(streams, storage, replicas, observed)
+
+
+def _storage(
+    streams: list[DesiredStream], storage: str, replicas: int, observed: Observed
+) -> Iterator[Problem]:
+    account = observed.account.tier(replicas)
+    is_file = storage == "file"
+    most = account.limits.storage_bytes if is_file else account.limits.memory_bytes
+    if most < 0:
+        return
+    reserved = account.reserved_storage_bytes if is_file else account.reserved_memory_bytes
+    # A tier's figures are for one replica; an account without tiers counts each replica.
+    factor = 1 if observed.account.tiers else replicas
+    more = 0
+    for stream in streams:
+        if stream.config.get("storage", "file") == storage:
+            found = observed.streams.get(stream.name)
+            had = max(found.config.get("max_bytes", -1), 0) if found is not None else 0
+            more += (max(int(stream.config.get("max_bytes", -1)), 0) - had) * factor
+    if more > 0 and reserved + more > most:
+        yield Problem(
+            "too-little-storage",
+            f"the account may reserve {most} bytes of {storage} storage and has reserved "
+            f"{reserved}; {more} more are needed: set spec.stream.maxBytes lower, or raise the "
+            "account's limit",
+        )
+
+
+def _streams_fit(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for stream in desired.streams:
+        full = normal_stream(stream.config)
+        limits = observed.account.tier(full["num_replicas"]).limits
+        is_file = full["storage"] == "file"
+        most = limits.storage_stream_bytes if is_file else limits.memory_stream_bytes
+        needed = len(stream.consumers) + stream.readers
+        problems = []
+        if most > 0 and not 0 < full["max_bytes"] <= most:
+            problems.append(
+                Problem(
+                    "stream-too-large",
+                    f"the account allows {most} bytes a stream, and {stream.name} would have "
+                    f"{full['max_bytes']}: set spec.stream.maxBytes to {most} or less",
+                )
+            )
+        elif limits.is_max_bytes_required and full["max_bytes"] <= 0:
+            problems.append(
+                Problem(
+                    "max-bytes-required",
+                    f"the account demands a size limit for {stream.name}: set spec.stream.maxBytes",
+                )
+            )
+        allowed = min(
+            (limit for limit in (limits.consumers, full["max_consumers"]) if limit >= 0),
+            default=needed,
+        )
+        if needed > allowed:
+            problems.append(
+                Problem(
+                    "too-many-consumers",
+                    f"{stream.name} needs {needed} consumers and may have {allowed}: remove some "
+                    "of spec.consumers, or raise the account's max_consumers and "
+                    "spec.stream.maxConsumers",
+                )
+            )
+        # One partition's streams are alike: the first one speaks for all.
+        yield from (problem for problem in problems if problem.id not in seen)
+        seen.update(problem.id for problem in problems)
+
+
+def _raft(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    assets = sum(
+        1 + sum(1 for consumer in stream.consumers if consumer.get("num_replicas") != 1)
+        for stream in desired.streams
+        if stream.config.get("num_replicas", 1) > 1
+    )
+    if assets >= REPLICATED_ASSETS_WARN:
+        yield Problem(
+            "many-replicated-assets",
+            f"{assets} replicated streams and consumers: servers get slow from about "
+            f"{REPLICATED_ASSETS_WARN} on; use fewer partitions, or fewer spec.consumers",
+            is_blocking=False,
+        )
+
+
+def _by_replicas(desired: Desired) -> dict[int, list[DesiredStream]]:
+    tiers: dict[int, list[DesiredStream]] = {}
+    for stream in desired.streams:
+        tiers.setdefault(int(stream.config.get("num_replicas", 1)), []).append(stream)
+    return tiers
