@@ -1,0 +1,38 @@
+"""``logpipeline ship``: one shipper, until it is asked to stop."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from logpipeline.spec import load
+from logpipeline_cli.commands.component import http_address, run_until_stopped, server_of
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.local.layout import Layout, default_data
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the shipper that the words name."""
+    from logpipeline_shipper.service import run as serve
+
+    from logpipeline_shipper.config import from_pipeline
+
+    pipeline = load(Path(args.file))
+    names = [shipper.name for shipper in pipeline.spec.local.shippers]
+    name = args.name or (names[0] if len(names) == 1 else None)
+    if name is None or name not in names:
+        known = ", ".join(names) or "none: list them in spec.local.shippers"
+        raise CliError(f"say which shipper to run with --name; the resource has: {known}")
+    data = Path(args.data) if args.data else None
+    folder = data or Layout(default_data(pipeline.namespace, pipeline.name)).shipper(name)
+    host, port = http_address(args.http)
+    config = from_pipeline(
+        pipeline,
+        shipper=name,
+        data=folder,
+        nats=server_of(pipeline, args.nats).named(f"logpipeline shipper {name}"),
+        host=args.host,
+        http_host=host,
+        http_port=port,
+    )
+    return run_until_stopped("shipper", lambda stop: serve(config, stop))

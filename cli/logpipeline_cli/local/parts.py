@@ -1,0 +1,143 @@
+"""One process of the pipeline, kept running: started again with back-off when it crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MAX_S = 10.0
+# A process that lived this long did start well: the next crash is a new one.
+STARTED_WELL_S = 30.0
+STOP_DEADLINE_S = 25.0
+LOG_BYTES_MAX = 10 * 1024 * 1024
+LOG_LINE_BYTES_MAX = 64 * 1024
+
+PARENT_VARIABLE = "LOGPIPELINE_PARENT"
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(slots=True)
+class Part:
+    """The process *name*, run by the words of *command*; what it logs goes to *log_file*."""
+
+    name: str
+    command: Sequence[str]
+    log_file: Path
+    on_line: Callable[[str, str], None] = lambda name, line: None
+    restarts: int = 0
+    _process: asyncio.subprocess.Process | None = field(default=None)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def pid(self) -> int:
+        """The running process, or 0."""
+        return self._process.pid if self._process and self._process.returncode is None else 0
+
+    async def run(self) -> None:
+        """Keep the process running until `stop`."""
+        backoff_s = BACKOFF_FIRST_S
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            self.restarts += 1
+            if time.monotonic() - started > STARTED_WELL_S:
+                backoff_s = BACKOFF_FIRST_S
+            log.warning(
+                "a part ended, starting it again",
+                extra={"part": self.name, "code": code, "wait_s": backoff_s},
+            )
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+    async def stop(self) -> None:
+        """Ask the process to stop, and force it when it does not within the deadline."""
+        self._stopping.set()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_DEADLINE_S)
+        except TimeoutError:
+            log.warning("a part did not stop in time, ending it", extra={"part": self.name})
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _run_once(self) -> int:
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        # A session of its own: Ctrl-C reaches the supervisor alone, which stops its parts in order.
+        self._process = await asyncio.create_subprocess_exec(
+            *self.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=LOG_LINE_BYTES_MAX,
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        )
+        await self._copy_log(self._process)
+        return await self._process.wait()
+
+    async def _copy_log(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        with BoundedLog(self.log_file) as file:
+            while True:
+                try:
+                    line = await process.stderr.readline()
+                except ValueError:
+                    # Longer than the limit; asyncio has dropped it from its buffer.
+                    line = b"[a line of the log was too long]\n"
+                if not line:
+                    return
+                file.write(line)
+                self.on_line(self.name, line.decode("utf-8", "replace").rstrip("\n"))
+
+
+class BoundedLog:
+    """A log file that is renamed to ``.1`` when it is full: two of them are all there ever is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+
+    def __enter__(self) -> BoundedLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, line: bytes) -> None:
+        """Append *line*; a full disk must not stop the part that logs."""
+        with suppress(OSError):
+            if self._file.tell() > LOG_BYTES_MAX:
+                self._file.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._file = self._path.open("ab", buffering=0)
+            self._file.write(line)
+
+
+def die_with_parent() -> None:
+    """Make the kernel end this process when the supervisor that started it is gone."""
+    parent = os.environ.pop(PARENT_VARIABLE, "")
+    if not parent or sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(parent):
+        sys.exit("the supervisor ended first")

@@ -1,0 +1,193 @@
+"""The parts of a pipeline on this machine, its assignment, and what a changed resource asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.records import EpochRecord, epoch_key
+from logpipeline.spec import LogPipeline
+from logpipeline_cli.commands.component import TOKEN_FILE_VARIABLE
+from logpipeline_cli.local.assigner import keep_assigned
+from logpipeline_cli.local.layout import Component, Layout, RunRecord
+from logpipeline_cli.local.parts import Part
+from logpipeline_cli.local.ports import free_port
+from logpipeline_cli.survey import survey
+
+log = logging.getLogger(__name__)
+
+# A drain waits so long for the collectors to write what the shippers had sent.
+DRAIN_DEADLINE_S = 15.0
+# A collector that is scaled away gives its partitions up within this time, or is stopped anyway.
+RELEASE_DEADLINE_S = 15.0
+POLL_S = 0.1
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """The parts of one pipeline; *url* and *token_file* say where its server is."""
+
+    layout: Layout
+    js: JetStream
+    url: str
+    token_file: str
+    pipeline: LogPipeline
+    on_line: Callable[[str, str], None] = lambda name, line: None
+    _parts: dict[str, Part] = field(default_factory=dict)
+    _http: dict[str, str] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _members: list[str] = field(default_factory=list)
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The running parts by name."""
+        return self._parts
+
+    @property
+    def bucket(self) -> Bucket:
+        """The pipeline's state."""
+        return Bucket(self.js, self.pipeline.names.state_bucket)
+
+    async def start(self) -> None:
+        """Start all parts and keep the partitions assigned."""
+        self._members = collector_names(self.pipeline)
+        group, partitions = self.pipeline.spec.collectors.group, self.pipeline.spec.partitions
+        self._tasks["assigner"] = asyncio.create_task(
+            keep_assigned(self.bucket, group, lambda: self._members, partitions=partitions)
+        )
+        for member in self._members:
+            self._start_collector(member)
+        for shipper in self.pipeline.spec.local.shippers:
+            self._start_shipper(shipper.name)
+        self._write_record()
+
+    async def change(self, pipeline: LogPipeline) -> None:
+        """Bring the parts to what *pipeline* asks for; more or fewer collectors restart nothing."""
+        old, self.pipeline = self.pipeline, pipeline
+        if _shipper_settings(old) != _shipper_settings(pipeline):
+            await self._restart_shippers()
+        if _collector_settings(old) != _collector_settings(pipeline):
+            for member in list(self._members):
+                await self._stop(member)
+                self._start_collector(member)
+        await self._scale(collector_names(pipeline))
+        self._write_record()
+
+    async def drain(self) -> None:
+        """Stop the shippers, let the collectors write what was sent, and stop them too."""
+        shippers = [name for name in self._parts if name not in self._members]
+        await asyncio.gather(*(self._stop(name) for name in shippers))
+        if self._members:
+            await self._await_no_lag()
+        await asyncio.gather(*(self._stop(name) for name in list(self._parts)))
+        if assigner := self._tasks.pop("assigner", None):
+            assigner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await assigner
+        self.layout.run_file.unlink(missing_ok=True)
+
+    async def _scale(self, members: list[str]) -> None:
+        gone = [member for member in self._members if member not in members]
+        for member in members:
+            if member not in self._members:
+                self._start_collector(member)
+        # From here on the assigner gives the partitions to the new set.
+        self._members = members
+        for member in gone:
+            await self._await_released(member)
+            await self._stop(member)
+
+    async def _restart_shippers(self) -> None:
+        for name in [name for name in self._parts if name not in self._members]:
+            await self._stop(name)
+        for shipper in self.pipeline.spec.local.shippers:
+            self._start_shipper(shipper.name)
+
+    def _start_collector(self, member: str) -> None:
+        words = ["collect", "--member", member, "--data", str(self.layout.collector(member))]
+        self._start(member, words)
+
+    def _start_shipper(self, name: str) -> None:
+        part = f"shipper-{name}"
+        self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))])
+
+    def _start(self, name: str, words: list[str]) -> None:
+        http = f"127.0.0.1:{free_port()}"
+        command = [sys.executable, "-m", "logpipeline_cli", *words]
+        command += ["-f", str(self.layout.pipeline), "--nats", self.url, "--http", http]
+        if self.token_file:
+            os.environ[TOKEN_FILE_VARIABLE] = self.token_file
+        part = Part(name, command, self.layout.log(name), self.on_line)
+        self._parts[name], self._http[name] = part, http
+        self._tasks[name] = asyncio.create_task(part.run(), name=name)
+
+    async def _stop(self, name: str) -> None:
+        await self._parts[name].stop()
+        await self._tasks.pop(name)
+        del self._parts[name], self._http[name]
+
+    def _write_record(self) -> None:
+        parts = [Component(name, part.pid, self._http[name]) for name, part in self._parts.items()]
+        RunRecord(
+            name=self.pipeline.name,
+            namespace=self.pipeline.namespace,
+            pid=os.getpid(),
+            nats=self.url,
+            token_file=self.token_file,
+            components=parts,
+        ).write(self.layout)
+
+    async def _await_no_lag(self) -> None:
+        async def no_lag() -> bool:
+            return not any(state.lag_messages for state in await survey(self.js, self.pipeline))
+
+        if not await _within(DRAIN_DEADLINE_S, no_lag):
+            log.warning("not everything was written before the stop; the next start goes on there")
+
+    async def _await_released(self, member: str) -> None:
+        group = self.pipeline.spec.collectors.group
+
+        async def released() -> bool:
+            for partition in range(max(self.pipeline.spec.partitions, 1)):
+                entry = await self.bucket.get(epoch_key(group, partition))
+                record = EpochRecord.decode(entry.value) if entry else None
+                if record is not None and record.owner == member and not record.released:
+                    return False
+            return True
+
+        if not await _within(RELEASE_DEADLINE_S, released):
+            log.warning("a collector kept its partitions, stopping it", extra={"member": member})
+
+
+def collector_names(pipeline: LogPipeline) -> list[str]:
+    """Return the members of the pipeline's group of collectors, in order."""
+    return [f"collector-{number}" for number in range(pipeline.spec.collectors.replicas)]
+
+
+async def _within(deadline_s: float, check: Callable[[], object]) -> bool:
+    """Return whether *check* became true within *deadline_s*; a server that is away says no."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + deadline_s
+    while loop.time() < until:
+        with contextlib.suppress(NotSent, OutcomeUnknown, ApiError):
+            if await check():  # type: ignore[misc]
+                return True
+        await asyncio.sleep(POLL_S)
+    return False
+
+
+def _shipper_settings(pipeline: LogPipeline) -> object:
+    spec = pipeline.spec
+    return spec.shippers, spec.batch, spec.local, spec.cluster
+
+
+def _collector_settings(pipeline: LogPipeline) -> object:
+    return replace(pipeline.spec.collectors, replicas=1), pipeline.spec.cluster

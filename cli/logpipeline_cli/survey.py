@@ -1,0 +1,111 @@
+"""How far each partition is, from streams and state bucket alone: every part may be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.jetstream import JetStream, time_ns_of
+from logpipeline.records import Assignment, BadRecord, EpochRecord, assignment_key, epoch_key
+from logpipeline.spec import LogPipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition as a group of collectors stands in it; *lag_bytes* is taken from mean sizes."""
+
+    partition: int
+    stream: str
+    is_there: bool
+    messages: int = 0
+    bytes: int = 0
+    last_sequence: int = 0
+    assigned: str = ""
+    owner: str = ""
+    released: bool = False
+    epoch: int = 0
+    committed: int = 0
+    rollbacks: int = 0
+    lag_messages: int = 0
+    lag_bytes: int = 0
+    lag_s: float = 0.0
+
+
+async def survey(js: JetStream, pipeline: LogPipeline) -> list[PartitionState]:
+    """Return the state of each partition.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    group = pipeline.spec.collectors.group
+    assignment = await _assignment(bucket, group)
+    partitions = range(max(pipeline.spec.partitions, 1))
+    return list(
+        await asyncio.gather(
+            *(_survey_one(js, bucket, pipeline, assignment, number) for number in partitions)
+        )
+    )
+
+
+async def _survey_one(
+    js: JetStream,
+    bucket: Bucket,
+    pipeline: LogPipeline,
+    assignment: Assignment | None,
+    partition: int,
+) -> PartitionState:
+    stream = pipeline.names.stream(partition)
+    info = await js.stream_info(stream)
+    assigned = (assignment.owner(partition) if assignment else None) or ""
+    if info is None:
+        return PartitionState(partition=partition, stream=stream, is_there=False, assigned=assigned)
+    state = info["state"]
+    record = await _record(bucket, pipeline.spec.collectors.group, partition)
+    committed = record.position.sequence if record else 0
+    unread = max(0, state["last_seq"] - max(committed, state["first_seq"] - 1))
+    lag = min(unread, state["messages"])
+    mean = state["bytes"] / state["messages"] if state["messages"] else 0
+    return PartitionState(
+        partition=partition,
+        stream=stream,
+        is_there=True,
+        messages=state["messages"],
+        bytes=state["bytes"],
+        last_sequence=state["last_seq"],
+        assigned=assigned,
+        owner=record.owner if record else "",
+        released=record.released if record else False,
+        epoch=record.epoch if record else 0,
+        committed=committed,
+        rollbacks=record.rollbacks if record else 0,
+        lag_messages=lag,
+        lag_bytes=int(lag * mean),
+        lag_s=await _lag_s(js, stream, committed, state) if lag else 0.0,
+    )
+
+
+async def _lag_s(js: JetStream, stream: str, committed: int, state: dict[str, object]) -> float:
+    """Return the age of the oldest message that is not committed."""
+    first = int(str(state["first_seq"]))
+    oldest = await js.message(stream, max(committed + 1, first))
+    since_ns = oldest.time_ns if oldest else time_ns_of(str(state["last_ts"]))
+    return max(0.0, (time.time_ns() - since_ns) / 1e9)
+
+
+async def _assignment(bucket: Bucket, group: str) -> Assignment | None:
+    entry = await bucket.get(assignment_key(group))
+    try:
+        return Assignment.decode(entry.value) if entry else None
+    except BadRecord:
+        return None
+
+
+async def _record(bucket: Bucket, group: str, partition: int) -> EpochRecord | None:
+    entry = await bucket.get(epoch_key(group, partition))
+    try:
+        return EpochRecord.decode(entry.value) if entry else None
+    except BadRecord:
+        return None
