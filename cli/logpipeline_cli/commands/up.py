@@ -1,0 +1,97 @@
+"""``logpipeline up``: the whole pipeline on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import logging
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.observe import logs
+from logpipeline.spec import LogPipeline, SpecError, check_update, load
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.local.layout import Layout, default_data
+from logpipeline_cli.local.running import apply_here, running
+from logpipeline_cli.local.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+WATCH_EVERY_S = 1.0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the resource until SIGINT or SIGTERM, then drain."""
+    logs.setup("up", format="text")
+    file = Path(args.file)
+    pipeline = load(file)
+    layout = Layout(
+        Path(args.data) if args.data else default_data(pipeline.namespace, pipeline.name)
+    )
+    asyncio.run(_up(file, pipeline, layout, args))
+    return EXIT_OK
+
+
+async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(
+        pipeline,
+        file,
+        layout,
+        nats=args.nats,
+        allow_data_loss=args.allow_data_loss,
+        on_line=lambda name, line: print(f"{name}: {logs.printable(line)}", file=sys.stderr),
+    ) as supervisor:
+        log.info(
+            "running; Ctrl-C drains and stops",
+            extra={"data": str(layout.data), "files": str(layout.data / "collectors")},
+        )
+        watcher = asyncio.create_task(_watch(file, supervisor, args.allow_data_loss))
+        await stop.wait()
+        watcher.cancel()
+        log.info("stopping: what was sent is still written")
+
+
+async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
+    """Apply *file* whenever its content changes; a mistake in it changes nothing."""
+    seen = _digest(file)
+    while True:
+        await asyncio.sleep(WATCH_EVERY_S)
+        now = _digest(file)
+        if now in (seen, None):
+            continue
+        seen = now
+        try:
+            await _change(file, supervisor, allow_data_loss=allow_data_loss)
+        except (SpecError, CliError, ApiError, NotSent, OutcomeUnknown) as error:
+            log.error("the changed file was not applied", extra={"why": str(error)})
+
+
+async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) -> None:
+    pipeline = load(file)
+    old = supervisor.pipeline
+    if (pipeline.namespace, pipeline.name) != (old.namespace, old.name):
+        raise CliError("namespace and name cannot change while it runs; stop it, and start it anew")
+    if mistakes := check_update(old, pipeline):
+        raise CliError("; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes))
+    await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
+    shutil.copyfile(file, supervisor.layout.pipeline)
+    await supervisor.change(pipeline)
+    log.info("applied the changed file")
+
+
+def _digest(file: Path) -> bytes | None:
+    try:
+        return hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        # An editor replaces it; the next look sees the new one.
+        return None

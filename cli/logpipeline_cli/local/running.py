@@ -1,0 +1,139 @@
+"""A pipeline that runs here, from start to drain: folder, server, plan, parts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from logpipeline.plan.trim import trim_forever
+
+from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.plan.render import render_report
+from logpipeline.spec import LogPipeline
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.local.credentials import nats_options
+from logpipeline_cli.local.layout import Layout
+from logpipeline_cli.local.supervisor import Supervisor
+from logpipeline_cli.planning import apply_for
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+
+
+@asynccontextmanager
+async def running(
+    pipeline: LogPipeline,
+    source: Path,
+    layout: Layout,
+    *,
+    nats: str | None = None,
+    allow_data_loss: bool = False,
+    on_line: Callable[[str, str], None] = lambda name, line: None,
+) -> AsyncIterator[Supervisor]:
+    """Start *pipeline*, whose resource stands in *source*, in *layout*; drain in the end.
+
+    Raises:
+        CliError: it runs already, or JetStream cannot be made as it says.
+        ConnectFailed: the given server cannot be reached.
+    """
+    layout.data.mkdir(parents=True, exist_ok=True)
+    with _only_one(layout):
+        async with (
+            _server(pipeline, layout, nats) as options,
+            _connection(options) as js,
+        ):
+            await apply_here(js, pipeline, allow_data_loss=allow_data_loss)
+            shutil.copyfile(source, layout.pipeline)
+            token = str(options.token_file) if options.token_file == layout.token else ""
+            supervisor = Supervisor(layout, js, ",".join(options.servers), token, pipeline, on_line)
+            trimming = asyncio.create_task(trim_forever(js, lambda: supervisor.pipeline))
+            await supervisor.start()
+            try:
+                yield supervisor
+            finally:
+                await supervisor.drain()
+                trimming.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await trimming
+
+
+async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:
+    """Make JetStream as *pipeline* says.
+
+    Raises:
+        CliError: not all of it could be done; the message says what, and why.
+    """
+    report = await apply_for(js, pipeline, allow_data_loss=allow_data_loss)
+    if not report.is_complete:
+        name = f"{pipeline.namespace}/{pipeline.name}"
+        raise CliError(f"JetStream is not as {name} says:\n{render_report(report)}")
+
+
+@contextmanager
+def _only_one(layout: Layout) -> Iterator[None]:
+    with (layout.data / "run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CliError(
+                f"a pipeline already runs in {layout.data}; stop it (Ctrl-C there), or give this "
+                "one another folder with --data DIR"
+            ) from None
+        yield
+
+
+@asynccontextmanager
+async def _server(
+    pipeline: LogPipeline, layout: Layout, nats: str | None
+) -> AsyncIterator[NatsOptions]:
+    """Yield how to reach the given server, the resource's, or one that is started here."""
+    servers = tuple(nats.split(",")) if nats else tuple(pipeline.spec.nats.servers)
+    if servers:
+        yield nats_options(pipeline, servers=servers)
+        return
+    options = ServerOptions(server_name=pipeline.name, token=_token(layout))
+    async with EmbeddedServer(layout.server, options) as server:
+        watcher = asyncio.create_task(_keep_running(server))
+        try:
+            yield nats_options(pipeline, servers=(server.url,), token_file=layout.token)
+        finally:
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+
+
+async def _keep_running(server: EmbeddedServer) -> None:
+    while True:
+        await server.wait()
+        log.warning("nats-server ended, starting it again")
+        await server.start()
+
+
+@asynccontextmanager
+async def _connection(options: NatsOptions) -> AsyncIterator[JetStream]:
+    connection = Connection(options.named("logpipeline supervisor"))
+    await connection.start(patience_s=PATIENCE_S)
+    try:
+        yield JetStream(connection)
+    finally:
+        await connection.close()
+
+
+def _token(layout: Layout) -> str:
+    """Return the embedded server's token, made at the first start."""
+    if not layout.token.exists():
+        descriptor = os.open(layout.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(24))
+    return layout.token.read_text().strip()
