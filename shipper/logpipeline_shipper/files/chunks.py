@@ -1,0 +1,27 @@
+"""What a chain hands out: the bytes to send next, with what the wire says about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logpipeline.wire import Previous
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """The bytes ``[start, end)`` of a generation.
+
+    They end with a line unless *ends_inside_line*; the one exception is the last line of a file
+    that ended without a newline, which *lines* counts as a line.
+    """
+
+    generation: str
+    start: int
+    end: int
+    data: bytes
+    lines: int
+    first_time_ns: int
+    last_time_ns: int
+    previous: Previous | None
+    starts_inside_line: bool
+    ends_inside_line: bool

@@ -1,0 +1,272 @@
+"""Finds the sources: inotify for speed, a rescan for truth.
+
+The rescan looks at every folder that is not watched. Watched folders are looked at as well, but
+within a small share of one core: with few folders all of them in every rescan, with 10,000 in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.tree import Folder, roots_of
+from logpipeline_shipper.files.watching import Watcher
+
+# The share of one core that looking at watched, idle folders may cost.
+_IDLE_SHARE = 0.005
+# Others run in the same event loop: after so long they get a turn.
+_SLICE_S = 0.01
+# Events are collected for so long: a busy file makes one hint instead of thousands.
+_LINGER_S = 0.005
+# A folder in which something changes all the time is looked at with pauses, as long as the look
+# took, times this.
+_PAUSE_FACTOR = 10
+_PAUSE_MIN_S = 0.02
+# Folders beyond are not looked into: 10,000 pods with three containers each.
+_FOLDERS_MAX = 50_000
+# Reports are remembered so that each is made once.
+_REPORTS_MAX = 100_000
+
+OnListing = Callable[[Listing], None]
+OnWrite = Callable[[SourceId], None]
+
+
+class Discovery:
+    """See the module. *skipped* is told each path that is left out, once, with the reason."""
+
+    def __init__(
+        self,
+        hosts: Sequence[HostSources],
+        *,
+        rescan_s: float = 2.0,
+        skipped: Callable[[Path, str], None],
+    ) -> None:
+        self._hosts = tuple(hosts)
+        self._rescan_s = rescan_s
+        self._skipped = skipped
+        self._reported: dict[Path, str] = {}
+
+    def scan(self) -> list[Listing]:
+        """Return all sources there are now."""
+        found: list[Listing] = []
+        queue = deque(self._roots())
+        while queue:
+            folder = queue.popleft()
+            folder.look()
+            found += folder.listings.values()
+            queue += folder.subfolders.values()
+        return found
+
+    async def run(self, on_listing: OnListing, on_write: OnWrite) -> None:
+        """Tell about each source that is new, has changed or vanished, and about writes to files,
+        until cancelled.
+
+        A source whose files changed is hinted once more after the next rescan, when a rotated
+        file is known to be complete.
+        """
+        try:
+            watcher: Watcher | None = Watcher()
+        except OSError:
+            watcher = None
+        patrol = _Patrol(self._roots(), watcher, self._rescan_s, on_listing, on_write)
+        try:
+            await patrol.run()
+        finally:
+            patrol.close()
+
+    def _roots(self) -> list[Folder]:
+        return [root for host in self._hosts for root in roots_of(host, self._report)]
+
+    def _report(self, path: Path, reason: str) -> None:
+        if self._reported.get(path) != reason and len(self._reported) < _REPORTS_MAX:
+            self._reported[path] = reason
+            self._skipped(path, reason)
+
+
+class _Patrol:
+    """One run of a `Discovery`: which folders are due, and what was told of each."""
+
+    def __init__(
+        self,
+        roots: list[Folder],
+        watcher: Watcher | None,
+        rescan_s: float,
+        on_listing: OnListing,
+        on_write: OnWrite,
+    ) -> None:
+        self._watcher = watcher
+        self._rescan_s = rescan_s
+        self._on_listing = on_listing
+        self._on_write = on_write
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._roots = roots
+        self._told: dict[Folder, dict[SourceId, Listing]] = {}
+        self._polled: dict[Folder, None] = {}
+        self._round: deque[Folder] = deque()
+        self._changed: dict[Folder, None] = dict.fromkeys(roots)
+        self._not_before_s: dict[Folder, float] = {}
+        self._hint_later: dict[SourceId, float] = {}
+        self._credit_s = 0.0
+
+    async def run(self) -> None:
+        self._listen()
+        next_rescan_s = self._loop.time() + self._rescan_s
+        while True:
+            await self._look_at_changed()
+            now_s = self._loop.time()
+            if now_s >= next_rescan_s:
+                await self._rescan()
+                next_rescan_s = self._loop.time() + self._rescan_s
+            self._hint_due()
+            waiting = (self._not_before_s.get(folder, 0.0) for folder in self._changed)
+            await self._sleep_until(min([next_rescan_s, *self._hint_later.values(), *waiting]))
+
+    def close(self) -> None:
+        if self._watcher is not None:
+            self._loop.remove_reader(self._watcher.fileno())
+            self._watcher.close()
+            self._watcher = None
+
+    # -- events
+
+    def _listen(self) -> None:
+        if self._watcher is not None:
+            self._loop.add_reader(self._watcher.fileno(), self._on_readable)
+
+    def _on_readable(self) -> None:
+        if self._watcher is not None:
+            self._loop.remove_reader(self._watcher.fileno())
+            self._loop.call_later(_LINGER_S, self._read_events)
+
+    def _read_events(self) -> None:
+        if self._watcher is not None:
+            self._watcher.read(self)
+            self._listen()
+
+    def on_changed(self, folder: Folder) -> None:
+        self._changed[folder] = None
+        self._wake.set()
+
+    def on_written(self, folder: Folder, name: str) -> None:
+        source = folder.sources.get(name)
+        if source is not None:
+            self._on_write(source)
+        else:
+            self.on_changed(folder)
+
+    def on_overflow(self) -> None:
+        self._changed |= dict.fromkeys(self._told)
+        for told in self._told.values():
+            for source in told:
+                self._on_write(source)
+        self._wake.set()
+
+    # -- looking
+
+    async def _look_at_changed(self) -> None:
+        started_s = self._loop.time()
+        for folder in list(self._changed):
+            if self._not_before_s.get(folder, 0.0) <= started_s:
+                await self._look(folder)
+
+    async def _rescan(self) -> None:
+        for folder in [*self._roots, *self._polled]:
+            await self._look(folder)
+        self._credit_s = min(self._credit_s, 0.0) + _IDLE_SHARE * self._rescan_s
+        for _ in range(len(self._round)):
+            if self._credit_s <= 0:
+                return
+            folder = self._round.popleft()
+            if folder in self._told and folder not in self._polled:
+                self._round.append(folder)
+                self._credit_s -= await self._look(folder)
+
+    async def _look(self, folder: Folder) -> float:
+        """Look at *folder* and at what is new below it; return the seconds that it took."""
+        queue, spent_s, slice_s = deque([folder]), 0.0, 0.0
+        while queue:
+            current = queue.popleft()
+            cost_s = self._look_at_one(current, queue)
+            spent_s, slice_s = spent_s + cost_s, slice_s + cost_s
+            if slice_s >= _SLICE_S:
+                slice_s = 0.0
+                await asyncio.sleep(0)
+        return spent_s
+
+    def _look_at_one(self, folder: Folder, queue: deque[Folder]) -> float:
+        started_s = time.perf_counter()
+        self._changed.pop(folder, None)
+        before = list(folder.subfolders.values())
+        # Watch first, then look: whatever comes in between is told.
+        is_watched = self._watcher is not None and self._watcher.watch(folder)
+        is_there = folder.look()
+        for child in before:
+            if folder.subfolders.get(child.path.name) is not child:
+                self._forget(child)
+        self._tell(folder)
+        if not is_there:
+            self._forget(folder)
+        elif is_watched:
+            self._polled.pop(folder, None)
+        else:
+            self._polled[folder] = None
+        for child in folder.subfolders.values():
+            if child not in self._told and len(self._told) < _FOLDERS_MAX:
+                queue.append(child)
+        cost_s = time.perf_counter() - started_s
+        pause_s = max(_PAUSE_MIN_S, _PAUSE_FACTOR * cost_s)
+        self._not_before_s[folder] = self._loop.time() + pause_s
+        return cost_s
+
+    def _tell(self, folder: Folder) -> None:
+        if folder not in self._told:
+            self._round.append(folder)
+        told = self._told.get(folder, {})
+        self._told[folder] = folder.listings
+        for source, listing in folder.listings.items():
+            before = told.get(source)
+            if before != listing:
+                self._on_listing(listing)
+                if before is None or _keys(before) != _keys(listing):
+                    self._hint_later[source] = self._loop.time() + self._rescan_s
+        for source in told.keys() - folder.listings.keys():
+            self._on_listing(Listing(source, ()))
+            self._hint_later[source] = self._loop.time() + self._rescan_s
+
+    def _forget(self, folder: Folder) -> None:
+        """Tell that the sources of *folder*, and of all below, have vanished."""
+        for gone in folder.walk():
+            if self._watcher is not None:
+                self._watcher.forget(gone)
+            for source in self._told.pop(gone, {}):
+                self._on_listing(Listing(source, ()))
+                self._hint_later[source] = self._loop.time() + self._rescan_s
+            for register in (self._polled, self._changed, self._not_before_s):
+                register.pop(gone, None)
+
+    def _hint_due(self) -> None:
+        now_s = self._loop.time()
+        for source in [source for source, due_s in self._hint_later.items() if due_s <= now_s]:
+            del self._hint_later[source]
+            self._on_write(source)
+
+    async def _sleep_until(self, due_s: float) -> None:
+        self._wake.clear()
+        if any(
+            self._not_before_s.get(folder, 0.0) <= self._loop.time() for folder in self._changed
+        ):
+            return
+        delay_s = max(0.0, due_s - self._loop.time())
+        try:
+            await asyncio.wait_for(self._wake.wait(), delay_s)
+        except TimeoutError:
+            return
+
+
+def _keys(listing: Listing) -> list[tuple[int, int]]:
+    return [file.key for file in listing.files]

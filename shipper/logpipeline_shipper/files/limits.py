@@ -1,0 +1,31 @@
+"""What reading may cost; every figure has a reason, and its owner may give another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logpipeline_shipper.files.descriptors import DescriptorBudget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """Limits of one shipper; *descriptors* is shared by all its chains."""
+
+    # One message: between 64 KiB and 256 KiB nothing changes, a server that syncs each message
+    # likes more.
+    batch_bytes: int = 512 * 1024
+    # Just under nats-server's default payload of 1 MiB, headers included.
+    line_bytes: int = 1_000_000
+    # An idle file costs no descriptor; a busy one is written to more often than this.
+    idle_close_s: float = 10.0
+    # Deleted files kept open fill the disk unseen: as much as kubelet leaves ten containers.
+    deleted_bytes: int = 512 * 1024 * 1024
+    deleted_age_s: float = 3600.0
+    # A renamed file still grows until its writer opens the new one: at least one rescan.
+    grace_s: float = 2.0
+    descriptors: DescriptorBudget = field(default_factory=DescriptorBudget)
+
+    @property
+    def window_bytes(self) -> int:
+        """Return how many bytes a read asks for at first."""
+        return min(self.batch_bytes, self.line_bytes)

@@ -1,0 +1,329 @@
+"""Which generation each file of a listing is.
+
+Files are renamed, gzipped, copied, truncated and deleted between two looks, and inodes are used
+again; the one thing that stays is content. So a file is a known generation when it has the bytes
+that were read of it: its head, and what lies before the offset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from logpipeline.generation import generation_of
+from logpipeline.wire import Previous
+from logpipeline_shipper.files.counts import Counts
+from logpipeline_shipper.files.generations import Generation, Head, Mark
+from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.reading import Content, Reader
+from logpipeline_shipper.files.sources import ChainFile
+
+# Generations that are done and gone are remembered by name, so that a late .gz of one, or a new
+# file with the same first line, is told from it. logrotate's usual 4 and kubelet's 5 are far below.
+PAST_MAX = 32
+# Two files that agree so far are a copy and its original.
+_COPY_COMPARED_BYTES = 64 * 1024
+
+Open = Callable[[ChainFile], Reader]
+NOT_OBSERVED = (Moved, Unreadable, TooManyOpen, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A generation that is no longer on disk, and where it ended (length None: nobody saw)."""
+
+    name: str
+    head: Head
+    length: int | None
+    mark: Mark
+
+
+class Lineage:
+    """The generations of one source, oldest first, and the files that they lie in."""
+
+    def __init__(self, counts: Counts, open_file: Open) -> None:
+        self.generations: list[Generation] = []
+        self.past: deque[Past] = deque(maxlen=PAST_MAX)
+        self._counts = counts
+        self._open = open_file
+        # Copies of a generation whose original is still there: what copytruncate makes.
+        self._copies: dict[tuple[int, int], tuple[Generation, ChainFile]] = {}
+        self._unnamed: dict[tuple[int, int], Generation] = {}
+        self._first = True
+
+    def update(self, files: tuple[ChainFile, ...], now_s: float) -> None:
+        """Find the generation of each of *files* (oldest first), and make new ones for the rest."""
+        found, unknown = self._match_keys(files, now_s)
+        for generation in self.generations:
+            if generation not in found.values():
+                generation.file = None
+                if generation.gone_since_s is None:
+                    generation.gone_since_s = now_s
+        for file in unknown:
+            recognised = self._recognise(file, is_newest=file is files[-1], now_s=now_s)
+            if recognised is not None:
+                if recognised not in self.generations:
+                    self.generations.append(recognised)
+                    if file.key in self._unnamed:
+                        recognised.take_failures(self._unnamed[file.key])
+                self._rebind(recognised, file)
+                found[file] = recognised
+        self._order([found[file] for file in files if file in found])
+        self._note_newer(files, now_s)
+        self._bury_done()
+        keys = {file.key for file in files}
+        self._copies = {key: copy for key, copy in self._copies.items() if key in keys}
+        self._unnamed.clear()
+        self._first = False
+
+    def replace(self, generation: Generation, now_s: float, *, truncated: bool) -> None:
+        """Note that the file of *generation* holds other bytes now.
+
+        A copy of it, where there is one, takes its place; the file begins a new generation.
+        """
+        file, place = generation.file, self.generations.index(generation)
+        generation.replaced = True
+        if truncated:
+            self._counts.truncations += 1
+        else:
+            self._counts.restarts += 1
+        self._lose_file(generation, now_s)
+        for key, (original, copy) in list(self._copies.items()):
+            if original is generation and self._bind_if_same(generation, copy):
+                del self._copies[key]
+        if file is not None:
+            successor = Generation(None)
+            successor.bind(file)
+            self.generations.insert(place + 1, successor)
+            if generation.file is not None:
+                generation.newer_since_s = now_s
+
+    def recognise_again(self, generation: Generation, now_s: float) -> None:
+        """Find out which generation the file of *generation*, which had no name yet, is."""
+        file = generation.file
+        assert file is not None
+        place = self.generations.index(generation)
+        generation.close_handle()
+        self.generations.remove(generation)
+        found = self._recognise(file, is_newest=False, now_s=now_s)
+        if found is None or found in self.generations:
+            if found is not None:
+                self._rebind(found, file)
+            return
+        found.bind(file)
+        found.newer_since_s = generation.newer_since_s
+        found.take_failures(generation)
+        self.generations.insert(place, found)
+
+    def name(self, generation: Generation, head: Head, reader: Content) -> None:
+        """Give *generation* its name: that of its head, unless another one of the source has it."""
+        taken = {other.name for other in self.generations} | {past.name for past in self.past}
+        device, inode = generation.key or (0, 0)
+        name, number = head.name, 0
+        while name in taken:
+            distinction = f"{device}:{inode}:{number}" if number else f"{device}:{inode}"
+            name = generation_of(reader.read(0, head.size), distinction=distinction)
+            number += 1
+        generation.head, generation.name = head, name
+
+    def previous(self, generation: Generation) -> Previous | None:
+        """Return the generation before *generation*, with its length where its end was seen."""
+        before = None
+        for other in self.generations:
+            if other is generation:
+                break
+            if other.name:
+                before = Previous(other.name, other.length if other.closed else None)
+        if before is None and self.past:
+            before = Previous(self.past[-1].name, self.past[-1].length)
+        return before
+
+    def bury(self, generation: Generation) -> None:
+        """Forget *generation* but for its name and its end."""
+        generation.close_handle()
+        self.generations.remove(generation)
+        if generation.head is not None:
+            length = generation.length if generation.closed else None
+            self.past.append(Past(generation.name, generation.head, length, generation.mark))
+
+    def saved(self) -> dict[str, Any]:
+        """Return what `restore` needs, as JSON."""
+        return {
+            "generations": [gen.saved() for gen in self.generations if gen.name],
+            "past": [
+                [past.name, past.head.name, past.head.size, past.length, *past.mark.saved()]
+                for past in self.past
+            ],
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take over what `saved` returned; files are found by the next `update`."""
+        self.generations = [Generation.restore(row) for row in saved["generations"]]
+        for name, head, head_size, length, *mark in saved["past"]:
+            self.past.append(Past(name, Head(head, head_size), length, Mark(*mark)))
+        self._first = False
+
+    def _match_keys(
+        self, files: tuple[ChainFile, ...], now_s: float
+    ) -> tuple[dict[ChainFile, Generation], list[ChainFile]]:
+        by_key = {gen.key: gen for gen in self.generations if gen.key is not None}
+        found: dict[ChainFile, Generation] = {}
+        unknown = []
+        for file in files:
+            generation = by_key.get(file.key)
+            copy = self._copies.get(file.key)
+            if generation is not None and self._is_same(generation, file):
+                self._rebind(generation, file)
+                found[file] = generation
+            elif copy is not None and copy[0] in self.generations:
+                self._copies[file.key] = (copy[0], file)
+            else:
+                if generation is not None:
+                    self._drop_identity(generation, now_s)
+                unknown.append(file)
+        return found, unknown
+
+    def _is_same(self, generation: Generation, file: ChainFile) -> bool:
+        """Return whether *file*, which has the inode of *generation*, holds its bytes."""
+        if not generation.name:
+            return False
+        handle = generation.handle
+        if handle is not None and handle.is_open and handle.key == file.key:
+            return (
+                True  # nobody gets an inode that we hold open; a truncation shows when it is read
+            )
+        known = generation.file
+        if known is not None and (known.size, known.mtime_ns) == (file.size, file.mtime_ns):
+            return True
+        if known is not None and known.path == file.path and not generation.closed:
+            return True  # a live file that grew: whoever opens it looks at its bytes
+        return self._holds(generation, file, unseen=True)
+
+    def _rebind(self, generation: Generation, file: ChainFile) -> None:
+        known = generation.length if generation.closed else None
+        generation.bind(file)
+        if known is not None and not file.compressed and file.size > known:
+            generation.reopen()
+
+    def _drop_identity(self, generation: Generation, now_s: float) -> None:
+        if not generation.name:
+            generation.close_handle()
+            self.generations.remove(generation)
+            self._unnamed[generation.key or (0, 0)] = generation
+            return
+        if not generation.is_done:
+            self._counts.restarts += 1
+            generation.replaced = True
+        self._lose_file(generation, now_s)
+
+    def _lose_file(self, generation: Generation, now_s: float) -> None:
+        generation.close_handle()
+        generation.file = generation.key = None
+        generation.gone_since_s = now_s
+
+    def _recognise(self, file: ChainFile, *, is_newest: bool, now_s: float) -> Generation | None:
+        """Return the generation of a file with an unknown inode; None if it is a mere copy."""
+        try:
+            reader = self._open(file)
+        except NOT_OBSERVED:
+            return Generation(None)
+        try:
+            return self._by_content(file, reader, is_newest=is_newest, now_s=now_s)
+        except OSError:
+            return Generation(None)
+        finally:
+            reader.close()
+
+    def _by_content(
+        self, file: ChainFile, reader: Reader, *, is_newest: bool, now_s: float
+    ) -> Generation | None:
+        new = Generation(None)
+        if file.compressed:
+            new.size = reader.size()
+        head = Head.of(reader, closed=file.compressed)
+        if head is None:
+            return new
+        for known in [gen for gen in self.generations if gen.head == head]:
+            if known.file is not None and not self._holds(known, known.file, unseen=True):
+                self._drop_identity(known, now_s)
+            if known.file is None and known.is_in(reader):
+                known.replaced = False
+                return known
+            if known.file is not None and not is_newest and self._is_copy(reader, known):
+                self._copies[file.key] = (known, file)
+                return None
+        for past in [past for past in self.past if past.head == head and past.length is not None]:
+            if past.mark.matches(reader):
+                return self._exhume(past)
+        new.key = file.key
+        self.name(new, head, reader)
+        return new
+
+    def _exhume(self, past: Past) -> Generation:
+        self.past.remove(past)
+        generation = Generation(None, past.head, past.name)
+        generation.restored = past.mark
+        generation.offset = generation.acked = generation.no_cut_before = past.mark.offset
+        generation.finish(past.length)
+        return generation
+
+    def _is_copy(self, reader: Reader, known: Generation) -> bool:
+        """Return whether *reader* begins as *known*, which is still at its place, begins."""
+        if self._first or known.file is None or known.file.compressed:
+            return False
+        try:
+            original = self._open(known.file)
+        except NOT_OBSERVED:
+            return False
+        try:
+            size = min(reader.size(), original.size(), _COPY_COMPARED_BYTES)
+            return reader.read(0, size) == original.read(0, size)
+        finally:
+            original.close()
+
+    def _holds(self, generation: Generation, file: ChainFile, *, unseen: bool) -> bool:
+        """Return whether *file* has the bytes of *generation*; *unseen* if that cannot be seen."""
+        try:
+            reader = self._open(file)
+        except NOT_OBSERVED:
+            return unseen
+        try:
+            return generation.is_in(reader)
+        except OSError:
+            return unseen
+        finally:
+            reader.close()
+
+    def _bind_if_same(self, generation: Generation, file: ChainFile) -> bool:
+        if generation.file is not None or not self._holds(generation, file, unseen=False):
+            return False
+        generation.bind(file)
+        generation.replaced = False
+        return True
+
+    def _order(self, listed: list[Generation]) -> None:
+        """Keep the generations without a file where they were among the others."""
+        order = list(listed)
+        for index, generation in enumerate(self.generations):
+            if generation not in order:
+                before = [order.index(gen) for gen in self.generations[:index] if gen in order]
+                order.insert(max(before, default=-1) + 1, generation)
+        self.generations = order
+
+    def _note_newer(self, files: tuple[ChainFile, ...], now_s: float) -> None:
+        for generation in self.generations:
+            is_newest = generation.file is not None and generation.file == files[-1]
+            if is_newest:
+                generation.newer_since_s = None
+            elif generation.newer_since_s is None and files:
+                generation.newer_since_s = now_s
+
+    def _bury_done(self) -> None:
+        for generation in list(self.generations):
+            if generation.file is None and generation.is_done:
+                self.bury(generation)
+            elif generation.is_done and generation.name:
+                generation.close_handle()
+                generation.forget_tails()

@@ -1,0 +1,89 @@
+"""Which of a folder's files are rotated ones of which live file, and in what order they were
+written. Pure: names only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# logrotate, kubelet and Python number or date what they rotate; up to five digits are a number.
+# A date must look like one: node-192-168-100-200.log is of a chain of its own.
+_DATE = r"(?:19|20)\d\d[-_.]?(?:0\d|1[0-2])[-_.]?[0-3]\d(?:[-_.:T]?\d\d){0,3}"
+_SECONDS = r"1\d{9}"  # logrotate's dateformat -%s
+_NUMBERED = re.compile(r"(?P<live>.+)\.(?P<number>\d{1,5})", re.DOTALL)
+_DATED = re.compile(rf"(?P<live>.+?)[.\-_](?P<date>{_DATE}|{_SECONDS})", re.DOTALL)
+_DATED_INSIDE = re.compile(
+    rf"(?P<stem>.+?)[.\-_](?P<date>{_DATE})(?P<extension>\.[A-Za-z]{{1,8}})", re.DOTALL
+)
+_ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is no rotated 10.0.0
+_CRI = re.compile(r"\d+\.log")
+_COMPRESSED = ".gz"
+# Compressed in a way that we do not read, and what is still being written.
+_UNREAD = (".zst", ".xz", ".bz2", ".lz4", ".Z", ".zip")
+_TEMPORARY = (".tmp", ".swp", ".part")
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """A file's place: *live* is the name of the live file of its chain; lower *age* sorts first,
+    the live file last.
+    """
+
+    live: str
+    age: tuple[int, int, str]
+    compressed: bool
+
+
+def rotation_of(name: str) -> Rotation | None:
+    """Return the place of the file *name*, or None for one that is never read.
+
+    `app.log`, `app.log.1`, `app.log.2.gz`, `app.log-20261121`, `app-20261121.log` and
+    `app.log.20261121-100000.gz` are of one chain.
+    """
+    if name.endswith(_TEMPORARY) or name.endswith(_UNREAD):
+        return None
+    compressed = name.endswith(_COMPRESSED)
+    stem = name.removesuffix(_COMPRESSED)
+    if match := _DATED.fullmatch(stem):
+        return Rotation(match["live"], (0, 0, _digits(match["date"])), compressed)
+    if match := _DATED_INSIDE.fullmatch(stem):
+        live = match["stem"] + match["extension"]
+        return Rotation(live, (0, 0, _digits(match["date"])), compressed)
+    match = _NUMBERED.fullmatch(stem)
+    if match and not _ADDRESS.fullmatch(match["live"]):
+        return Rotation(match["live"], (1, -int(match["number"]), ""), compressed)
+    if compressed:
+        return Rotation(stem, (2, 0, ""), True)
+    return Rotation(name, (3, 0, ""), False)
+
+
+def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, bool]]]:
+    """Return, by the name of the live file, the chain's names and whether each is compressed,
+    oldest first.
+
+    `X` and `X.gz` at once are one file that is being compressed: `X` is taken, it is whole.
+    """
+    everything = set(names)
+    chains: dict[str, list[tuple[tuple[int, int, str], str, bool]]] = {}
+    for name in everything:
+        rotation = rotation_of(name)
+        if rotation is None:
+            continue
+        if rotation.compressed and name.removesuffix(_COMPRESSED) in everything:
+            continue
+        chains.setdefault(rotation.live, []).append((rotation.age, name, rotation.compressed))
+    return {
+        live: [(name, compressed) for _, name, compressed in sorted(members)]
+        for live, members in chains.items()
+    }
+
+
+def restart_of(live: str) -> str | None:
+    """Return the restart count in the name of a container's live file, None for other names."""
+    return live.removesuffix(".log") if _CRI.fullmatch(live) else None
+
+
+def _digits(date: str) -> str:
+    return "".join(character for character in date if character.isdigit())

@@ -1,0 +1,70 @@
+"""What is read: sources and the files their bytes lie in. Discovery says it, chains act on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Format = Literal["cri", "plain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceId:
+    """One container's log, or one plain file, with all its rotated predecessors.
+
+    *source* is what the wire calls it: ``<namespace>/<pod>/<uid>/<container>/<restart>`` or the
+    path of the live file.
+    """
+
+    host: str
+    source: str
+    format: Format
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFile:
+    """A file of a chain as a listing saw it."""
+
+    path: Path
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    compressed: bool
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Return device and inode: who the file is, as long as somebody keeps it open."""
+        return self.device, self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of one source, oldest first; the last one is the live file.
+
+    Between a rename and the reopening there is no live file: the last one still grows then. No
+    files at all means that the source vanished.
+    """
+
+    id: SourceId
+    files: tuple[ChainFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSources:
+    """Where the logs of one host lie.
+
+    *pods_dir* has the layout of ``/var/log/pods``; *include* and *exclude* are patterns of absolute
+    paths, in which ``**`` stands for any folders; each folder F below *hosts_below* is one more
+    host F with ``F/pods`` and ``F/files/**``.
+    """
+
+    host: str
+    pods_dir: Path | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hosts_below: Path | None = None

@@ -1,0 +1,187 @@
+"""The folders in which logs are looked for, and what each of them stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from logpipeline_shipper.files.folders import (
+    FolderGone,
+    FolderUnreadable,
+    TextCheck,
+    View,
+    chain_files,
+    look_into,
+    unread_reason,
+)
+from logpipeline_shipper.files.naming import restart_of
+from logpipeline_shipper.files.patterns import Patterns, State
+from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+
+# A deeper folder is a mistake, or a trap.
+_DEPTH_MAX = 32
+# Everything below a host's own `files` folder.
+_EVERYTHING = Patterns((("**", "*"),))
+_EVERYTHING_STATES: frozenset[State] = frozenset({(0, 0), (0, 1)})
+
+Kind = Literal["hosts", "host", "pods", "pod", "container", "files"]
+Skipped = Callable[[Path, str], None]
+
+
+@dataclass(slots=True, eq=False)
+class Folder:
+    """One folder: what it is looked into for, and what was found at the last look."""
+
+    path: Path
+    kind: Kind
+    host: str
+    exclude: Patterns
+    skipped: Skipped
+    include: Patterns = _EVERYTHING
+    states: frozenset[State] = _EVERYTHING_STATES
+    names: tuple[str, ...] = ()  # namespace, pod, uid, container: as many as are known here
+    depth: int = 0
+    subfolders: dict[str, Folder] = field(default_factory=dict)
+    listings: dict[SourceId, Listing] = field(default_factory=dict)
+    sources: dict[str, SourceId] = field(default_factory=dict)  # by the name of a file
+    text: TextCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = TextCheck(self.skipped)
+
+    def look(self) -> bool:
+        """Look once more; return whether the folder is there.
+
+        Where it cannot be observed, what was known stays.
+        """
+        try:
+            view = look_into(self.path, follow_link=self.depth == 0)
+            listings, sources = self._find_sources(view)
+        except FolderUnreadable as error:
+            self.skipped(self.path, str(error))
+            return True
+        except FolderGone:
+            self.subfolders, self.listings, self.sources = {}, {}, {}
+            return False
+        self.listings, self.sources = listings, sources
+        known = self.subfolders
+        self.subfolders = {}
+        for name in sorted(view.folders):
+            child = known.get(name) or self._child(name)
+            if child is not None:
+                self.subfolders[name] = child
+        return True
+
+    def walk(self) -> Iterator[Folder]:
+        """Yield this folder and all below it that are known."""
+        yield self
+        for child in self.subfolders.values():
+            yield from child.walk()
+
+    def _child(self, name: str) -> Folder | None:
+        path, kind, names = self.path / name, self.kind, self.names
+        include, states = self.include, self.states
+        host = self.host
+        if kind == "hosts":
+            kind, host = "host", name
+        elif kind == "host" and name in ("pods", "files"):
+            kind = "pods" if name == "pods" else "files"
+        elif kind == "pods":
+            kind, names = "pod", tuple(name.split("_"))
+            if len(names) != 3 or not all(names):
+                self.skipped(path, "not-a-pod")
+                return None
+        elif kind == "pod":
+            kind, names = "container", (*names, name)
+        elif kind == "files":
+            states = include.below(states, name)
+            if not states or self.depth >= _DEPTH_MAX or self.exclude.match_path(path):
+                return None
+        else:
+            return None
+        return Folder(
+            path, kind, host, self.exclude, self.skipped, include, states, names, self.depth + 1
+        )
+
+    def _find_sources(self, view: View) -> tuple[dict[SourceId, Listing], dict[str, SourceId]]:
+        listings: dict[SourceId, Listing] = {}
+        sources: dict[str, SourceId] = {}
+        if self.kind == "container":
+            self._find_container_logs(view, listings, sources)
+        elif self.kind == "files":
+            self._find_plain_files(view, listings, sources)
+        return listings, sources
+
+    def _find_container_logs(
+        self, view: View, listings: dict[SourceId, Listing], sources: dict[str, SourceId]
+    ) -> None:
+        namespace, pod, _, container = self.names
+        for name, reason in view.odd.items():
+            self.skipped(self.path / name, reason)
+        # Docker's nodes have links here; whoever opens one checks where it leads.
+        names = view.files | view.links
+        for live, files in chain_files(self.path, names, follow_link=True).items():
+            restart = restart_of(live)
+            if restart is None or self.exclude.match_path(self.path / live):
+                continue
+            source = SourceId(
+                host=self.host,
+                source="/".join((*self.names, restart)),
+                format="cri",
+                namespace=namespace,
+                pod=pod,
+                container=container,
+            )
+            listings[source] = Listing(source, tuple(files))
+            sources |= {file.path.name: source for file in files}
+
+    def _find_plain_files(
+        self, view: View, listings: dict[SourceId, Listing], sources: dict[str, SourceId]
+    ) -> None:
+        self._report_odd(view)
+        self.text.keep(view.files)
+        for live, files in chain_files(self.path, view.files, follow_link=False).items():
+            path = self.path / live
+            members = {live, *(file.path.name for file in files)}
+            if not any(self.include.match(self.states, name) for name in members):
+                continue
+            files = [file for file in files if not self.exclude.match_path(file.path)]
+            if not files or self.exclude.match_path(path):
+                self.skipped(path, "excluded")
+                continue
+            is_text = self.text.is_text(files)
+            if is_text is False:
+                self.skipped(path, "binary")
+                continue
+            source = SourceId(host=self.host, source=str(path), format="plain")
+            listings[source] = Listing(source, tuple(files))
+            if is_text:
+                sources |= {file.path.name: source for file in files}
+
+    def _report_odd(self, view: View) -> None:
+        reasons = view.odd | dict.fromkeys(view.links, "symbolic-link")
+        reasons |= {name: reason for name in view.files if (reason := unread_reason(name))}
+        for name, reason in reasons.items():
+            if self.include.match(self.states, name):
+                self.skipped(self.path / name, reason)
+
+
+def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:
+    """Return the folders to begin at for *host*."""
+    exclude = host.exclude
+    roots = []
+    if host.pods_dir is not None:
+        # A pattern that covers the containers' logs as well must not ship them twice.
+        below_pods = f"{host.pods_dir}/**"
+        roots.append(Folder(host.pods_dir, "pods", host.host, Patterns.of(exclude), skipped))
+        exclude = (*exclude, below_pods)
+    if host.hosts_below is not None:
+        roots.append(Folder(host.hosts_below, "hosts", host.host, Patterns.of(exclude), skipped))
+    include = Patterns.of(host.include)
+    for path, states in include.roots().items():
+        roots.append(
+            Folder(path, "files", host.host, Patterns.of(exclude), skipped, include, states)
+        )
+    return roots
