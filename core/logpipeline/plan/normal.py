@@ -104,6 +104,7 @@ def normal_stream(config: Config) -> dict[str, Any]:
         full["subjects"] = [] if full["mirror"] else [config["name"]]
     full["subjects"] = sorted(full["subjects"])
     full["num_replicas"] = full["num_replicas"] or 1
+    full["allow_rollup_hdrs"] = full["allow_rollup_hdrs"] or full["allow_msg_schedules"]
     if not full["duplicate_window"]:
         longest = full["max_age"] or DUPLICATE_WINDOW_NS
         full["duplicate_window"] = min(DUPLICATE_WINDOW_NS, longest)
