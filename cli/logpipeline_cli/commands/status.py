@@ -1,0 +1,137 @@
+"""``logpipeline status``: what stands where, who owns it, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from logpipeline.nats.jetstream import JetStream
+from logpipeline_cli.answers import ask
+from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
+from logpipeline_cli.survey import PartitionState, survey
+from logpipeline_cli.target import Target, connected, find_target
+
+WATCH_EVERY_S = 1.0
+MISSING_SHOWN_MAX = 20
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status once, or each second with --watch."""
+    target = find_target(file=args.file, data=args.data, nats=args.nats)
+    asyncio.run(_status(target, as_json=args.output == "json", watch=args.watch))
+    return EXIT_OK
+
+
+async def _status(target: Target, *, as_json: bool, watch: bool) -> None:
+    async with connected(target, "status") as js:
+        while True:
+            status = await gather(js, target)
+            if as_json:
+                print_json(status)
+            else:
+                screen = _CLEAR if watch and sys.stdout.isatty() else ""
+                print(screen + render(status))
+            if not watch:
+                return
+            sys.stdout.flush()
+            await asyncio.sleep(WATCH_EVERY_S)
+
+
+async def gather(js: JetStream, target: Target) -> dict[str, Any]:
+    """Return all that is known of the pipeline now, as it is printed in JSON."""
+    pipeline = target.pipeline
+    answers, partitions = await asyncio.gather(
+        ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
+    )
+    dead = await js.stream_info(pipeline.names.dead_letter_stream)
+    return {
+        "name": pipeline.name,
+        "namespace": pipeline.namespace,
+        "server": js.connection.options.servers[0],
+        "partitions": [asdict(state) for state in partitions],
+        "collectors": answers["collector"],
+        "shippers": answers["shipper"],
+        "missing": _missing(answers),
+        "deadLetters": dead["state"]["messages"] if dead else 0,
+    }
+
+
+def render(status: dict[str, Any]) -> str:
+    """Return *status* as people read it."""
+    partitions = [PartitionState(**entry) for entry in status["partitions"]]
+    lag = sum(state.lag_messages for state in partitions)
+    lines = [
+        f"{status['namespace']}/{status['name']} on {status['server']}: "
+        f"{len(status['shippers'])} shippers, {len(status['collectors'])} collectors answer; "
+        f"lag {lag} messages, {bytes_text(sum(state.lag_bytes for state in partitions))}; "
+        f"{status['deadLetters']} dead letters",
+        "",
+        table(
+            ("PARTITION", "OWNER", "EPOCH", "STORED", "COMMITTED", "LAG", "BYTES", "AGE"),
+            [_partition_row(state) for state in partitions],
+        ),
+    ]
+    if status["shippers"]:
+        rows = [_shipper_row(answer) for answer in status["shippers"]]
+        lines += ["", table(("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "MISSING", "STATE"), rows)]
+    if status["missing"]:
+        rows = [(row["host"], row["source"], row["bytes"]) for row in status["missing"]]
+        lines += ["", table(("HOST", "SOURCE", "MISSING BYTES"), rows[:MISSING_SHOWN_MAX])]
+        if len(rows) > MISSING_SHOWN_MAX:
+            lines.append(f"and {len(rows) - MISSING_SHOWN_MAX} more sources; see -o json")
+    return "\n".join(lines)
+
+
+def _partition_row(state: PartitionState) -> tuple[object, ...]:
+    if not state.is_there:
+        return state.partition, "no stream", "", "", "", "", "", ""
+    owner = state.owner or "none"
+    if state.released:
+        owner = f"released by {owner}"
+    if state.assigned and state.assigned != state.owner:
+        owner += f" -> {state.assigned}"
+    return (
+        state.partition,
+        owner,
+        state.epoch,
+        state.last_sequence,
+        state.committed,
+        state.lag_messages,
+        bytes_text(state.lag_bytes),
+        seconds_text(state.lag_s) if state.lag_messages else "",
+    )
+
+
+def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
+    problem = answer.get("live") or answer.get("ready")
+    return (
+        answer.get("name", ""),
+        answer.get("hosts", 0),
+        answer.get("sources_total", 0),
+        bytes_text(answer.get("backlog_bytes", 0)),
+        bytes_text(answer.get("missing_bytes", 0)),
+        problem or "fine",
+    )
+
+
+def _missing(answers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the sources with missing bytes, as shippers (never read) and collectors (holes) tell."""
+    rows = []
+    for answer in answers["shipper"]:
+        for source in answer.get("sources", []):
+            if source.get("missing_bytes"):
+                rows.append(_missing_row("shipper", source, source["missing_bytes"]))
+    for answer in answers["collector"]:
+        for partition in answer.get("partitions", []):
+            for source in partition.get("missing", []):
+                rows.append(_missing_row("collector", source, source["bytes"]))
+    return rows
+
+
+def _missing_row(by: str, source: dict[str, Any], count: int) -> dict[str, Any]:
+    return {"host": source["host"], "source": source["source"], "bytes": count, "toldBy": by}
