@@ -1,0 +1,101 @@
+"""Which partitions are ours, as the operator (or `up`) last wrote it: read again and again, so that
+a missed message of the bucket costs a second, and never a hand-over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.nats.session import RawMessage
+from logpipeline.records import Assignment, BadRecord, assignment_key
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+
+
+class AssignmentWatch:
+    """The group's last readable assignment, and *problem*: why there is none, or no newer one."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        group: str,
+        partitions: int,
+        changed: Callable[[Assignment], None],
+    ) -> None:
+        self.current: Assignment | None = None
+        self.problem: str | None = "no assignment was read yet"
+        self._bucket = bucket
+        self._key = assignment_key(group)
+        self._partitions = partitions
+        self._changed = changed
+        self._hinted = asyncio.Event()
+        self._refused: bytes = b""
+
+    async def run(self) -> None:
+        """Follow the assignment for ever."""
+        listener = await self._bucket.listen(self._key, self._hint)
+        try:
+            while True:
+                self._hinted.clear()
+                try:
+                    await self._read()
+                except (NotSent, OutcomeUnknown, ApiError) as error:
+                    # What we own stays ours: epochs decide, not the reach of the bucket.
+                    self.problem = f"the assignment cannot be read: {error}"
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._hinted.wait(), POLL_S)
+        finally:
+            await self._bucket.unlisten(listener)
+
+    def _hint(self, message: RawMessage) -> None:
+        self._hinted.set()
+
+    async def _read(self) -> None:
+        entry = await self._bucket.get(self._key)
+        if entry is None:
+            self.problem = (
+                f"nobody has assigned partitions yet (key {self._key} of bucket "
+                f"{self._bucket.name}): the operator or `logpipeline up` does"
+            )
+            return
+        try:
+            found = Assignment.decode(entry.value)
+        except BadRecord as error:
+            self._refuse(entry.value, str(error))
+            return
+        if max(found.partitions, 1) != max(self._partitions, 1):
+            self._refuse(
+                entry.value,
+                f"the assignment is for {found.partitions} partitions, and this collector was "
+                f"started for {self._partitions}; restart it with the current resource",
+            )
+            return
+        self.problem = None
+        self._accept(found)
+
+    def _accept(self, found: Assignment) -> None:
+        if found == self.current:
+            return
+        if self.current is not None and found.generation < self.current.generation:
+            log.warning(
+                "the assignment went back; the bucket was restored from a copy, or rewritten",
+                extra={"from": self.current.generation, "to": found.generation},
+            )
+        self.current = found
+        log.info("assignment", extra={"generation": found.generation})
+        self._changed(found)
+
+    def _refuse(self, value: bytes, why: str) -> None:
+        self.problem = f"the assignment cannot be used, the last good one stays: {why}"
+        if value != self._refused:
+            self._refused = value
+            log.error("unusable assignment; the last good one stays", extra={"reason": why})

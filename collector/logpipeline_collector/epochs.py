@@ -1,0 +1,200 @@
+"""The one thing that makes an owner: a compare-and-swap on the partition's epoch record. Who loses
+it must never write again in that epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from logpipeline.nats.bucket import Bucket, Conflict, Entry
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.records import (
+    EPOCH_HISTORY_MAX,
+    BadRecord,
+    EpochRecord,
+    EpochStart,
+    StreamPosition,
+    epoch_key,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 1.0
+
+
+class Fenced(Exception):
+    """The partition is no longer ours: somebody took it over, or the bucket went back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An epoch record with the revision at which it was read; without a record, revision 0."""
+
+    record: EpochRecord | None
+    revision: int
+
+
+class EpochRecords:
+    """The epoch records of a group."""
+
+    def __init__(self, bucket: Bucket, *, group: str, member: str, incarnation: str) -> None:
+        self._bucket = bucket
+        self._group = group
+        self._member = member
+        self._incarnation = incarnation
+
+    async def read(self, partition: int) -> Seen:
+        """Return the record of *partition* as it is now.
+
+        Raises:
+            BadRecord: there is something else.
+            NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+        """
+        return _seen(await self._bucket.get(epoch_key(self._group, partition)))
+
+    async def take_over(
+        self,
+        partition: int,
+        seen: Seen,
+        *,
+        epoch: int,
+        assignment: int,
+        position: StreamPosition,
+        rollbacks: int,
+    ) -> HeldEpoch:
+        """Become the owner in *epoch*, going on from *position*.
+
+        Raises:
+            Fenced: the record is no longer the one that was *seen*.
+            NotSent, OutcomeUnknown, ApiError: nobody knows; read again. Where it did succeed, the
+            next attempt finds our own incarnation in the record.
+        """
+        former = seen.record
+        start = EpochStart(epoch, position.sequence)
+        record = EpochRecord(
+            epoch=epoch,
+            owner=self._member,
+            incarnation=self._incarnation,
+            assignment=assignment,
+            position=position,
+            rollbacks=rollbacks,
+            snapshot=former.snapshot if former else 0,
+            snapshot_at=former.snapshot_at if former else 0,
+            history=((former.history if former else ()) + (start,))[-EPOCH_HISTORY_MAX:],
+        )
+        held = HeldEpoch(self._bucket, epoch_key(self._group, partition), record, seen.revision)
+        await held.take()
+        return held
+
+    async def let_go(self, partition: int, seen: Seen, position: StreamPosition) -> None:
+        """Mark a record of our own dead predecessor as released at *position*.
+
+        Raises:
+            Fenced: somebody else has written it since.
+        """
+        assert seen.record is not None
+        record = replace(seen.record, position=position, released=True)
+        held = HeldEpoch(self._bucket, epoch_key(self._group, partition), record, seen.revision)
+        await held.take()
+
+
+class HeldEpoch:
+    """A partition's record while it is ours; writes follow one another, each fully known."""
+
+    def __init__(self, bucket: Bucket, key: str, record: EpochRecord, revision: int) -> None:
+        self.record = record
+        self._bucket = bucket
+        self._key = key
+        self._revision = revision
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Write the record for the first time, once."""
+        try:
+            self._revision = await self._bucket.swap(
+                self._key, self.record.encode(), revision=self._revision
+            )
+        except Conflict as error:
+            raise Fenced(str(error)) from error
+
+    async def advance(self, position: StreamPosition, *, rollbacks: int, assignment: int) -> None:
+        """Write how far the partition is committed; returns only when that is certain.
+
+        Raises:
+            Fenced: the partition is no longer ours, and this commit is not to be told to anybody.
+        """
+        async with self._lock:
+            await self._write(
+                replace(self.record, position=position, rollbacks=rollbacks, assignment=assignment)
+            )
+
+    async def point_to_snapshot(self, snapshot: int, at: int) -> None:
+        """Write where the newest snapshot of the sources' positions is."""
+        async with self._lock:
+            await self._write(replace(self.record, snapshot=snapshot, snapshot_at=at))
+
+    async def release(self) -> None:
+        """Write that a successor may begin at once."""
+        async with self._lock:
+            await self._write(replace(self.record, released=True))
+
+    async def _write(self, wanted: EpochRecord) -> None:
+        if wanted == self.record:
+            return
+        value = wanted.encode()
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                self._revision = await self._bucket.swap(self._key, value, revision=self._revision)
+                break
+            except (Conflict, OutcomeUnknown) as error:
+                if await self._is_written(value, error):
+                    break
+            except (NotSent, ApiError) as error:
+                log.debug("epoch record not written", extra={"reason": str(error)})
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
+        self.record = wanted
+
+    async def _is_written(self, value: bytes, cause: Exception) -> bool:
+        # Whether a swap without an answer happened is read from the record itself.
+        try:
+            entry = await self._bucket.get(self._key)
+            found = _seen(entry)
+        except (NotSent, OutcomeUnknown, ApiError):
+            return False
+        except BadRecord as error:
+            raise Fenced(f"the epoch record was overwritten: {error}") from error
+        if entry is None or not self._is_ours(found.record):
+            raise Fenced(_why(found.record, self.record)) from cause
+        # Nobody else writes in our epoch: an own write of which we do not know, or an older state,
+        # read from a replica that lags or from a bucket that was restored. If the swap at its
+        # revision succeeds, it was the last, and ours stands again.
+        if entry.revision < self._revision:
+            log.warning("the state bucket shows an older record of ours", extra={"key": self._key})
+        self._revision = entry.revision
+        return entry.value == value
+
+    def _is_ours(self, found: EpochRecord | None) -> bool:
+        return found is not None and (found.epoch, found.incarnation) == (
+            self.record.epoch,
+            self.record.incarnation,
+        )
+
+
+def _why(found: EpochRecord | None, ours: EpochRecord) -> str:
+    if found is None:
+        return "the state bucket lost the partition's record"
+    if found.epoch < ours.epoch:
+        return f"the state bucket went back to epoch {found.epoch}, ours was {ours.epoch}"
+    return f"{found.owner} owns the partition since epoch {found.epoch}, ours was {ours.epoch}"
+
+
+def _seen(entry: Entry | None) -> Seen:
+    if entry is None:
+        return Seen(None, 0)
+    return Seen(EpochRecord.decode(entry.value), entry.revision)

@@ -1,0 +1,74 @@
+"""A collector's folder: locked, so that one process works in it, and with a name of its own, so
+that the next process can prove that the one before it is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from logpipeline.statefile import StateBroken, read_state, set_aside, write_state
+
+KIND = "collector-folder"
+VERSION = 1
+
+
+class FolderBusy(Exception):
+    """Another process works as the same member in the folder."""
+
+
+class Folder:
+    """A claimed folder. *incarnation* names this process; it begins with the folder's own name."""
+
+    def __init__(self, descriptor: int, identity: str) -> None:
+        self._descriptor = descriptor
+        self.identity = identity
+        self.incarnation = f"{identity}-{secrets.token_hex(6)}"
+
+    @staticmethod
+    def claim(folder: Path, group: str, member: str) -> Folder:
+        """Lock *folder* for *member*, and return it.
+
+        Raises:
+            FolderBusy: a living process holds it.
+            OSError: it cannot be written.
+        """
+        state = folder / "state" / group
+        state.mkdir(parents=True, exist_ok=True)
+        lock = os.open(state / f"{member}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise FolderBusy(
+                f"{folder}: another process runs as {member} of group {group} in this folder; "
+                "stop it first, or give this one another folder and name"
+            ) from None
+        return Folder(lock, _identity_of(state))
+
+    def is_ours(self, incarnation: str) -> bool:
+        """Return whether *incarnation* was a process of this folder; it is gone, unless it is us:
+        we hold the locks that it held.
+        """
+        return incarnation.startswith(self.identity + "-")
+
+    def close(self) -> None:
+        """Give the folder up."""
+        os.close(self._descriptor)
+
+
+def _identity_of(state: Path) -> str:
+    # A copied folder must not pass for the first one: its inode is another one.
+    path = state / "identity"
+    try:
+        known = read_state(path, KIND, VERSION)
+    except StateBroken:
+        set_aside(path)
+        known = None
+    inode = state.stat().st_ino
+    if not isinstance(known, dict) or known.get("inode") != inode:
+        known = {"inode": inode, "name": secrets.token_hex(8)}
+        write_state(path, KIND, VERSION, known)
+    return str(known["name"])

@@ -1,0 +1,189 @@
+"""Reads a partition's stream, in order and without a gap that goes unseen, through a consumer that
+belongs to one epoch: deleting it fences a predecessor, since its waiting pulls end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.records import StreamPosition
+
+# Longer than a collector's reconnects, short enough that consumers of the dead do not pile up.
+CONSUMER_INACTIVE_S = 60
+# Nothing came for so long: ask the server whether there is something.
+SILENCE_BEFORE_LOOK_S = 5.0
+# Pages of consumer names that are looked through for predecessors.
+NAME_PAGES_MAX = 64
+
+
+class Interrupted(Exception):
+    """Reading ended without our will; open again, after verifying the position."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerName:
+    """The name of a consumer of ours: a group's, of one *epoch*, opened for the n-th time."""
+
+    group: str
+    epoch: int
+    opened: int
+
+    def __str__(self) -> str:
+        return f"{self.group}-e{self.epoch}-{self.opened}"
+
+    @staticmethod
+    def read(text: str, group: str) -> ConsumerName | None:
+        """Return what the name says, or None if it is none of *group*'s."""
+        found = re.fullmatch(re.escape(group) + r"-e([0-9]{1,18})-([0-9]{1,18})", text)
+        return ConsumerName(group, int(found[1]), int(found[2])) if found else None
+
+    def is_before(self, other: ConsumerName) -> bool:
+        """Return whether *other* replaces this one."""
+        return (self.epoch, self.opened) < (other.epoch, other.opened)
+
+
+def consumer_config(
+    name: ConsumerName, *, after: int, headers_only: bool = False
+) -> dict[str, Any]:
+    """Return the configuration of a consumer that begins behind the sequence *after*."""
+    return {
+        "name": str(name),
+        "ack_policy": "none",
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": after + 1,
+        "replay_policy": "instant",
+        "max_deliver": -1,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "headers_only": headers_only,
+        "inactive_threshold": CONSUMER_INACTIVE_S * 1_000_000_000,
+        "metadata": {"logpipeline.dev/collector-group": name.group},
+    }
+
+
+async def delete_before(js: JetStream, stream: str, name: ConsumerName) -> int:
+    """Delete the group's consumers that *name* replaces, and return how many there were."""
+    deleted = 0
+    for other in await _names(js, stream):
+        known = ConsumerName.read(other, name.group)
+        if known is not None and known.is_before(name):
+            deleted += await js.consumer_delete(stream, other)
+    return deleted
+
+
+async def _names(js: JetStream, stream: str) -> list[str]:
+    names: list[str] = []
+    for _ in range(NAME_PAGES_MAX):
+        answer = await js.call(f"CONSUMER.NAMES.{stream}", {"offset": len(names)})
+        page = answer.get("consumers") or []
+        names += page
+        if not page or len(names) >= answer.get("total", 0):
+            break
+    return names
+
+
+class StreamReader:
+    """Deliveries of one consumer; each is checked to follow the one before."""
+
+    def __init__(
+        self, js: JetStream, stream: str, name: ConsumerName, *, pull_bytes: int, headers_only: bool
+    ) -> None:
+        self.name = name
+        self.pending = 0
+        self.missed = 0
+        self._js = js
+        self._stream = stream
+        self._headers_only = headers_only
+        self._reader = PullReader(js, stream, str(name), pull_bytes=pull_bytes)
+        self._sequence = 0
+        self._delivery = 0
+        self._heard_at_s = 0.0
+
+    async def open(self, position: StreamPosition) -> None:
+        """Begin behind *position*, and end every consumer that this one replaces.
+
+        Raises:
+            Interrupted: the server could not be asked, or refused.
+        """
+        self._sequence = position.sequence
+        config = consumer_config(
+            self.name, after=position.sequence, headers_only=self._headers_only
+        )
+        try:
+            await delete_before(self._js, self._stream, self.name)
+            info = await self._js.consumer_create(self._stream, config, action="create")
+            await self._reader.open()
+        except (NotSent, OutcomeUnknown, ApiError) as error:
+            raise Interrupted(str(error)) from error
+        self.pending = int(info["num_pending"])
+        self._heard_at_s = asyncio.get_running_loop().time()
+
+    async def close(self, *, delete: bool) -> None:
+        """Stop reading, and *delete* the consumer at the server, if it answers."""
+        await self._reader.close()
+        if delete and self._js.connection.is_connected:
+            try:
+                await self._js.consumer_delete(self._stream, str(self.name))
+            except (NotSent, OutcomeUnknown, ApiError):
+                return  # It ends by itself after CONSUMER_INACTIVE_S.
+
+    async def take(self, *, timeout_s: float) -> list[Delivered]:
+        """Return what has come, or an empty list after *timeout_s*.
+
+        Raises:
+            Interrupted: the connection or the consumer is gone, a delivery was lost on the way, or
+            the server has messages and sends none.
+        """
+        try:
+            deliveries = await self._reader.take(timeout_s=timeout_s)
+        except (ReaderClosed, NotSent) as error:
+            raise Interrupted(str(error)) from error
+        for delivery in deliveries:
+            self._check(delivery)
+        now_s = asyncio.get_running_loop().time()
+        if deliveries:
+            self.pending, self._heard_at_s = deliveries[-1].pending, now_s
+        elif now_s - self._heard_at_s > SILENCE_BEFORE_LOOK_S:
+            await self._look()
+            self._heard_at_s = now_s
+        return deliveries
+
+    def _check(self, delivery: Delivered) -> None:
+        if delivery.delivery != self._delivery + 1:
+            raise Interrupted(
+                f"delivery {delivery.delivery} came after {self._delivery}: some were lost between "
+                "the server and us"
+            )
+        if delivery.sequence <= self._sequence:
+            raise Interrupted(
+                f"sequence {delivery.sequence} came after {self._sequence}: the stream went back"
+            )
+        self._delivery = delivery.delivery
+        if self._sequence:
+            # Behind what is committed nobody trims: these expired, or were removed.
+            self.missed += delivery.sequence - self._sequence - 1
+        self._sequence = delivery.sequence
+
+    async def _look(self) -> None:
+        # nats-server has had consumers that stand still with messages pending, after restarts and
+        # changes of leader.
+        try:
+            consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
+            info = await self._js.stream_info(self._stream)
+            last = int(info["state"]["last_seq"]) if info is not None else 0
+            is_more = last > self._sequence and await self._js.message(self._stream, last)
+        except (NotSent, OutcomeUnknown, ApiError) as error:
+            raise Interrupted(str(error)) from error
+        if last < self._sequence:
+            raise Interrupted(f"the stream went back from {self._sequence} to {last}")
+        if is_more or consumer["num_pending"]:
+            raise Interrupted(
+                f"nothing came for {SILENCE_BEFORE_LOOK_S:.0f} s though messages up to {last} are "
+                f"there, and {self._sequence} was the last to come"
+            )

@@ -1,0 +1,150 @@
+"""Snapshots of the sources' positions, kept in JetStream, so that a collector with another folder
+can go on where the last one stood, and still cut what it sees twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from logpipeline.nats.jetstream import JetStream, StoredMessage
+from logpipeline.records import StreamPosition
+
+VERSION = 1
+# Beside the chunk travel its headers and subject.
+CHUNK_OVERHEAD_BYTES = 4096
+# 64 KiB less is still a chunk; a tiny max_payload shall not make thousands of messages.
+CHUNK_BYTES_MIN = 1024
+# 100,000 sources compress to some 10 MB.
+SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
+CHUNKS_MAX = 16_384
+
+
+class SnapshotBroken(Exception):
+    """A snapshot that is missing, incomplete or damaged; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The archive's own bytes *sources*, as of *position*, with the encoded marks of the stream."""
+
+    position: StreamPosition
+    marks: dict[str, Any]
+    sources: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What names the chunks of a snapshot: their sequences in the snapshot stream, in order."""
+
+    version: int
+    partition: int
+    position: StreamPosition
+    marks: dict[str, Any]
+    size: int
+    sha256: str
+    chunks: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """Return the manifest as JSON."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @staticmethod
+    def decode(value: bytes) -> Manifest:
+        """Return the manifest that `encode` wrote.
+
+        Raises:
+            SnapshotBroken: it is none, or of another version.
+        """
+        try:
+            data = json.loads(value)
+            data["position"] = StreamPosition(**data["position"])
+            data["chunks"] = tuple(int(sequence) for sequence in data["chunks"])
+            manifest = Manifest(**data)
+        except (ValueError, TypeError, KeyError) as error:
+            raise SnapshotBroken(f"no manifest: {value[:80]!r}") from error
+        if manifest.version != VERSION:
+            raise SnapshotBroken(f"version {manifest.version}, this collector knows {VERSION}")
+        if len(manifest.chunks) > CHUNKS_MAX or manifest.size > SNAPSHOT_BYTES_MAX:
+            raise SnapshotBroken(f"{manifest.size} bytes in {len(manifest.chunks)} chunks")
+        return manifest
+
+
+class SnapshotStore:
+    """The snapshots of one partition of one group in the snapshot stream."""
+
+    def __init__(self, js: JetStream, *, stream: str, subject: str, partition: int) -> None:
+        self._js = js
+        self._stream = stream
+        self._subject = subject
+        self._partition = partition
+
+    async def write(self, snapshot: Snapshot) -> int:
+        """Store *snapshot*, and return the sequence by which `read` finds it.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: it is not, or not wholly, stored; try again later.
+        """
+        chunks = [
+            (await self._js.publish(self._subject, chunk)).sequence
+            for chunk in self._cut(snapshot.sources)
+        ]
+        manifest = Manifest(
+            VERSION,
+            self._partition,
+            snapshot.position,
+            snapshot.marks,
+            len(snapshot.sources),
+            hashlib.sha256(snapshot.sources).hexdigest(),
+            tuple(chunks),
+        )
+        return (await self._js.publish(self._subject, manifest.encode())).sequence
+
+    async def read(self, sequence: int) -> Snapshot:
+        """Return the snapshot that `write` stored at *sequence*.
+
+        Raises:
+            SnapshotBroken: it is not there as a whole.
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        manifest = await self._manifest(sequence)
+        parts = [(await self._message(chunk)).data for chunk in manifest.chunks]
+        sources = b"".join(parts)
+        if hashlib.sha256(sources).hexdigest() != manifest.sha256:
+            raise SnapshotBroken(f"the checksum of the snapshot at {sequence} does not match")
+        return Snapshot(manifest.position, manifest.marks, sources)
+
+    async def drop_before(self, sequence: int) -> None:
+        """Remove what is older than the snapshot at *sequence*.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: nothing may have been removed; the next call does.
+        """
+        try:
+            manifest = await self._manifest(sequence)
+        except SnapshotBroken:
+            return
+        first = min((*manifest.chunks, sequence))
+        body = {"filter": self._subject, "seq": first}
+        await self._js.call(f"STREAM.PURGE.{self._stream}", body)
+
+    async def _manifest(self, sequence: int) -> Manifest:
+        manifest = Manifest.decode((await self._message(sequence)).data)
+        if manifest.partition != self._partition:
+            raise SnapshotBroken(f"the snapshot at {sequence} is of another partition")
+        return manifest
+
+    async def _message(self, sequence: int) -> StoredMessage:
+        stored = await self._js.message(self._stream, sequence)
+        if stored is None or stored.subject != self._subject:
+            raise SnapshotBroken(f"message {sequence} of stream {self._stream} is gone")
+        return stored
+
+    def _cut(self, data: bytes) -> Iterator[bytes]:
+        limit = self._js.connection.max_payload_bytes - CHUNK_OVERHEAD_BYTES
+        size = max(limit, CHUNK_BYTES_MIN)
+        for start in range(0, len(data), size):
+            yield data[start : start + size]

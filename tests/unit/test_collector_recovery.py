@@ -1,0 +1,155 @@
+"""What a collector finds at its start, and the one right way to go on from each."""
+
+from __future__ import annotations
+
+from logpipeline.records import EpochRecord, EpochStart, StreamPosition
+from logpipeline_collector.recovery import (
+    BUCKET_LOST,
+    BUCKET_OLDER,
+    CANNOT_UNDO,
+    FOLDER_OLDER,
+    NOWHERE,
+    TWO_OWNERS,
+    FolderCommit,
+    Source,
+    recover,
+)
+
+
+def test_a_partition_that_nobody_had_begins_at_the_start() -> None:
+    """Neither folder nor bucket knows it: epoch 1, nothing read."""
+    found = recover(None, None, is_our_folder=False)
+
+    assert (found.source, found.epoch, found.position) == (Source.NOTHING, 1, NOWHERE)
+
+
+def test_a_commit_that_the_bucket_knows_is_gone_on_from() -> None:
+    """Both agree: the next epoch goes on there, without a warning."""
+    found = recover(folder(3, 20, 10), record(3, 20), is_our_folder=True)
+
+    assert (found.source, found.epoch, found.position.sequence) == (Source.FOLDER, 4, 20)
+    assert not found.warning
+
+
+def test_a_commit_that_the_bucket_does_not_know_yet_is_kept() -> None:
+    """A crash between the folder's commit and the swap repeats nothing."""
+    found = recover(folder(3, 20, 10), record(3, 10), is_our_folder=True)
+
+    assert (found.source, found.position.sequence, found.warning) == (Source.FOLDER, 20, "")
+
+
+def test_the_first_commit_of_all_is_kept_as_well() -> None:
+    """There was no position before it, neither in the folder nor in the bucket."""
+    found = recover(folder(1, 20, 0), record(1, 0), is_our_folder=True)
+
+    assert (found.source, found.position.sequence, found.warning) == (Source.FOLDER, 20, "")
+
+
+def test_a_commit_behind_a_successors_beginning_is_kept() -> None:
+    """The successor went on from it: its lines stand in our folder alone."""
+    found = recover(folder(3, 20, 10), record(4, 90, (3, 5), (4, 20)), is_our_folder=False)
+
+    assert (found.source, found.epoch, found.position.sequence) == (Source.SNAPSHOT, 5, 90)
+    assert not found.warning
+
+
+def test_a_commit_that_came_too_late_is_taken_back() -> None:
+    """The successor began before it: its lines stand, or will stand, in the successor's folder."""
+    late = recover(folder(3, 20, 10), record(4, 90, (4, 10)), is_our_folder=False)
+    after = recover(folder(2, 10, None), record(4, 90, (3, 10), (4, 10)), is_our_folder=False)
+
+    assert late.source is Source.UNDO
+    assert (after.source, after.position.sequence) == (Source.SNAPSHOT, 90)
+
+
+def test_a_first_commit_that_came_too_late_is_taken_back() -> None:
+    """Nothing was committed before it, and the successor began at nothing."""
+    found = recover(folder(1, 20, 0), record(2, 0, (1, 0), (2, 0)), is_our_folder=False)
+
+    assert found.source is Source.UNDO
+
+
+def test_a_successor_that_read_nothing_leaves_our_folder_current() -> None:
+    """No snapshot is needed where nothing was archived elsewhere."""
+    found = recover(folder(3, 20, 10), record(4, 20, (4, 20)), is_our_folder=False)
+
+    assert (found.source, found.epoch) == (Source.FOLDER, 5)
+
+
+def test_a_kill_after_taking_over_and_before_the_sources_came_starts_the_same_way() -> None:
+    """Epoch 5 is ours and has committed nothing: what epoch 4 archived is still not here."""
+    found = recover(folder(3, 20, 10), record(5, 90, (4, 20), (5, 90)), is_our_folder=True)
+
+    assert (found.source, found.warning) == (Source.SNAPSHOT, "")
+
+
+def test_a_lost_bucket_is_written_again_from_the_folder() -> None:
+    """Nothing is read twice, and it is said."""
+    found = recover(folder(3, 20, 10), None, is_our_folder=False)
+
+    assert (found.source, found.epoch, found.position.sequence) == (Source.FOLDER, 4, 20)
+    assert found.warning == BUCKET_LOST
+
+
+def test_a_bucket_that_went_back_is_written_again_from_the_folder() -> None:
+    """Be it by epochs, or by more than the one commit that may be missing."""
+    by_epochs = recover(folder(7, 20, 10), record(5, 2), is_our_folder=True)
+    by_commits = recover(folder(7, 20, 10), record(7, 2), is_our_folder=True)
+
+    assert [by_epochs.warning, by_commits.warning] == [BUCKET_OLDER, BUCKET_OLDER]
+    assert [by_epochs.epoch, by_commits.epoch] == [8, 8]
+    assert [by_epochs.position.sequence, by_commits.position.sequence] == [20, 20]
+
+
+def test_a_folder_that_went_back_reads_again_what_it_lacks() -> None:
+    """Its files lack the lines as well, so nothing else would bring them."""
+    same_epoch = recover(folder(3, 20, 10), record(3, 50, (3, 5)), is_our_folder=True)
+    later_epoch = recover(folder(3, 20, 10), record(4, 50, (3, 5), (4, 30)), is_our_folder=True)
+
+    assert [same_epoch.warning, later_epoch.warning] == [FOLDER_OLDER, FOLDER_OLDER]
+    assert [same_epoch.position.sequence, later_epoch.position.sequence] == [20, 20]
+
+
+def test_another_owner_of_our_epoch_loses_no_lines() -> None:
+    """Such a bucket was restored; who is further has the lines up to there."""
+    ours = recover(folder(3, 20, 10), record(3, 15), is_our_folder=False)
+    theirs = recover(folder(3, 20, 10), record(3, 50), is_our_folder=False)
+
+    assert [ours.warning, theirs.warning] == [TWO_OWNERS, TWO_OWNERS]
+    assert (ours.source, ours.position.sequence) == (Source.FOLDER, 20)
+    assert (theirs.source, theirs.position.sequence) == (Source.SNAPSHOT, 50)
+
+
+def test_what_cannot_be_taken_back_is_said() -> None:
+    """Only one commit is kept apart; a successor that began before it is a broken bucket."""
+    found = recover(folder(3, 20, 10), record(4, 90, (4, 7)), is_our_folder=False)
+
+    assert (found.source, found.warning) == (Source.SNAPSHOT, CANNOT_UNDO)
+
+
+def test_roll_backs_are_never_forgotten() -> None:
+    """Shippers heal when the count rises; it must not fall and rise again by a restart."""
+    kept = recover(folder(3, 20, 10, rollbacks=2), record(3, 10), is_our_folder=True)
+    alone = recover(folder(3, 20, 10, rollbacks=2), None, is_our_folder=True)
+
+    assert (kept.rollbacks, alone.rollbacks) == (2, 2)
+
+
+def at(sequence: int) -> StreamPosition:
+    return StreamPosition("now", sequence, sequence * 1000) if sequence else NOWHERE
+
+
+def folder(epoch: int, sequence: int, previous: int | None, *, rollbacks: int = 0) -> FolderCommit:
+    before = None if previous is None else at(previous)
+    return FolderCommit(epoch, at(sequence), before, rollbacks)
+
+
+def record(epoch: int, sequence: int, *history: tuple[int, int]) -> EpochRecord:
+    return EpochRecord(
+        epoch=epoch,
+        owner="collector-0",
+        incarnation="x",
+        assignment=1,
+        position=at(sequence),
+        history=tuple(EpochStart(*entry) for entry in history),
+    )
