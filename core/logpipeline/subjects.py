@@ -106,6 +106,18 @@ class ControlSubjects:
         """Return the filter of all such questions for *partition*."""
         return f"{self.root}.ask.p{partition}.>"
 
+    def read_ask(self, subject: str) -> tuple[Partition, str]:
+        """Return partition and host of the question *subject*.
+
+        Raises:
+            BadSubject: it is no such question.
+            BadHost: its host cannot be one.
+        """
+        token, _, host = subject.removeprefix(f"{self.root}.ask.").partition(".")
+        if not _PARTITION.fullmatch(token):
+            raise BadSubject(f"subject {subject[:80]!r} asks for no partition")
+        return Partition(int(token[1:])), check_host(host)
+
     def status(self, component: str) -> str:
         """Return where *component* (``collector`` or ``shipper``) answers questions about
         itself.
