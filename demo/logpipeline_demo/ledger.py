@@ -1,0 +1,124 @@
+"""The generator's own account of what it wrote, which no part of the pipeline ever touches.
+
+An attempt is in the kernel's hands before the write it announces, so that a generator killed at
+any moment leaves at worst attempts whose outcome is unknown, and never a line that nobody
+announced. One record tells of a whole call: the lines themselves are computed again when checked.
+
+The file is text, a record a line, its fields between spaces:
+
+=====  ==========================================  ==================================
+``v``  version, seed                               first record
+``s``  number, kind, host, name                    a source; the others use its number
+``a``  number, first, count, time, bytes, crc32    lines are about to be written
+``w``  number, end                                 all announced lines before *end* are written
+``l``  number, line, payload bytes                 this line is a long one
+``p``  number, line, text bytes, time              this line is begun with a fragment
+``x``  number, line, text bytes                    this line will never be finished
+``e``  number, what, first, end, time, detail      renamed, truncated, deleted …; with the lines
+=====  ==========================================  ==================================
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from logpipeline_demo.lines import SourceKey
+from logpipeline_demo.payloads import Kind
+
+VERSION = 1
+# What a power cut can take of the ledger, in seconds of writing; a kill takes nothing.
+SYNC_INTERVAL_S = 1.0
+
+
+class LedgerExists(FileExistsError):
+    """A ledger tells of one run: an older one at its place would make lies of both."""
+
+
+class Ledger:
+    """Appends what is attempted, what was written, and what happened to the files."""
+
+    def __init__(self, path: Path, *, seed: int, sync_interval_s: float = SYNC_INTERVAL_S) -> None:
+        self.seed = seed
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            message = f"{path} tells of an earlier run: remove it, or name another"
+            raise LedgerExists(message) from None
+        self._records: list[str] = [f"v {VERSION} {seed}"]
+        self._sources = 0
+        self._sync_interval_s = sync_interval_s
+        self._synced_at = time.monotonic()
+        self.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def source(self, key: SourceKey, kind: Kind) -> int:
+        """Announce a source and return its number."""
+        number = self._sources
+        self._sources += 1
+        self._records.append(f"s {number} {kind} {quote(key.host)} {quote(key.name)}")
+        return number
+
+    def attempt(
+        self, number: int, *, first: int, count: int, time_ns: int, size: int, crc: int
+    ) -> None:
+        """Announce *count* lines; to be flushed before they are written."""
+        self._records.append(f"a {number} {first} {count} {time_ns} {size} {crc:08x}")
+
+    def written(self, number: int, end: int) -> None:
+        """Tell that every announced line before *end* is in its file. May wait in memory."""
+        self._records.append(f"w {number} {end}")
+
+    def long_line(self, number: int, seq: int, payload_bytes: int) -> None:
+        """Tell that line *seq* has a payload of *payload_bytes*."""
+        self._records.append(f"l {number} {seq} {payload_bytes}")
+
+    def begun(self, number: int, seq: int, text_bytes: int, time_ns: int) -> None:
+        """Tell that line *seq* begins with a fragment of *text_bytes* of its own."""
+        self._records.append(f"p {number} {seq} {text_bytes} {time_ns}")
+
+    def abandoned(self, number: int, seq: int, text_bytes: int) -> None:
+        """Tell that only *text_bytes* of line *seq* were written, and no more will be."""
+        self._records.append(f"x {number} {seq} {text_bytes}")
+
+    def event(self, number: int, what: str, *, first: int, end: int, detail: str = "") -> None:
+        """Tell what happened to a file that holds the lines from *first* up to *end*."""
+        self._records.append(
+            f"e {number} {what} {first} {end} {time.time_ns()} {quote(detail) or '-'}"
+        )
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the kernel, and at intervals to the disk."""
+        if self._records:
+            data = memoryview(("\n".join(self._records) + "\n").encode())
+            self._records.clear()
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        if time.monotonic() - self._synced_at >= self._sync_interval_s:
+            os.fsync(self._descriptor)
+            self._synced_at = time.monotonic()
+
+    def close(self) -> None:
+        """Flush, sync and close; a second time does nothing."""
+        if self._descriptor < 0:
+            return
+        self.flush()
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1

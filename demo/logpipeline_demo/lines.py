@@ -1,0 +1,134 @@
+"""Each line as a pure function of seed, host, source and number.
+
+So the oracle knows every expected byte without reading what was written: the files of the
+generator may be rotated away long before anybody checks.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from functools import lru_cache
+from typing import NamedTuple
+
+from logpipeline_demo.payloads import PERIOD, Kind, payloads
+
+# A line of a call is this much later than the one before it, as if it had taken time to write.
+LINE_STEP_NS = 1_000
+_FILLER = b"all work and no play makes a long line. "
+
+
+class SourceKey(NamedTuple):
+    """What a line says of its origin: the *host*, and a *name* that is unique there."""
+
+    host: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.name}"
+
+
+class LineMaker:
+    """The lines of one source: ``host name number crc32 payload``, without their newline."""
+
+    def __init__(self, seed: int, key: SourceKey, kind: Kind) -> None:
+        self.key = key
+        self.kind = kind
+        self.head = f"{key.host} {key.name} ".encode()
+        # The seed is part of the checksum: a line left over from another run is no line of this.
+        self._crc = zlib.crc32(self.head, seed & 0xFFFFFFFF)
+        self._salt = zlib.crc32(f"{seed}/{key.host}/{key.name}".encode()) % PERIOD
+        self._payloads = payloads(seed, kind)
+        self._texts = tuple(payload.text for payload in self._payloads)
+
+    def line(self, seq: int) -> bytes:
+        """Return line *seq*; an empty one cannot carry its number."""
+        text = self._texts[(seq + self._salt) % PERIOD]
+        return b"" if text is None else self._signed(seq, text)
+
+    def long_line(self, seq: int, payload_bytes: int) -> bytes:
+        """Return line *seq* with a payload of *payload_bytes*, in place of its usual one."""
+        text = _FILLER * (payload_bytes // len(_FILLER) + 1)
+        return self._signed(seq, text[:payload_bytes])
+
+    def is_blank(self, seq: int) -> bool:
+        """Tell whether line *seq* is an empty one."""
+        return self._texts[(seq + self._salt) % PERIOD] is None
+
+    def lines(self, first: int, count: int) -> bytes:
+        """Return *count* lines from *first*, each with its newline: the oracle's hot path."""
+        head, texts, head_crc, crc32 = self.head, self._texts, self._crc, zlib.crc32
+        made = []
+        place = (first + self._salt) % PERIOD
+        for seq in range(first, first + count):
+            text = texts[place]
+            place = place + 1 if place + 1 < PERIOD else 0
+            if text is None:
+                made.append(b"\n")
+                continue
+            crc = crc32(text, crc32(b"%d " % seq, head_crc))
+            made.append(b"%b%d %08x %b\n" % (head, seq, crc, text))
+        return b"".join(made)
+
+    def fragments(self, seq: int, time_ns: int) -> list[bytes]:
+        """Return line *seq* as a container runtime writes it, in one piece or several."""
+        payload = self._payloads[(seq + self._salt) % PERIOD]
+        text = self.line(seq)
+        size = -(-len(text) // payload.pieces)
+        pieces = [text[start : start + size] for start in range(0, len(text), size)] or [b""]
+        return cri_lines(payload.stream, pieces, time_ns)
+
+    def stream(self, seq: int) -> bytes:
+        """Return the stream on which line *seq* is written."""
+        return self._payloads[(seq + self._salt) % PERIOD].stream
+
+    def written(self, first: int, count: int, time_ns: int) -> bytes:
+        """Return *count* lines from *first* as they stand in the source's file."""
+        if self.kind == "plain":
+            return self.lines(first, count)
+        return b"".join(self._interleaved(first, count, time_ns))
+
+    def _interleaved(self, first: int, count: int, time_ns: int) -> list[bytes]:
+        """Return the physical lines, with runs on both streams mixed; they end in their order."""
+        written: list[bytes] = []
+        waiting: list[bytes] = []
+        waiting_stream = b""
+        for seq in range(first, first + count):
+            run = self.fragments(seq, time_ns + (seq - first) * LINE_STEP_NS)
+            stream = self.stream(seq)
+            if waiting and (len(run) == 1 or stream == waiting_stream):
+                written += waiting
+                waiting = []
+            if waiting:
+                written += [waiting[0], *run[:-1], *waiting[1:], run[-1]]
+                waiting = []
+            elif len(run) > 1:
+                waiting, waiting_stream = run, stream
+            else:
+                written += run
+        return written + waiting
+
+    def _signed(self, seq: int, text: bytes) -> bytes:
+        crc = zlib.crc32(text, zlib.crc32(b"%d " % seq, self._crc))
+        return b"%b%d %08x %b" % (self.head, seq, crc, text)
+
+
+def cri_lines(stream: bytes, pieces: list[bytes], time_ns: int) -> list[bytes]:
+    """Return the *pieces* of one line as lines of a container's log."""
+    lines = []
+    for index, piece in enumerate(pieces):
+        tag = b"P" if index + 1 < len(pieces) else b"F"
+        lines.append(b"%b %b %b %b\n" % (cri_time(time_ns + index), stream, tag, piece))
+    return lines
+
+
+def cri_time(time_ns: int) -> bytes:
+    """Return *time_ns* as the time at the head of a container's log line."""
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    return _second(seconds) + b".%09dZ" % rest
+
+
+@lru_cache(maxsize=16)
+def _second(seconds: int) -> bytes:
+    """Return the date and time of *seconds*; neighbouring lines mostly have the same one."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)).encode()
