@@ -1,0 +1,111 @@
+"""A chunk that is taken apart loses nothing, and lines stay whole where they can."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline_shipper.cutting import halves, piece_of, single_lines, split_at
+from logpipeline_shipper.files.chain import Chunk
+
+TIME = b"2026-11-21T10:00:00.123456789Z"
+
+
+def chunk_of(data: bytes, *, start: int = 0) -> Chunk:
+    return Chunk(
+        generation="0123456789abcdef",
+        start=start,
+        end=start + len(data),
+        data=data,
+        lines=data.count(b"\n"),
+        first_time_ns=0,
+        last_time_ns=0,
+        previous=None,
+        starts_inside_line=False,
+        ends_inside_line=False,
+    )
+
+
+@given(st.lists(st.binary(max_size=3000), min_size=1, max_size=8), st.integers(0, 1 << 40))
+def test_halves_hold_every_byte_at_its_place(lines: list[bytes], start: int) -> None:
+    """Both parts together are the chunk, and each knows its own range."""
+    data = b"\n".join(lines) + b"\n"
+    parts = halves(chunk_of(data, start=start), "plain")
+
+    if parts is not None:
+        first, second = parts
+        assert first.data + second.data == data
+        assert (first.start, second.end) == (start, start + len(data))
+        assert first.end == second.start == start + len(first.data)
+
+
+def test_halves_end_with_a_line() -> None:
+    """Where there is a line's end, no line is cut."""
+    first, second = halves(chunk_of(b"x" * 1500 + b"\n" + b"y" * 1500 + b"\n"), "plain") or ()
+
+    assert first.data.endswith(b"\n")
+    assert not first.ends_inside_line
+    assert (first.lines, second.lines) == (1, 1)
+
+
+def test_a_line_too_large_alone_is_cut_and_says_so() -> None:
+    """Both parts of a cut line are marked, and none of its bytes is missing."""
+    first, second = halves(chunk_of(b"x" * 4000 + b"\n"), "plain") or ()
+
+    assert first.ends_inside_line
+    assert second.starts_inside_line
+    assert first.data + second.data == b"x" * 4000 + b"\n"
+
+
+def test_what_is_small_is_not_cut_any_more() -> None:
+    """A message that is refused at this size is not refused for its size."""
+    assert halves(chunk_of(b"x" * 2000 + b"\n"), "plain") is None
+
+
+def test_halves_keep_a_run_of_fragments_together() -> None:
+    """A cut never falls between the fragments of a line."""
+    line = TIME + b" stdout F " + b"a" * 900 + b"\n"
+    run = TIME + b" stdout P " + b"b" * 900 + b"\n" + TIME + b" stdout F " + b"c" * 900 + b"\n"
+
+    first, second = halves(chunk_of(line + run), "cri") or ()
+
+    assert (first.data, second.data) == (line, run)
+
+
+def test_single_lines_are_lines_with_their_fragments() -> None:
+    """Sent line by line, a run of fragments is one line."""
+    run = TIME + b" stdout P b\n" + TIME + b" stdout F c\n"
+    line = TIME + b" stderr F d\n"
+
+    assert [line.data for line in single_lines(chunk_of(run + line + run), "cri")] == [
+        run,
+        line,
+        run,
+    ]
+
+
+def test_a_part_knows_the_times_of_its_own_lines() -> None:
+    """Readers choose files by time: the times of the whole would be wrong for a part."""
+    early = b"2026-11-21T10:00:00Z stdout F a\n"
+    late = b"2026-11-21T10:00:01Z stdout F b\n"
+
+    first, second = split_at(chunk_of(early + late), len(early), "cri")
+
+    assert second.first_time_ns - first.last_time_ns == 1_000_000_000
+
+
+def test_a_piece_ends_where_lines_do_unless_it_is_the_last() -> None:
+    """What refills a hole covers exactly the hole, in whole lines."""
+    data = b"one\ntwo\nthr"
+    generation = "0123456789abcdef"
+
+    inner = piece_of(
+        data, generation=generation, start=5, log_format="plain", is_last=False, inside=True
+    )
+    last = piece_of(
+        data, generation=generation, start=5, log_format="plain", is_last=True, inside=False
+    )
+
+    assert (inner.data, inner.start, inner.end) == (b"one\ntwo\n", 5, 13)
+    assert inner.starts_inside_line
+    assert (last.data, last.end, last.ends_inside_line) == (data, 16, True)

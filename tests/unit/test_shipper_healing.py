@@ -1,0 +1,137 @@
+"""Acknowledged bytes are sent again on evidence of loss, from where all have confirmed; never
+on mere lag, and never for ever.
+"""
+
+from __future__ import annotations
+
+from logpipeline.nats.jetstream import PubAck, StoredMessage
+from logpipeline.wire import Batch
+from logpipeline_shipper.acks import Acks
+from logpipeline_shipper.healing import (
+    EMPTY_SUBJECT_IS_LOSS_S,
+    HOLE_INTERVAL_S,
+    HOLE_TRIES_MAX,
+    Due,
+    HoleTries,
+    Rollbacks,
+    is_before,
+    is_lost,
+    least,
+)
+from logpipeline_shipper.intents import Key
+from logpipeline_shipper.parcels import Parcel
+from logpipeline_shipper.positions import LastAck
+
+LAST = LastAck("LOGS_0", 1000, "id-1000", 50.0)
+KEY = Key("node-a", "/var/log/app.log")
+
+
+def stored(sequence: int, identifier: str) -> StoredMessage:
+    headers = f"NATS/1.0\r\nNats-Msg-Id: {identifier}\r\n\r\n".encode()
+    return StoredMessage("logs.p0.node-a", sequence, 0, headers, b"")
+
+
+def test_the_acknowledged_message_at_its_place_is_no_loss() -> None:
+    """A reconnect alone proves nothing."""
+    assert not is_lost(LAST, stored(1000, "id-1000"), 60.0)
+
+
+def test_a_later_message_of_ours_is_no_loss() -> None:
+    """Its acknowledgement did not reach us: that is an unknown outcome, and handled as one."""
+    assert not is_lost(LAST, stored(1001, "id-1001"), 60.0)
+
+
+def test_an_earlier_last_message_is_loss() -> None:
+    """The server went back behind what it had acknowledged."""
+    assert is_lost(LAST, stored(500, "id-500"), 60.0)
+
+
+def test_another_message_at_the_same_sequence_is_loss() -> None:
+    """A server that lost its tail uses sequences again."""
+    assert is_lost(LAST, stored(1000, "id-other"), 60.0)
+
+
+def test_an_empty_subject_is_loss_only_while_the_acknowledgement_is_young() -> None:
+    """A stream's retention empties a subject that was quiet for long."""
+    assert is_lost(LAST, None, 50.0 + EMPTY_SUBJECT_IS_LOSS_S - 1)
+    assert not is_lost(LAST, None, 50.0 + EMPTY_SUBJECT_IS_LOSS_S + 1)
+
+
+def test_the_slowest_group_says_from_where() -> None:
+    """What one of several archives misses is sent again."""
+    committed = {"main": ("g2", 10), "spare": ("g1", 99)}
+
+    assert least(committed, ["g1", "g2"]) == ("g1", 99)
+    assert least({}, ["g1"]) is None
+
+
+def test_a_generation_that_was_not_sent_lately_is_the_oldest() -> None:
+    """A group that was away for long names a generation that is long gone."""
+    assert least({"main": ("g2", 10), "old": ("g0", 5)}, ["g1", "g2"]) == ("g0", 5)
+    assert is_before(("g0", 5), ("g1", 0), ["g1", "g2"])
+    assert not is_before(("g2", 0), ("g1", 7), ["g1", "g2"])
+
+
+def test_a_hole_is_filled_at_intervals_and_given_up_in_the_end() -> None:
+    """A collector that names a hole again and again does not make us send for ever."""
+    tries, hole = HoleTries(), ("g1", 0, 10)
+
+    asked = [tries.due(KEY, hole, now_s) for now_s in (0.0, 1.0, HOLE_INTERVAL_S)]
+    later = [tries.due(KEY, hole, n * HOLE_INTERVAL_S) for n in range(2, HOLE_TRIES_MAX + 3)]
+
+    assert asked == [Due.NOW, Due.LATER, Due.NOW]
+    assert later.count(Due.NOW) == HOLE_TRIES_MAX - 2
+    assert later.count(Due.NEVER) == 1
+    assert later[-1] is Due.LATER
+
+
+def test_only_a_rise_of_the_count_is_a_rollback() -> None:
+    """The first word of a group, and the same one again, say nothing."""
+    rollbacks = Rollbacks({"3/main": 1})
+
+    assert not rollbacks.rose("main", 3, 1)
+    assert rollbacks.rose("main", 3, 2)
+    assert not rollbacks.rose("main", 3, 2)
+    assert not rollbacks.rose("spare", 3, 5)
+
+
+def parcel(identifier: str) -> Parcel:
+    batch = Batch(source="s", generation="g", start=0, end=1, lines=1, format="plain")
+    return Parcel("logs.p0.node-a", batch, identifier, b"")
+
+
+def test_a_sequence_that_goes_back_is_noticed_once() -> None:
+    """Later acknowledgements of publishes from before are no further roll-back."""
+    noticed: list[str] = []
+    acks = Acks({"logs.p0.node-a": LAST}, noticed.append)
+
+    before = acks.floor("logs.p0.node-a")
+    acks.note(parcel("a"), PubAck("LOGS_0", 501, duplicate=False), before)
+    acks.note(parcel("b"), PubAck("LOGS_0", 502, duplicate=False), before)
+
+    assert noticed == ["LOGS_0"]
+    assert acks.floor("logs.p0.node-a") == 502
+
+
+def test_an_acknowledgement_overtaken_by_another_is_no_rollback() -> None:
+    """Many sources are in flight on one stream, and their answers cross."""
+    noticed: list[str] = []
+    acks = Acks({"logs.p0.node-a": LAST}, noticed.append)
+
+    before = acks.floor("logs.p0.node-a")
+    acks.note(parcel("b"), PubAck("LOGS_0", 1002, duplicate=False), before)
+    acks.note(parcel("a"), PubAck("LOGS_0", 1001, duplicate=False), before)
+
+    assert noticed == []
+    assert acks.last["logs.p0.node-a"].sequence == 1002
+
+
+def test_a_duplicate_says_nothing_about_sequences() -> None:
+    """It carries the number of the first message with that id."""
+    noticed: list[str] = []
+    acks = Acks({"logs.p0.node-a": LAST}, noticed.append)
+
+    acks.note(parcel("a"), PubAck("LOGS_0", 7, duplicate=True), acks.floor("logs.p0.node-a"))
+
+    assert noticed == []
+    assert acks.last["logs.p0.node-a"] == LAST

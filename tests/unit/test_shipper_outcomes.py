@@ -1,0 +1,38 @@
+"""Only what is wrong with a message puts it aside; everything else is waited for."""
+
+from __future__ import annotations
+
+import pytest
+
+from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
+from logpipeline.nats.jetstream import ApiError
+from logpipeline_shipper.outcomes import Verdict, advice, judge
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (OutcomeUnknown("no answer"), Verdict.UNKNOWN),
+        (NotSent("not connected"), Verdict.NOT_SENT),
+        (NoResponders("nobody"), Verdict.NO_STREAM),
+        (TooLarge(2, 1), Verdict.SPLIT),
+        (ApiError("publish", 400, 10054, "message size exceeds maximum allowed"), Verdict.SPLIT),
+        (ApiError("publish", 503, 10077, "maximum bytes exceeded"), Verdict.FULL),
+        (ApiError("publish", 503, 10077, "maximum messages exceeded"), Verdict.FULL),
+        (ApiError("publish", 500, 10047, "insufficient storage resources"), Verdict.FULL),
+        (ApiError("publish", 400, 10109, "invalid operation on sealed stream"), Verdict.FULL),
+        (ApiError("publish", 409, 10158, "in process"), Verdict.SOON),
+        (ApiError("publish", 429, 10167, "too many requests"), Verdict.FULL),
+        (ApiError("publish", 400, 10097, "header size exceeds maximum"), Verdict.REFUSED),
+    ],
+)
+def test_each_answer_has_one_meaning(error: Exception, verdict: Verdict) -> None:
+    """What becomes of the bytes hangs on the server's answer alone."""
+    assert judge(error) is verdict
+
+
+def test_a_missing_stream_tells_what_to_do() -> None:
+    """The message names the subject and the command."""
+    text = advice(Verdict.NO_STREAM, "logs.p3.node-a", NoResponders("nobody"))
+
+    assert text == "no stream listens on logs.p3.node-a; run `logpipeline apply`"

@@ -1,0 +1,94 @@
+"""What may have been sent already is sent in the same pieces again, and marked; nothing else is."""
+
+from __future__ import annotations
+
+from logpipeline_shipper.files.chain import Chunk
+from logpipeline_shipper.intents import Intent
+from logpipeline_shipper.past import Past, Piece
+
+G = "0123456789abcdef"
+
+
+def chunk_of(start: int, data: bytes, generation: str = G) -> Chunk:
+    return Chunk(
+        generation=generation,
+        start=start,
+        end=start + len(data),
+        data=data,
+        lines=data.count(b"\n"),
+        first_time_ns=0,
+        last_time_ns=0,
+        previous=None,
+        starts_inside_line=False,
+        ends_inside_line=False,
+    )
+
+
+def ranges(pieces: list[Piece]) -> list[tuple[int, int, str, bool]]:
+    return [(p.chunk.start, p.chunk.end, p.attempt, p.resend) for p in pieces]
+
+
+def test_a_restart_repeats_the_very_ranges_that_were_noted() -> None:
+    """The server knows a message again only by its exact range."""
+    past = Past([Intent(G, 4, 8), Intent(G, 8, 12)], is_in_doubt=False)
+
+    pieces = past.pieces(chunk_of(4, b"one\ntwo\nthree\n"), "plain")
+
+    assert ranges(pieces) == [(4, 8, "", True), (8, 12, "", True), (12, 18, "", False)]
+
+
+def test_new_bytes_are_not_marked() -> None:
+    """The mark costs readers a look: what is certainly new does not carry it."""
+    past = Past([Intent(G, 0, 4)], is_in_doubt=False)
+
+    assert ranges(past.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", False)]
+
+
+def test_the_last_word_on_a_start_counts() -> None:
+    """A batch that turned out too large was sent in smaller ones: those are repeated."""
+    past = Past([Intent(G, 0, 8), Intent(G, 0, 4), Intent(G, 4, 8)], is_in_doubt=False)
+
+    assert ranges(past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")) == [
+        (0, 4, "", True),
+        (4, 8, "", True),
+    ]
+
+
+def test_without_a_record_all_that_stands_in_the_files_is_marked() -> None:
+    """Nobody knows what was sent before the state was lost."""
+    past = Past([], is_in_doubt=True)
+
+    before = past.pieces(chunk_of(0, b"one\n"), "plain")
+    past.read_all()
+    after = past.pieces(chunk_of(4, b"two\n"), "plain")
+
+    assert ranges(before) == [(0, 4, "", True)]
+    assert ranges(after) == [(4, 8, "", False)]
+
+
+def test_what_is_sent_again_after_a_loss_has_ids_of_its_own_up_to_the_frontier() -> None:
+    """The server may still know the old ids; beyond what was acknowledged nothing was lost."""
+    past = Past([], is_in_doubt=False)
+    past.rewound((G, 8), "feed")
+
+    again = past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")
+    new = past.pieces(chunk_of(8, b"three\n"), "plain")
+
+    assert ranges(again) == [(0, 8, "feed", True)]
+    assert ranges(new) == [(8, 14, "", False)]
+
+
+def test_a_second_loss_on_the_way_keeps_the_frontier() -> None:
+    """Interrupted while sending again, everything up to the first frontier stays marked."""
+    past = Past([], is_in_doubt=False)
+    past.rewound((G, 12), "feed")
+    past.rewound((G, 4), "beef")
+
+    assert ranges(past.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "beef", True)]
+
+
+def test_a_repeated_attempt_keeps_its_id() -> None:
+    """A shipper killed while it healed repeats the ids of its last life."""
+    past = Past([Intent(G, 0, 4, "feed")], is_in_doubt=False)
+
+    assert ranges(past.pieces(chunk_of(0, b"one\n"), "plain")) == [(0, 4, "feed", True)]

@@ -1,0 +1,176 @@
+"""A shipper that was killed knows what it sent, or knows that it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logpipeline_shipper import positions
+from logpipeline_shipper.folder import DataFolder, DataFolderBusy
+from logpipeline_shipper.intents import Intent, IntentLog, Key
+from logpipeline_shipper.positions import (
+    ABSENT_KEPT_S,
+    LastAck,
+    PositionKeeper,
+    SourceRecord,
+    State,
+    bounded,
+)
+
+KEY = Key("node-a", "/var/log/\udcffapp.log")
+BOOT = "this-boot"
+STATE = State(
+    sources={
+        KEY: SourceRecord(
+            saved={"version": 1},
+            intents=(Intent("g1", 0, 4),),
+            first=("g1", 0),
+            generations=("g1",),
+            committed={"main": ("g1", 3)},
+        )
+    },
+    acks={"logs.p0.node-a": LastAck("LOGS_0", 7, "id", 1.5)},
+    rollbacks={"0/main": 2},
+)
+
+
+async def saved(folder: Path, *, is_last: bool = False) -> IntentLog:
+    intents = IntentLog(folder, BOOT)
+    assert await PositionKeeper(folder, intents, lambda: STATE).save(is_last=is_last)
+    return intents
+
+
+async def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    """Every field survives, names with bytes that are no text included."""
+    (await saved(tmp_path)).close()
+
+    found = positions.load(tmp_path, BOOT)
+
+    assert (found.sources, found.acks, found.rollbacks) == (
+        STATE.sources,
+        STATE.acks,
+        STATE.rollbacks,
+    )
+
+
+async def test_after_a_kill_the_batches_since_the_last_save_are_known(tmp_path: Path) -> None:
+    """What was noted without fsync survives the process."""
+    intents = await saved(tmp_path)
+    intents.note(KEY, Intent("g1", 4, 9))
+    intents.note(Key("node-b", "new"), Intent("g7", 0, 2, "feed"))
+
+    found = positions.load(tmp_path, BOOT)
+
+    assert found.is_complete
+    assert found.sources[KEY].intents == (Intent("g1", 0, 4), Intent("g1", 4, 9))
+    assert found.sources[Key("node-b", "new")].intents == (Intent("g7", 0, 2, "feed"),)
+    intents.close()
+
+
+async def test_after_another_boot_nobody_knows_what_was_sent(tmp_path: Path) -> None:
+    """A power cut takes what was noted without fsync, so all is in doubt."""
+    (await saved(tmp_path)).close()
+
+    assert not positions.load(tmp_path, "another-boot").is_complete
+
+
+async def test_after_a_clean_stop_all_is_known_even_after_a_boot(tmp_path: Path) -> None:
+    """The last save is durable, and nothing was sent after it."""
+    (await saved(tmp_path, is_last=True)).close()
+
+    assert positions.load(tmp_path, "another-boot").is_complete
+    assert not positions.load(tmp_path, "another-boot").is_complete, "the word holds for one start"
+
+
+async def test_a_batch_half_noted_was_not_sent(tmp_path: Path) -> None:
+    """A kill in the middle of noting leaves a line without its end, which is ignored."""
+    (await saved(tmp_path)).close()
+    with (tmp_path / "intents.1").open("ab") as file:
+        file.write(b'["node-a","x","g1",4,')
+
+    assert positions.load(tmp_path, BOOT).sources[KEY].intents == (Intent("g1", 0, 4),)
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"positions 1 00000000 2\n{}"])
+def test_broken_positions_are_set_aside(tmp_path: Path, damage: bytes) -> None:
+    """A damaged file stops nothing; it is kept to be looked at."""
+    (tmp_path / "positions").write_bytes(damage)
+
+    found = positions.load(tmp_path, BOOT)
+
+    assert found.was_broken
+    assert not found.is_complete
+    assert (tmp_path / "positions.broken-0").read_bytes() == damage
+
+
+async def test_positions_of_another_shape_are_set_aside(tmp_path: Path) -> None:
+    """A file with a good checksum and a wrong content is as broken as any."""
+    positions.statefile.write_state(tmp_path / "positions", "positions", 1, {"sources": [{}]})
+
+    assert positions.load(tmp_path, BOOT).was_broken
+
+
+async def test_old_notes_are_removed_once_the_positions_tell_the_same(tmp_path: Path) -> None:
+    """The folder does not grow with time."""
+    intents = IntentLog(tmp_path, BOOT)
+    keeper = PositionKeeper(tmp_path, intents, lambda: STATE)
+    for _ in range(3):
+        assert await keeper.save()
+    intents.close()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["intents.3", "positions"]
+
+
+async def test_a_folder_that_takes_no_notes_leaves_no_half_truth(tmp_path: Path) -> None:
+    """Where intents cannot be written, the next start must not believe that it knows all."""
+    (await saved(tmp_path)).close()
+    blocked = IntentLog(tmp_path, BOOT)
+    (tmp_path / "intents.2").mkdir()
+
+    assert not await PositionKeeperAt(tmp_path, blocked).save()
+    (tmp_path / "intents.2").rmdir()
+
+    assert not positions.load(tmp_path, BOOT).is_complete
+
+
+class PositionKeeperAt(PositionKeeper):
+    """A keeper whose next file of intents is the one that is blocked."""
+
+    def __init__(self, folder: Path, intents: IntentLog) -> None:
+        super().__init__(folder, intents, lambda: STATE)
+        self._number = 1
+
+
+def test_the_absent_are_forgotten_after_a_while() -> None:
+    """State does not grow for ever, and a folder mounted late does not begin anew."""
+    records = {
+        Key("h", "here"): SourceRecord(),
+        Key("h", "young"): SourceRecord(absent_since_s=100.0),
+        Key("h", "old"): SourceRecord(absent_since_s=0.0),
+    }
+
+    kept = bounded(records, ABSENT_KEPT_S + 50.0)
+
+    assert kept.keys() == {Key("h", "here"), Key("h", "young")}
+
+
+def test_a_data_folder_has_one_shipper(tmp_path: Path) -> None:
+    """A second one is told who is there, and what to do."""
+    first = DataFolder.open(tmp_path)
+
+    with pytest.raises(DataFolderBusy, match=r"another shipper \(process \d+\) works in"):
+        DataFolder.open(tmp_path)
+    first.close()
+    DataFolder.open(tmp_path).close()
+
+
+def test_an_installation_keeps_its_name(tmp_path: Path) -> None:
+    """The server knows repeated messages by it."""
+    first = DataFolder.open(tmp_path)
+    first.close()
+    second = DataFolder.open(tmp_path)
+    second.close()
+
+    assert first.installation == second.installation
+    assert len(first.installation) == 32
