@@ -1,0 +1,78 @@
+"""One clock for all commits of a process: often enough that shippers and readers hardly wait, and
+only where something was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from concurrent.futures import Executor
+
+from logpipeline_collector.tenure import Tenure
+
+# How often rotation, compression and retention look for something to do.
+MAINTAIN_EVERY_S = 2.0
+
+
+class Committer:
+    """Commits every tenure that was added, each at its own pace: one that waits stops no other."""
+
+    def __init__(self, executor: Executor, *, interval_s: float, commit_bytes: int) -> None:
+        self.beat_s = time.monotonic()
+        self._executor = executor
+        self._interval_s = interval_s
+        self._commit_bytes = commit_bytes
+        self._tenures: set[Tenure] = set()
+        self._running: dict[Tenure, asyncio.Task[None]] = {}
+        self._poked = asyncio.Event()
+        self._maintained_s = 0.0
+
+    def add(self, tenure: Tenure) -> None:
+        """Commit *tenure* from now on."""
+        self._tenures.add(tenure)
+
+    async def remove(self, tenure: Tenure) -> None:
+        """Commit *tenure* no more; returns when no commit of it is under way."""
+        self._tenures.discard(tenure)
+        task = self._running.get(tenure)
+        if task is not None:
+            await asyncio.wait([task])
+
+    def grown(self, tenure: Tenure) -> None:
+        """Commit at once if *tenure* has more bytes than should wait for the clock."""
+        if tenure.archive.dirty_bytes >= self._commit_bytes:
+            self._poked.set()
+
+    async def run(self) -> None:
+        """Commit for ever."""
+        try:
+            while True:
+                self._poked.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._poked.wait(), self._interval_s)
+                self.beat_s = time.monotonic()
+                self._start_commits()
+                self._start_maintenance()
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _start_commits(self) -> None:
+        for tenure in self._tenures:
+            if tenure.is_due and tenure not in self._running:
+                self._start(tenure, tenure.commit(self._executor))
+
+    def _start_maintenance(self) -> None:
+        if time.monotonic() - self._maintained_s < MAINTAIN_EVERY_S:
+            return
+        self._maintained_s = time.monotonic()
+        for tenure in self._tenures:
+            if tenure not in self._running:
+                self._start(tenure, tenure.maintain(self._executor, time.time()))
+
+    def _start(self, tenure: Tenure, work: asyncio._CoroutineLike[None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # kept until done, in *_running*
+        self._running[tenure] = task
+        task.add_done_callback(lambda done: self._running.pop(tenure, None))

@@ -1,0 +1,69 @@
+"""What one collector process is told: which streams, which folder, which limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline_collector.archive.config import ArchiveConfig
+
+COMMIT_INTERVAL_S = 0.2
+COMMIT_BYTES = 16 * 1024 * 1024
+TAKEOVER_AFTER_S = 10.0
+SNAPSHOT_EVERY_S = 5.0
+# What servers may have sent to us and we have not yet taken, over all partitions.
+PULL_BUDGET_BYTES = 32 * 1024 * 1024
+# Before Kubernetes' default of 30 s ends the process the hard way.
+STOP_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorConfig:
+    """A collector named *member* of *group*; its folder and files are the *archive*'s.
+
+    The stream of a partition is ``<stream_base>_<N>``. *http_port* None serves no metrics, 0 takes
+    a free port.
+    """
+
+    nats: NatsOptions
+    subjects: Subjects
+    control: ControlSubjects
+    stream_base: str
+    state_bucket: str
+    snapshot_stream: str
+    snapshot_root: str
+    dead_letter_root: str
+    group: str
+    member: str
+    archive: ArchiveConfig
+    commit_interval_s: float = COMMIT_INTERVAL_S
+    commit_bytes: int = COMMIT_BYTES
+    takeover_after_s: float = TAKEOVER_AFTER_S
+    snapshot_every_s: float = SNAPSHOT_EVERY_S
+    pull_budget_bytes: int = PULL_BUDGET_BYTES
+    stop_deadline_s: float = STOP_DEADLINE_S
+    http_host: str = "127.0.0.1"
+    http_port: int | None = None
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are; 0 in the resource means the one partition 0."""
+        return max(self.subjects.partitions, 1)
+
+    def stream_of(self, partition: int) -> str:
+        """Return the name of the stream of *partition*."""
+        return f"{self.stream_base}_{partition}"
+
+    def snapshot_subject(self, partition: int) -> str:
+        """Return the subject of our group's snapshots of *partition*."""
+        return f"{self.snapshot_root}.{self.group}.p{partition}"
+
+    def marks_path(self, partition: int) -> Path:
+        """Return where our folder keeps the marks of the partition's stream."""
+        return self.archive.folder / "state" / self.group / f"p{partition}.marks"
+
+    def state_path(self, partition: int) -> Path:
+        """Return where our folder keeps the state of the partition's files."""
+        return self.archive.folder / "state" / self.group / f"p{partition}.sqlite"

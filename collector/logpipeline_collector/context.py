@@ -1,0 +1,73 @@
+"""What all partitions of one collector process share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import Connection
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.pull import PULLS_OUTSTANDING
+from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.committer import Committer
+from logpipeline_collector.config import CollectorConfig
+from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector.folder import Folder
+from logpipeline_collector.intake import Intake
+from logpipeline_collector.membership import Membership
+from logpipeline_collector.metrics import CollectorMetrics
+from logpipeline_collector.reading import ConsumerName
+from logpipeline_collector.snapshots import SnapshotStore
+from logpipeline_collector.tenure import Tenure
+
+
+@dataclass(eq=False, kw_only=True)
+class Context:
+    """The parts that a partition works with."""
+
+    config: CollectorConfig
+    connection: Connection
+    js: JetStream
+    bucket: Bucket
+    folder: Folder
+    epochs: EpochRecords
+    membership: Membership
+    intake: Intake
+    committer: Committer
+    executor: ThreadPoolExecutor
+    descriptors: Descriptors
+    metrics: CollectorMetrics
+    committed_to: Callable[[Tenure, float], None]
+    wanted_count: Callable[[], int]
+    _opened: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def open_archive(self, partition: int) -> PartitionArchive:
+        """Open the partition's files and state in our folder.
+
+        Raises:
+            ArchiveBusy: another process has them open.
+        """
+        self.metrics.opened(partition)
+        return PartitionArchive.open(self.config.archive, partition, self.descriptors)
+
+    def snapshots(self, partition: int) -> SnapshotStore:
+        """Return the store of the partition's snapshots."""
+        return SnapshotStore(
+            self.js,
+            stream=self.config.snapshot_stream,
+            subject=self.config.snapshot_subject(partition),
+            partition=partition,
+        )
+
+    def next_consumer(self, epoch: int) -> ConsumerName:
+        """Return a name that no consumer of ours had before."""
+        return ConsumerName(self.config.group, epoch, next(self._opened))
+
+    @property
+    def pull_bytes(self) -> int:
+        """One pull's share of what may be on its way to us."""
+        return self.config.pull_budget_bytes // max(self.wanted_count(), 1) // PULLS_OUTSTANDING

@@ -1,0 +1,107 @@
+"""The collector's numbers for Prometheus, by partition; hosts and sources would be too many."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from logpipeline.observe.metrics import Metrics
+from logpipeline_collector.tenure import Tenure
+
+# What an archive counts since it was opened, and what a human calls it.
+ARCHIVE_COUNTERS = {
+    "lines": "Lines written to files",
+    "bytes": "Bytes written to files",
+    "duplicates": "Messages whose bytes were all there already",
+    "cut_bytes": "Bytes of messages that were there already, and were cut",
+    "late_ranges": "Ranges that came after later ones, and were written late",
+    "unknown_chains": "Generations that name a predecessor nobody has seen",
+}
+
+
+@dataclass(eq=False)
+class CollectorMetrics:
+    """Every number of the collector, made once."""
+
+    metrics: Metrics = field(default_factory=lambda: Metrics("collector"))
+    _told: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        by_partition = ("partition",)
+        counter, gauge = self.metrics.counter, self.metrics.gauge
+        self.commits = counter("commits", "Commits that everybody knows", by_partition)
+        self.commit_seconds = self.metrics.histogram(
+            "commit_seconds", "From the first write to disk to the group's word"
+        )
+        self.dead_letters = counter(
+            "dead_letters", "Messages that could not be archived", ("partition", "reason", "kept")
+        )
+        self.missed = counter(
+            "missed_messages", "Messages that left the stream before we read them", by_partition
+        )
+        self.rollbacks = gauge(
+            "rollbacks", "How often the stream went back behind what was read", by_partition
+        )
+        self.epoch = gauge("epoch", "The epoch in which we own the partition", by_partition)
+        self.takeovers = counter("takeovers", "Partitions that we took", ("partition", "source"))
+        self.releases = counter("releases", "Partitions that we gave up", by_partition)
+        self.fenced = counter("fenced", "Partitions that we lost to another owner", by_partition)
+        self.reopened = counter(
+            "reopened", "Times that a stream had to be opened again", by_partition
+        )
+        self.warnings = counter(
+            "recovery_warnings", "Folder and state bucket contradicted each other", by_partition
+        )
+        self.lag_messages = gauge("lag_messages", "Messages still to read", by_partition)
+        self.lag_seconds = gauge("lag_seconds", "Age of the last message read", by_partition)
+        self.lag_bytes = gauge("uncommitted_bytes", "Bytes written, not committed", by_partition)
+        self.missing = gauge("missing_bytes", "Bytes in holes that may still fill", by_partition)
+        self._archive = {
+            name: counter(name, text, by_partition) for name, text in ARCHIVE_COUNTERS.items()
+        }
+
+    def dead_letter(self, partition: int, reason: str, is_kept: bool) -> None:
+        """Count one message that could not be archived."""
+        self.dead_letters.labels(partition, reason, "yes" if is_kept else "no").inc()
+
+    def committed(self, tenure: Tenure, seconds: float) -> None:
+        """Note a commit of *tenure*, and what its archive has counted since the last one."""
+        self.commits.labels(tenure.partition).inc()
+        self.commit_seconds.labels().observe(seconds)
+        self.rollbacks.labels(tenure.partition).set(tenure.rollbacks)
+        self.missing.labels(tenure.partition).set(tenure.archive.missing_bytes)
+        for name, family in self._archive.items():
+            value = int(getattr(tenure.archive, name))
+            key = (tenure.partition, name)
+            family.labels(tenure.partition).inc(max(0, value - self._told.get(key, 0)))
+            self._told[key] = value
+
+    def opened(self, partition: int) -> None:
+        """Forget what the partition's last archive had counted."""
+        for name in ARCHIVE_COUNTERS:
+            self._told.pop((partition, name), None)
+
+    def look(self, tenure: Tenure) -> None:
+        """Note how far *tenure* is behind."""
+        self.lag_messages.labels(tenure.partition).set(tenure.lag.pending)
+        self.lag_seconds.labels(tenure.partition).set(lag_seconds(tenure))
+        self.lag_bytes.labels(tenure.partition).set(tenure.archive.dirty_bytes)
+
+    def gone(self, partition: int) -> None:
+        """Drop what is true only of an owned partition."""
+        for family in (
+            self.epoch,
+            self.lag_messages,
+            self.lag_seconds,
+            self.lag_bytes,
+            self.missing,
+            self.rollbacks,
+        ):
+            family.forget(partition)
+
+
+def lag_seconds(tenure: Tenure) -> float:
+    """Return the age of the last message that was read, 0 where all was read and committed."""
+    if (tenure.lag.pending == 0 and tenure.is_clean) or not tenure.lag.time_ns:
+        return 0.0
+    return max(0.0, time.time() - tenure.lag.time_ns / 1e9)

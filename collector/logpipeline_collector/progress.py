@@ -1,0 +1,112 @@
+"""Tells shippers how far their sources are committed: by themselves at most once a second a host,
+and whenever one asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from logpipeline.nats.connection import Connection, Listener, NotSent
+from logpipeline.nats.session import RawMessage
+from logpipeline.records import PROGRESS_SOURCES_MAX, Committed, Progress
+from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
+from logpipeline_collector.tenure import Tenure
+
+log = logging.getLogger(__name__)
+
+TELL_EVERY_S = 1.0
+# Questions that wait for an answer; a shipper asks again when it hears nothing.
+QUESTIONS_MAX = 1000
+
+
+class ProgressTeller:
+    """Publishes what tenures have committed; *tenures* are those that are ours now."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        control: ControlSubjects,
+        group: str,
+        tenures: Callable[[], Iterable[Tenure]],
+    ) -> None:
+        self._connection = connection
+        self._control = control
+        self._group = group
+        self._tenures = tenures
+        self._told: dict[Tenure, int] = {}
+        self._questions: asyncio.Queue[RawMessage] = asyncio.Queue(QUESTIONS_MAX)
+        self._listeners: dict[int, Listener] = {}
+
+    async def run(self) -> None:
+        """Tell for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tell_forever())
+            tasks.create_task(self._answer_forever())
+
+    async def _tell_forever(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            owned = list(self._tenures())
+            await self._listen(owned)
+            for tenure in owned:
+                try:
+                    await self._tell(tenure)
+                except NotSent as error:
+                    log.debug("progress not told", extra={"reason": str(error)})
+            for gone in self._told.keys() - set(owned):
+                del self._told[gone]
+
+    async def _listen(self, owned: list[Tenure]) -> None:
+        partitions = {tenure.partition for tenure in owned}
+        for partition in partitions - self._listeners.keys():
+            subject = self._control.asks_of_partition(partition)
+            self._listeners[partition] = await self._connection.listen(subject, self._asked)
+        for partition in self._listeners.keys() - partitions:
+            await self._connection.unlisten(self._listeners.pop(partition))
+
+    def _asked(self, message: RawMessage) -> None:
+        if message.reply and not self._questions.full():
+            self._questions.put_nowait(message)
+
+    async def _tell(self, tenure: Tenure) -> None:
+        commit, changed = await tenure.changed_since(self._told.get(tenure, 0))
+        by_host: defaultdict[str, list[Committed]] = defaultdict(list)
+        for host, source in changed:
+            by_host[host].append(source)
+        for host, sources in by_host.items():
+            subject = self._control.committed(tenure.partition, host)
+            for message in self._messages(tenure, sources):
+                await self._connection.publish(subject, message)
+            await asyncio.sleep(0)
+        self._told[tenure] = commit
+
+    async def _answer_forever(self) -> None:
+        while True:
+            question = await self._questions.get()
+            try:
+                await self._answer(question)
+            except (NotSent, BadHost, BadSubject) as error:
+                log.debug("question not answered", extra={"reason": str(error)})
+
+    async def _answer(self, question: RawMessage) -> None:
+        subject = question.subject.decode("utf-8", "surrogateescape")
+        partition, host = self._control.read_ask(subject)
+        for tenure in self._tenures():
+            if tenure.partition == partition:
+                for message in self._messages(tenure, await tenure.sources_of(host)):
+                    await self._connection.publish(question.reply.decode(), message)
+
+    def _messages(self, tenure: Tenure, sources: list[Committed]) -> list[bytes]:
+        return [
+            Progress(
+                self._group,
+                tenure.partition,
+                tenure.epoch,
+                tenure.committed_rollbacks,
+                tuple(sources[start : start + PROGRESS_SOURCES_MAX]),
+            ).encode()
+            for start in range(0, max(len(sources), 1), PROGRESS_SOURCES_MAX)
+        ]

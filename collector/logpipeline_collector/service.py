@@ -1,0 +1,234 @@
+"""A collector process: makes the parts, runs them, and gives all up in order at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import Connection
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.observe.http import serve
+from logpipeline.records import Assignment
+from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.errors import ArchiveBroken, ArchiveFailed
+from logpipeline_collector.assignments import AssignmentWatch
+from logpipeline_collector.committer import Committer
+from logpipeline_collector.config import CollectorConfig
+from logpipeline_collector.context import Context
+from logpipeline_collector.deadletters import DeadLetters
+from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector.folder import Folder, FolderBusy
+from logpipeline_collector.intake import Intake
+from logpipeline_collector.membership import Membership, MemberTaken
+from logpipeline_collector.metrics import CollectorMetrics
+from logpipeline_collector.progress import ProgressTeller
+from logpipeline_collector.status import StatusAnswers, live, ready
+from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.worker import PartitionWorker
+
+log = logging.getLogger(__name__)
+
+# Commits wait for disks, not for processors.
+THREADS = 4
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_BUSY = 3
+
+# What ends the process at once, with a text for humans instead of a traceback.
+FATAL = (ArchiveBroken, ArchiveFailed, FolderBusy, MemberTaken, OSError)
+
+
+async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
+    """Collect until *stop* is set, and return the process's exit code: 0 after an orderly end, 3
+    where another process is this member, 1 where the disk or the state failed.
+    """
+    try:
+        folder = Folder.claim(config.archive.folder, config.group, config.member)
+    except (FolderBusy, OSError) as error:
+        log.error("the collector cannot start", extra={"reason": str(error)})
+        return EXIT_BUSY if isinstance(error, FolderBusy) else EXIT_FAILED
+    try:
+        await Service(config, folder).run(stop)
+    except BaseExceptionGroup as group:
+        fatal, others = group.split(FATAL)
+        if fatal is None or others is not None:
+            raise
+        for error in _leaves(fatal):
+            log.error("the collector ends", extra={"reason": str(error)})
+        return EXIT_BUSY if fatal.subgroup(MemberTaken) is not None else EXIT_FAILED
+    finally:
+        folder.close()
+    return EXIT_OK
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
+
+
+class Service:
+    """The parts of one collector process, and the workers of its partitions."""
+
+    def __init__(self, config: CollectorConfig, folder: Folder) -> None:
+        self._config = config
+        self._workers: dict[int, PartitionWorker] = {}
+        self._worker_tasks: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._is_stopping = False
+        self._context = self._make_context(config, folder)
+        context = self._context
+        self._watch = AssignmentWatch(
+            context.bucket,
+            group=config.group,
+            partitions=config.partitions,
+            changed=self._assigned,
+        )
+        self._progress = ProgressTeller(
+            context.connection, config.control, config.group, self._tenures
+        )
+
+    def _make_context(self, config: CollectorConfig, folder: Folder) -> Context:
+        connection = Connection(config.nats.named(f"{config.group}/{config.member}"))
+        js = JetStream(connection)
+        bucket = Bucket(js, config.state_bucket)
+        metrics = CollectorMetrics()
+        executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
+        letters = DeadLetters(js, config.dead_letter_root, metrics.dead_letter)
+        return Context(
+            config=config,
+            connection=connection,
+            js=js,
+            bucket=bucket,
+            folder=folder,
+            epochs=EpochRecords(
+                bucket, group=config.group, member=config.member, incarnation=folder.incarnation
+            ),
+            membership=Membership(
+                bucket,
+                connection,
+                group=config.group,
+                member=config.member,
+                folder=folder,
+                takeover_after_s=config.takeover_after_s,
+            ),
+            intake=Intake(config.subjects, letters),
+            committer=Committer(
+                executor, interval_s=config.commit_interval_s, commit_bytes=config.commit_bytes
+            ),
+            executor=executor,
+            descriptors=Descriptors(config.archive.open_files_max),
+            metrics=metrics,
+            committed_to=metrics.committed,
+            wanted_count=lambda: sum(worker.is_wanted for worker in self._workers.values()),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Collect until *stop* is set, then give all partitions up.
+
+        Raises:
+            ExceptionGroup: of what ended the process: the member's name or folder is taken, the
+            disk failed.
+        """
+        context = self._context
+        try:
+            await context.connection.start()
+            async with self._page(), asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                stopping = tasks.create_task(stop.wait())
+                entering = tasks.create_task(context.membership.enter())
+                await asyncio.wait([stopping, entering], return_when=asyncio.FIRST_COMPLETED)
+                if entering.done():
+                    await self._collect(tasks, stopping)
+                entering.cancel()
+                stopping.cancel()
+        finally:
+            await context.connection.close()
+            context.executor.shutdown()
+
+    async def _collect(self, tasks: asyncio.TaskGroup, stopping: asyncio.Task[bool]) -> None:
+        context = self._context
+        running = [
+            tasks.create_task(part)
+            for part in (
+                context.membership.run(),
+                context.committer.run(),
+                self._watch.run(),
+                self._progress.run(),
+                StatusAnswers(context, self._workers).run(),
+            )
+        ]
+        for partition in self._found_in_folder():
+            self._worker(partition)
+        log.info(
+            "collector runs",
+            extra={"group": self._config.group, "member": self._config.member},
+        )
+        await asyncio.wait([stopping])
+        await self._give_up()
+        await context.membership.leave()
+        for task in running:
+            task.cancel()
+
+    async def _give_up(self) -> None:
+        self._is_stopping = True
+        for worker in self._workers.values():
+            worker.end()
+        if self._worker_tasks:
+            _, late = await asyncio.wait(self._worker_tasks, timeout=self._config.stop_deadline_s)
+            for task in late:
+                # What is not committed is taken back at the next start.
+                log.warning("a partition could not be given up in time; ending without")
+                task.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _page(self) -> AsyncIterator[None]:
+        config, context = self._config, self._context
+        if config.http_port is None:
+            yield
+            return
+        page = await serve(
+            config.http_host,
+            config.http_port,
+            context.metrics.metrics,
+            lambda: live(context, self._workers.values()),
+            lambda: ready(context, self._watch, self._workers.values()),
+        )
+        async with page:
+            log.info("metrics and health", extra={"port": page.port})
+            yield
+
+    def _assigned(self, assignment: Assignment) -> None:
+        if self._is_stopping:
+            return
+        owned = assignment.of(self._config.member)
+        for partition in owned.partitions():
+            self._worker(partition).want(assignment.generation)
+        for partition, worker in self._workers.items():
+            if partition not in owned:
+                worker.want(None)
+
+    def _worker(self, partition: int) -> PartitionWorker:
+        if partition not in self._workers:
+            assert self._tasks is not None
+            worker = self._workers[partition] = PartitionWorker(self._context, partition)
+            task = self._tasks.create_task(worker.run())
+            self._worker_tasks.add(task)
+            task.add_done_callback(self._worker_tasks.discard)
+        return self._workers[partition]
+
+    def _found_in_folder(self) -> list[int]:
+        return [
+            partition
+            for partition in range(self._config.partitions)
+            if self._config.state_path(partition).exists()
+        ]
+
+    def _tenures(self) -> list[Tenure]:
+        return [worker.tenure for worker in self._workers.values() if worker.tenure is not None]

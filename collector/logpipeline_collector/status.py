@@ -1,0 +1,142 @@
+"""What a collector answers when somebody asks how it is: `logpipeline status`, and the probes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from logpipeline.nats.connection import NotSent
+from logpipeline.nats.session import RawMessage
+from logpipeline_collector.assignments import AssignmentWatch
+from logpipeline_collector.context import Context
+from logpipeline_collector.metrics import lag_seconds
+from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.worker import PartitionWorker
+
+log = logging.getLogger(__name__)
+
+# A loop that has not come round for so long does not come round any more.
+STUCK_AFTER_S = 60.0
+LOOK_EVERY_S = 1.0
+QUESTIONS_MAX = 100
+
+
+def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
+    """Return None while every loop comes round, else which does not.
+
+    Without a connection they may wait for it: a restart would bring nothing.
+    """
+    if not context.connection.is_connected:
+        return None
+    oldest_s = time.monotonic() - STUCK_AFTER_S
+    if context.committer.beat_s < oldest_s:
+        return f"no commit was looked for in {STUCK_AFTER_S:.0f} s"
+    stuck = [worker.partition for worker in workers if worker.beat_s < oldest_s]
+    return f"partitions {stuck} stand still since {STUCK_AFTER_S:.0f} s" if stuck else None
+
+
+def ready(
+    context: Context, watch: AssignmentWatch, workers: Iterable[PartitionWorker]
+) -> str | None:
+    """Return None while all that is assigned to us is ours and archived, else what is not."""
+    if not context.connection.is_connected:
+        return context.connection.problem or "not connected to NATS"
+    if watch.current is None:
+        return watch.problem
+    for worker in workers:
+        problem = problem_of(worker)
+        if worker.is_wanted and problem:
+            return f"partition {worker.partition}: {problem}"
+    return watch.problem
+
+
+def problem_of(worker: PartitionWorker) -> str | None:
+    """Return why a partition is not archived now, None if it is."""
+    if worker.tenure is None:
+        return worker.problem or "not taken yet"
+    return worker.tenure.problem or worker.problem
+
+
+def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, Any]:
+    """Return the collector's state as JSON."""
+    config = context.config
+    return {
+        "component": "collector",
+        "group": config.group,
+        "member": config.member,
+        "incarnation": context.folder.incarnation,
+        "open_files": context.descriptors.count,
+        "partitions": [
+            {"partition": worker.partition, "problem": problem_of(worker)}
+            | (_tenure(worker.tenure) if worker.tenure else {})
+            for worker in workers
+            if worker.is_wanted or worker.tenure
+        ],
+    }
+
+
+def _tenure(tenure: Tenure) -> dict[str, Any]:
+    archive = tenure.archive
+    return {
+        "epoch": tenure.epoch,
+        "position": tenure.committed.sequence,
+        "time_ns": tenure.committed.time_ns,
+        "read": tenure.position.sequence,
+        "pending_messages": tenure.lag.pending,
+        "uncommitted_bytes": archive.dirty_bytes,
+        "lag_seconds": round(lag_seconds(tenure), 3),
+        "rollbacks": tenure.rollbacks,
+        "missed_messages": tenure.missed,
+        "missing_bytes": archive.missing_bytes,
+        "duplicates": archive.duplicates,
+        "late_ranges": archive.late_ranges,
+        "cut_bytes": archive.cut_bytes,
+        "lines": archive.lines,
+        "bytes": archive.bytes,
+        "dead_letters": tenure.dead_letters,
+    }
+
+
+class StatusAnswers:
+    """Answers questions on the collectors' status subject, and keeps the lags current."""
+
+    def __init__(self, context: Context, workers: dict[int, PartitionWorker]) -> None:
+        self._context = context
+        self._workers = workers
+        self._questions: asyncio.Queue[RawMessage] = asyncio.Queue(QUESTIONS_MAX)
+
+    async def run(self) -> None:
+        """Answer for ever."""
+        connection = self._context.connection
+        subject = self._context.config.control.status("collector")
+        listener = await connection.listen(subject, self._asked)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_forever())
+                tasks.create_task(self._answer_forever())
+        finally:
+            await connection.unlisten(listener)
+
+    def _asked(self, message: RawMessage) -> None:
+        if message.reply and not self._questions.full():
+            self._questions.put_nowait(message)
+
+    async def _answer_forever(self) -> None:
+        while True:
+            question = await self._questions.get()
+            text = json.dumps(report(self._context, self._workers.values()))
+            try:
+                await self._context.connection.publish(question.reply.decode(), text.encode())
+            except (NotSent, UnicodeDecodeError) as error:
+                log.debug("status not answered", extra={"reason": str(error)})
+
+    async def _look_forever(self) -> None:
+        while True:
+            for worker in self._workers.values():
+                if worker.tenure is not None:
+                    self._context.metrics.look(worker.tenure)
+            await asyncio.sleep(LOOK_EVERY_S)

@@ -1,0 +1,150 @@
+"""From a wanted partition to an owned one: wait until it is free, open and compare, swap the epoch,
+bring the sources' positions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logpipeline.failpoints import reach
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.records import BadRecord, EpochRecord
+from logpipeline_collector.archive.partition import ArchiveBusy, PartitionArchive
+from logpipeline_collector.context import Context
+from logpipeline_collector.epochs import Fenced, Seen
+from logpipeline_collector.handover import catch_up, find_snapshot
+from logpipeline_collector.marks import Marks, load_marks
+from logpipeline_collector.ownership import Claim, claim
+from logpipeline_collector.reading import Interrupted
+from logpipeline_collector.recovery import Source
+from logpipeline_collector.settling import settle
+from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.verify import StreamMissing, verify
+
+log = logging.getLogger(__name__)
+
+# What may pass by itself: the same is tried again.
+PASSING = (
+    NotSent,
+    OutcomeUnknown,
+    ApiError,
+    Fenced,
+    ArchiveBusy,
+    BadRecord,
+    Interrupted,
+    StreamMissing,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The partition could not be taken now, and why."""
+
+    reason: str
+
+
+class TakeOver:
+    """Tries to make one partition ours."""
+
+    def __init__(self, context: Context, partition: int, generation: Callable[[], int]) -> None:
+        self._context = context
+        self._partition = partition
+        self._generation = generation
+
+    async def attempt(self) -> Tenure | NotYet:
+        """Return the partition's tenure, or why it is not ours yet.
+
+        Raises:
+            ArchiveBroken, ArchiveFailed, OSError: our folder cannot be used.
+        """
+        try:
+            seen = await self._context.epochs.read(self._partition)
+            free = await self._claim(seen.record)
+            if not free.is_free:
+                return NotYet(free.reason)
+            archive = self._context.open_archive(self._partition)
+        except PASSING as error:
+            return NotYet(str(error))
+        try:
+            tenure = await self._take(archive, seen, free)
+        except PASSING as error:
+            archive.discard()
+            archive.close()
+            return NotYet(str(error))
+        except BaseException:
+            archive.close()
+            raise
+        return tenure
+
+    async def _claim(self, record: EpochRecord | None) -> Claim:
+        is_ours = record is not None and self._context.folder.is_ours(record.incarnation)
+        silent_s = 0.0
+        if record is not None and not record.released and not is_ours:
+            membership = self._context.membership
+            silent_s = await membership.silent_s(record.owner, record.incarnation)
+        return claim(
+            record,
+            generation=self._generation(),
+            is_our_folder=is_ours,
+            owner_silent_s=silent_s,
+            takeover_after_s=self._context.config.takeover_after_s,
+        )
+
+    async def _take(self, archive: PartitionArchive, seen: Seen, free: Claim) -> Tenure:
+        found = settle(self._context, self._partition, archive, seen.record)
+        held = await self._context.epochs.take_over(
+            self._partition,
+            seen,
+            epoch=found.epoch,
+            assignment=self._generation(),
+            position=found.position,
+            rollbacks=found.rollbacks,
+        )
+        reach("collector.after-take-over")
+        config = self._context.config
+        tenure = Tenure(
+            partition=self._partition,
+            stream=config.stream_of(self._partition),
+            archive=archive,
+            held=held,
+            position=found.position,
+            rollbacks=found.rollbacks,
+            marks=load_marks(config.marks_path(self._partition)),
+            assignment=self._generation,
+            commit_bytes=config.commit_bytes,
+            committed_to=self._context.committed_to,
+        )
+        if found.source is Source.SNAPSHOT:
+            await self._bring_sources(tenure)
+        metrics = self._context.metrics
+        metrics.takeovers.labels(self._partition, found.source.name.lower()).inc()
+        metrics.epoch.labels(self._partition).set(held.record.epoch)
+        log.info(
+            "partition taken",
+            extra={
+                "partition": self._partition,
+                "epoch": held.record.epoch,
+                "sequence": found.position.sequence,
+                "positions": found.source.value,
+                "reason": free.reason,
+            },
+        )
+        return tenure
+
+    async def _bring_sources(self, tenure: Tenure) -> None:
+        context = self._context
+        found = await find_snapshot(context.snapshots(self._partition), tenure.held.record)
+        tenure.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
+        tenure.adopt(await verify(context.js, tenure.stream, tenure.position, tenure.marks))
+        name = context.next_consumer(tenure.epoch)
+        headers = await catch_up(context.js, context.intake, tenure, name, found)
+        # From here on a crash finds in our own folder what was brought.
+        tenure.begin_anew()
+        await tenure.commit_all(context.executor)
+        log.info(
+            "positions of the sources taken over",
+            extra={"partition": self._partition, "headers": headers},
+        )

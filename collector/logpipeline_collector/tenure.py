@@ -1,0 +1,207 @@
+"""A partition while it is ours: its files, its epoch, how far it was read and how far committed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from logpipeline.failpoints import reach
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import Committed, StreamPosition
+from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.epochs import Fenced, HeldEpoch
+from logpipeline_collector.marks import Marks
+from logpipeline_collector.snapshots import Snapshot
+from logpipeline_collector.threads import in_thread
+from logpipeline_collector.verify import Verdict, Verified
+
+# A commit that waits for the state bucket lets so many commits' worth of bytes come in meanwhile.
+UNCOMMITTED_COMMITS_MAX = 4
+ROOM_POLL_S = 0.1
+
+
+@dataclass(slots=True)
+class Lag:
+    """What is still to come, as of the last delivery."""
+
+    pending: int = 0
+    time_ns: int = 0
+
+
+@dataclass(eq=False)
+class Tenure:
+    """One partition in one epoch. *position* is what was read, *committed* what everybody knows.
+
+    *failure* is set when a commit did not succeed: nothing is written after it.
+    """
+
+    partition: int
+    stream: str
+    archive: PartitionArchive
+    held: HeldEpoch
+    position: StreamPosition
+    rollbacks: int
+    marks: Marks
+    assignment: Callable[[], int]
+    commit_bytes: int
+    committed_to: Callable[[Tenure, float], None]
+    committed: StreamPosition = field(init=False)
+    committed_rollbacks: int = field(init=False)
+    failure: Exception | None = None
+    problem: str | None = None
+    missed: int = 0
+    dead_letters: int = 0
+    lag: Lag = field(default_factory=Lag)
+    verified: Verified | None = None
+    _is_new: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.committed = self.position
+        self.committed_rollbacks = self.rollbacks
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which we own the partition."""
+        return self.held.record.epoch
+
+    @property
+    def is_due(self) -> bool:
+        """Whether something was read that is not committed, and may be."""
+        return self.failure is None and self.is_settled and not self.is_clean
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything that was read is committed."""
+        is_there = (self.position, self.rollbacks) == (self.committed, self.committed_rollbacks)
+        return is_there and not self._is_new
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was read a second time, after a roll-back, has been passed."""
+        return (
+            self.verified is None
+            or self.position.sequence >= self.verified.settled_at
+            or self.position.time_ns > self.verified.known_until_ns
+            or self.lag.pending == 0
+        )
+
+    def begin_anew(self) -> None:
+        """Let the next commit be written though nothing was read: the folder was given positions
+        that another one had.
+        """
+        self._is_new = True
+
+    def adopt(self, verified: Verified) -> None:
+        """Go on from where *verified* says that the stream still is the one that we know."""
+        if verified.verdict is not Verdict.GOOD:
+            self.rollbacks += 1
+            self.verified = verified
+            self.lag.pending = 1
+        elif self.is_clean:
+            # A stream's name for itself is learned at the first look, and is no progress.
+            self.committed = verified.position
+        self.position = verified.position
+
+    def note_read(self, delivered: Delivered) -> None:
+        """Move on: *delivered* was archived, known already, or kept as a dead letter."""
+        self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
+        self.lag = Lag(delivered.pending, delivered.time_ns)
+
+    def is_known_already(self, delivered: Delivered) -> bool:
+        """Return whether a message without a range was read before a roll-back."""
+        return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
+
+    async def wait_for_room(self) -> None:
+        """Return when not too much is uncommitted, or nothing more will be."""
+        limit = self.commit_bytes * UNCOMMITTED_COMMITS_MAX
+        while self.archive.dirty_bytes > limit and self.failure is None:
+            self._has_room.clear()
+            try:
+                await asyncio.wait_for(self._has_room.wait(), ROOM_POLL_S)
+            except TimeoutError:
+                continue
+
+    async def commit(self, executor: Executor) -> None:
+        """Make durable what was read so far, and tell the group; failing sets *failure*."""
+        async with self._lock:
+            if not self.is_due:
+                return
+            began_s = time.monotonic()
+            try:
+                await self._commit(executor)
+            except Exception as error:  # noqa: BLE001  # the owner's task raises it again
+                self.failure = error
+            else:
+                self.committed_to(self, time.monotonic() - began_s)
+            self._has_room.set()
+
+    async def _commit(self, executor: Executor) -> None:
+        position, rollbacks = self.position, self.rollbacks
+        pending = self.archive.prepare(position, epoch=self.epoch, rollbacks=rollbacks)
+        await in_thread(executor, self.archive.write, pending)
+        reach("collector.before-swap")
+        await self.held.advance(position, rollbacks=rollbacks, assignment=self.assignment())
+        reach("collector.after-swap")
+        self.archive.confirm(pending)
+        self._is_new = False
+        self.committed, self.committed_rollbacks = position, rollbacks
+        self.marks.add(position)
+
+    async def snapshot(self) -> Snapshot:
+        """Return the sources' positions as everybody knows them.
+
+        Raises:
+            Exception: what ended the tenure.
+        """
+        # Between the folder's commit and the group's word the two differ: a successor that began at
+        # the one with the sources of the other would skip what lies between.
+        async with self._lock:
+            self.raise_failure()
+            return Snapshot(self.committed, self.marks.encode(), self.archive.export_sources())
+
+    async def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
+        """Return the number of the last commit, and what changed after *commit*: (host, source)."""
+        async with self._lock:
+            return self.archive.changed_since(commit)
+
+    async def sources_of(self, host: str) -> list[Committed]:
+        """Return how far the sources of *host* are committed."""
+        async with self._lock:
+            return self.archive.sources_of(host)
+
+    async def maintain(self, executor: Executor, now_s: float) -> None:
+        """Rotate, compress and remove files as is due; failing sets *failure*."""
+        async with self._lock:
+            if self.failure is not None:
+                return
+            try:
+                await in_thread(executor, self.archive.maintain, now_s)
+            except Exception as error:  # noqa: BLE001  # the owner's task raises it again
+                self.failure = error
+
+    async def commit_all(self, executor: Executor) -> None:
+        """Return when everything that was read is committed.
+
+        Raises:
+            Fenced: the partition is no longer ours.
+        """
+        while self.is_due:
+            await self.commit(executor)
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise what ended the tenure, if something did."""
+        if self.failure is not None:
+            raise self.failure
+
+    async def close(self) -> None:
+        """Close the files, without what is not committed."""
+        async with self._lock:
+            if not self.is_clean and (self.failure is None or isinstance(self.failure, Fenced)):
+                self.archive.discard()
+            self.archive.close()

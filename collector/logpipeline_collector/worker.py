@@ -1,0 +1,244 @@
+"""One partition's life in a collector: wanted, taken, read, given up or lost, and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from logpipeline.failpoints import reach
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.nats.pull import Delivered
+from logpipeline_collector.archive.partition import ArchiveFull
+from logpipeline_collector.context import Context
+from logpipeline_collector.epochs import Fenced
+from logpipeline_collector.handover import SNAPSHOT_DEADLINE_S, write_snapshot
+from logpipeline_collector.marks import save_marks
+from logpipeline_collector.reading import Interrupted, StreamReader
+from logpipeline_collector.settling import tidy
+from logpipeline_collector.takeover import PASSING, NotYet, TakeOver
+from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.threads import in_thread
+from logpipeline_collector.verify import StreamMissing, Verdict, verify
+
+log = logging.getLogger(__name__)
+
+# How soon a change of assignment is noticed while nothing comes.
+TAKE_TIMEOUT_S = 0.2
+RETRY_S = 0.2
+FULL_RETRY_S = 1.0
+# The event loop serves others after so many messages.
+MESSAGES_AT_ONCE = 64
+
+
+class PartitionWorker:
+    """Owns *partition* whenever it is wanted and free."""
+
+    def __init__(self, context: Context, partition: int) -> None:
+        self.partition = partition
+        self.tenure: Tenure | None = None
+        self.problem: str | None = "starting"
+        self.beat_s = time.monotonic()
+        self._context = context
+        self._generation: int | None = None
+        self._last_generation = 0
+        self._is_ending = False
+        self._changed = asyncio.Event()
+        self._snapshot_s = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the assignment gives the partition to us."""
+        return self._generation is not None
+
+    def want(self, generation: int | None) -> None:
+        """Say under which assignment the partition is ours; None: it is not."""
+        self._generation = generation
+        self._last_generation = self._last_generation if generation is None else generation
+        self._changed.set()
+
+    def end(self) -> None:
+        """Give the partition up for good; `run` then returns."""
+        self._is_ending = True
+        self.want(None)
+
+    async def run(self) -> None:
+        """Take, read and give up the partition, until `end` is called.
+
+        Raises:
+            ArchiveBroken, ArchiveFailed, OSError: our folder cannot be used.
+        """
+        await self._tidy()
+        while not self._is_ending:
+            self._changed.clear()
+            if not self.is_wanted:
+                self.problem = None
+                self.beat_s = time.monotonic()
+                await self._pause(TAKE_TIMEOUT_S * 5)
+                continue
+            taker = TakeOver(self._context, self.partition, lambda: self._last_generation)
+            taken = await taker.attempt()
+            if isinstance(taken, NotYet):
+                self._note(taken.reason)
+                await self._pause(RETRY_S)
+            elif not await self._hold(taken):
+                await self._tidy()
+
+    async def _tidy(self) -> None:
+        state = self._context.config.state_path(self.partition)
+        while state.exists():
+            try:
+                await tidy(self._context, self.partition, is_wanted=self.is_wanted)
+                return
+            except PASSING as error:
+                self._note(str(error))
+            if self._is_ending:
+                return
+            await self._pause(RETRY_S)
+
+    async def _hold(self, tenure: Tenure) -> bool:
+        self.tenure, self.problem = tenure, None
+        self._snapshot_s = time.monotonic()
+        self._context.committer.add(tenure)
+        try:
+            await self._read_while_wanted(tenure)
+            await self._release(tenure)
+        except Fenced as error:
+            log.warning(
+                "partition lost",
+                extra={"partition": self.partition, "epoch": tenure.epoch, "reason": str(error)},
+            )
+            self._context.metrics.fenced.labels(self.partition).inc()
+            return False
+        finally:
+            await self._context.committer.remove(tenure)
+            await tenure.close()
+            self._context.metrics.gone(self.partition)
+            self.tenure = None
+        return True
+
+    async def _read_while_wanted(self, tenure: Tenure) -> None:
+        while self.is_wanted:
+            tenure.raise_failure()
+            try:
+                await self._verify(tenure)
+                await self._read(tenure)
+            except (Interrupted, StreamMissing, NotSent, OutcomeUnknown, ApiError) as error:
+                self._note(str(error))
+                self._context.metrics.reopened.labels(self.partition).inc()
+                await self._pause(RETRY_S)
+
+    async def _verify(self, tenure: Tenure) -> None:
+        found = await verify(self._context.js, tenure.stream, tenure.position, tenure.marks)
+        if found.verdict is not Verdict.GOOD:
+            log.error(
+                "the stream went back behind what was read; it is read again from where it is the "
+                "same",
+                extra={
+                    "partition": self.partition,
+                    "how": found.verdict.value,
+                    "read": tenure.position.sequence,
+                    "again_from": found.position.sequence,
+                    "last": found.stream.last,
+                },
+            )
+        tenure.adopt(found)
+
+    async def _read(self, tenure: Tenure) -> None:
+        context = self._context
+        reader = StreamReader(
+            context.js,
+            tenure.stream,
+            context.next_consumer(tenure.epoch),
+            pull_bytes=context.pull_bytes,
+            headers_only=False,
+        )
+        try:
+            await reader.open(tenure.position)
+            tenure.lag.pending = reader.pending
+            self.problem = None
+            while self.is_wanted and tenure.failure is None:
+                self.beat_s = time.monotonic()
+                await self._take(reader, tenure)
+                await self._snapshot_if_due(tenure)
+        finally:
+            context.metrics.missed.labels(self.partition).inc(reader.missed)
+            tenure.missed += reader.missed
+            await reader.close(delete=not self.is_wanted or tenure.failure is not None)
+        tenure.raise_failure()
+
+    async def _take(self, reader: StreamReader, tenure: Tenure) -> None:
+        deliveries = await reader.take(timeout_s=TAKE_TIMEOUT_S)
+        for number, delivered in enumerate(deliveries, start=1):
+            while not await self._take_one(tenure, delivered):
+                await self._pause(FULL_RETRY_S)
+                if not self.is_wanted or tenure.failure is not None:
+                    return
+            if number % MESSAGES_AT_ONCE == 0:
+                self._context.committer.grown(tenure)
+                await asyncio.sleep(0)
+                if tenure.failure is not None:
+                    return
+        self._context.committer.grown(tenure)
+        await tenure.wait_for_room()
+
+    async def _take_one(self, tenure: Tenure, delivered: Delivered) -> bool:
+        try:
+            await self._context.intake.take(tenure, delivered)
+        except ArchiveFull as error:
+            # Nothing was written, and nothing is read meanwhile: the stream is the buffer.
+            if tenure.problem is None:
+                log.error("disk full, waiting", extra={"reason": str(error)})
+            tenure.problem = f"the disk is full: {error}"
+            self.beat_s = time.monotonic()
+            return False
+        if tenure.problem is not None:
+            log.info("disk has room again", extra={"partition": self.partition})
+            tenure.problem = None
+        return True
+
+    async def _snapshot_if_due(self, tenure: Tenure) -> None:
+        is_due = time.monotonic() - self._snapshot_s >= self._context.config.snapshot_every_s
+        if is_due and tenure.held.record.snapshot_at != tenure.committed.sequence:
+            await self._snapshot(tenure)
+
+    async def _snapshot(self, tenure: Tenure) -> None:
+        context = self._context
+        self._snapshot_s = time.monotonic()
+        path = context.config.marks_path(self.partition)
+        try:
+            await in_thread(context.executor, save_marks, path, tenure.marks.encode())
+        except OSError as error:
+            log.warning("marks not kept", extra={"reason": str(error)})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
+                await write_snapshot(context.snapshots(self.partition), tenure)
+                reach("collector.after-snapshot")
+
+    async def _release(self, tenure: Tenure) -> None:
+        await tenure.commit_all(self._context.executor)
+        if tenure.held.record.snapshot_at != tenure.committed.sequence:
+            await self._snapshot(tenure)
+        await tenure.held.release()
+        reach("collector.after-release")
+        self._context.metrics.releases.labels(self.partition).inc()
+        log.info(
+            "partition released",
+            extra={
+                "partition": self.partition,
+                "epoch": tenure.epoch,
+                "sequence": tenure.committed.sequence,
+            },
+        )
+
+    def _note(self, problem: str) -> None:
+        self.beat_s = time.monotonic()
+        if problem != self.problem:
+            log.info("partition waits", extra={"partition": self.partition, "reason": problem})
+        self.problem = problem
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)

@@ -1,0 +1,268 @@
+"""A small pipeline for tests of collectors: streams, buckets, an assignment, and lines to collect."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.failpoints import VARIABLE
+from logpipeline.nats.bucket import Bucket, bucket_stream_config
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream, PubAck
+from logpipeline.records import Assignment, EpochRecord, assign, assignment_key, epoch_key
+from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline.wire import Batch, encode_headers, message_id, source_key
+from logpipeline_collector.archive.config import ArchiveConfig
+from logpipeline_collector.config import CollectorConfig
+from logpipeline_collector.service import run
+
+PARTITIONS = 2
+# Of these, fnv1a_32 % 2 is 0 for the first and 1 for the second.
+HOSTS = ("node-b", "node-a")
+GROUP = "main"
+STREAM_BASE = "LOGS"
+BUCKET = "state"
+GENERATION = "0123456789abcdef"
+
+
+def config_for(
+    server: EmbeddedServer, folder: Path, member: str = "collector-0", **changes: Any
+) -> CollectorConfig:
+    """Return the configuration of a quick collector with *folder*."""
+    config = CollectorConfig(
+        nats=NatsOptions(servers=(server.url,)),
+        subjects=Subjects("logs", PARTITIONS),
+        control=ControlSubjects("_lp.logs"),
+        stream_base=STREAM_BASE,
+        state_bucket=BUCKET,
+        snapshot_stream="SNAPSHOTS",
+        snapshot_root="_lp-snapshots",
+        dead_letter_root="_lp-dead",
+        group=GROUP,
+        member=member,
+        archive=archive_config(folder),
+        commit_interval_s=0.02,
+        takeover_after_s=1.0,
+        snapshot_every_s=0.5,
+    )
+    return replace(config, **changes)
+
+
+def archive_config(folder: Path) -> ArchiveConfig:
+    """Return an archive of raw lines that never rotates."""
+    return ArchiveConfig(
+        folder=folder,
+        group=GROUP,
+        path="{host}/{namespace}/{pod}/{container}.log",
+        file_path="{host}/_files/{path}",
+        output="raw",
+        rotate_bytes=1 << 40,
+        rotate_age_s=1e9,
+        compression="none",
+        retention_age_s=1e9,
+        retention_bytes=None,
+        min_free_percent=0,
+        open_files_max=64,
+        cluster="",
+    )
+
+
+@dataclass
+class Source:
+    """One plain file of one host, as its shipper sends it."""
+
+    host: str
+    path: str = "/var/log/app.log"
+    generation: str = GENERATION
+    offset: int = 0
+    sent: bytes = b""
+    batches: list[tuple[Batch, bytes]] = field(default_factory=list)
+
+    def batch(self, lines: bytes) -> Batch:
+        """Return the headers of the next batch, which holds *lines*."""
+        return Batch(
+            source=self.path,
+            generation=self.generation,
+            start=self.offset,
+            end=self.offset + len(lines),
+            lines=lines.count(b"\n"),
+            format="plain",
+        )
+
+    async def send(self, js: JetStream, *lines: str) -> PubAck:
+        """Publish *lines* as one batch, and remember that they are to be archived."""
+        data = "".join(f"{line}\n" for line in lines).encode()
+        batch = self.batch(data)
+        self.batches.append((batch, data))
+        self.offset = batch.end
+        self.sent += data
+        return await self.send_again(js, len(self.batches) - 1)
+
+    async def send_again(self, js: JetStream, number: int, attempt: str = "") -> PubAck:
+        """Publish batch *number* once more; without an *attempt* the server knows its id."""
+        batch, data = self.batches[number]
+        identifier = message_id(source_key("test", self.host, self.path), batch, attempt=attempt)
+        batch = replace(batch, resend=bool(attempt))
+        subject = Subjects("logs", PARTITIONS).of_host(self.host)
+        return await js.publish(subject, data, encode_headers(batch, identifier))
+
+    def archived(self, *folders: Path) -> bytes:
+        """Return what stands in the files of *folders*, one folder after the other."""
+        parts = [folder / "logs" / self.host / "_files" / self.path[1:] for folder in folders]
+        return b"".join(part.read_bytes() for part in parts if part.exists())
+
+
+@dataclass
+class Pipeline:
+    """What an operator would have made, and a connection of the test's own."""
+
+    js: JetStream
+    bucket: Bucket
+    generation: int = 0
+
+    async def assign(self, *members: str) -> Assignment:
+        """Give the partitions to *members*."""
+        self.generation += 1
+        made = assign(list(members), partitions=PARTITIONS, generation=self.generation)
+        await self.bucket.put(assignment_key(GROUP), made.encode())
+        return made
+
+    async def epoch(self, partition: int = 0) -> EpochRecord | None:
+        """Return the epoch record of *partition*."""
+        entry = await self.bucket.get(epoch_key(GROUP, partition))
+        return EpochRecord.decode(entry.value) if entry else None
+
+    async def committed(self, partition: int = 0) -> int:
+        """Return the committed sequence of *partition*."""
+        record = await self.epoch(partition)
+        return record.position.sequence if record else 0
+
+    async def dead_letters(self) -> list[dict[str, str]]:
+        """Return the headers of all dead letters."""
+        info = await self.js.stream_info("DEAD")
+        assert info is not None
+        letters = []
+        for sequence in range(info["state"]["first_seq"], info["state"]["last_seq"] + 1):
+            stored = await self.js.message("DEAD", sequence)
+            if stored is not None:
+                rows = stored.headers.decode().split("\r\n")[1:]
+                letters.append(dict(row.split(": ", 1) for row in rows if ": " in row))
+        return letters
+
+
+@asynccontextmanager
+async def pipeline(server: EmbeddedServer) -> AsyncIterator[Pipeline]:
+    """Make streams and bucket on *server*, and connect to it."""
+    connection = Connection(NatsOptions(servers=(server.url,), name="test"))
+    await connection.start(patience_s=10)
+    js = JetStream(connection)
+    try:
+        for config in _streams():
+            await js.call(f"STREAM.CREATE.{config['name']}", config)
+        yield Pipeline(js, Bucket(js, BUCKET))
+    finally:
+        await connection.close()
+
+
+def log_stream(partition: int) -> dict[str, Any]:
+    """Return the configuration of a partition's stream."""
+    return {
+        "name": f"{STREAM_BASE}_{partition}",
+        "subjects": [Subjects("logs", PARTITIONS).of_partition(partition)],
+        "storage": "file",
+        "allow_direct": True,
+        "max_bytes": 256 * 1024 * 1024,
+        "discard": "new",
+    }
+
+
+def _streams() -> list[dict[str, Any]]:
+    return [
+        *(log_stream(partition) for partition in range(PARTITIONS)),
+        dict(bucket_stream_config(BUCKET, replicas=1, storage="file", max_bytes=1 << 24)),
+        {"name": "SNAPSHOTS", "subjects": ["_lp-snapshots.>"], "allow_direct": True},
+        {"name": "DEAD", "subjects": ["_lp-dead.>"], "allow_direct": True, "discard": "old"},
+    ]
+
+
+@asynccontextmanager
+async def collecting(config: CollectorConfig) -> AsyncIterator[asyncio.Task[int]]:
+    """Run a collector in this process, and stop it in order at the end."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(run(config, stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        async with asyncio.timeout(30):
+            await asyncio.wait([task])
+
+
+class CollectorProcess:
+    """A collector as a process of its own, to kill, suspend and die at a failpoint."""
+
+    def __init__(
+        self, server: EmbeddedServer, folder: Path, member: str, failpoint: str = ""
+    ) -> None:
+        words = [sys.executable, __file__, server.folder.as_posix(), folder.as_posix(), member]
+        self._log = (folder.parent / f"{folder.name}-{member}.log").open("ab")
+        self._process = subprocess.Popen(
+            [*words, server.url],
+            env=os.environ | {VARIABLE: failpoint},
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+        )
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended; None while it runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._process.wait()
+
+    def suspend(self) -> None:
+        """Stop it where it stands."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    async def stop(self) -> int:
+        """Ask it to end, and return its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return await asyncio.to_thread(self._process.wait, 30)
+
+    def __enter__(self) -> CollectorProcess:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        self._log.close()
+
+
+async def _main() -> int:
+    from logpipeline.observe.logs import setup
+
+    setup("collector", "json")
+    server, folder, member, url = sys.argv[1:]
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    config = config_for(EmbeddedServer(Path(server)), Path(folder), member)
+    return await run(replace(config, nats=NatsOptions(servers=(url,))), stop)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main()))
