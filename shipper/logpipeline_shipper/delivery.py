@@ -18,9 +18,13 @@ from logpipeline_shipper.standing import Standing
 
 @dataclass(slots=True)
 class Lot:
-    """A chunk that was read, in the pieces in which it travels; the first one is packed."""
+    """A chunk that was read, in the pieces in which it travels; the first one is packed.
+
+    *is_part* says that it is only the first part of what was read: the rest is read once more.
+    """
 
     chunk: Chunk
+    is_part: bool
     pieces: deque[Piece]
     parcel: Parcel
     held_bytes: int
@@ -42,6 +46,10 @@ class Delivery:
     def prepare(self, chunk: Chunk) -> Lot:
         """Return *chunk* ready to be sent; it may be done in a thread."""
         pieces = deque(self._past.pieces(chunk, self.id.format))
+        end = pieces[-1].chunk.end
+        is_part = end < chunk.end
+        if is_part:
+            chunk, _ = cutting.split_at(chunk, end, self.id.format)
         if self._shared.options.acknowledge == "each":
             pieces = deque(
                 Piece(line, piece.attempt, piece.resend)
@@ -49,7 +57,7 @@ class Delivery:
                 for line in cutting.single_lines(piece.chunk, self.id.format)
             )
         parcel = self._packer.pack(pieces[0].chunk, pieces[0].attempt)
-        return Lot(chunk, pieces, parcel, len(chunk.data) + len(parcel.payload))
+        return Lot(chunk, is_part, pieces, parcel, len(chunk.data) + len(parcel.payload))
 
     async def deliver(self, lot: Lot) -> None:
         """Send all of *lot*, one message after the other."""

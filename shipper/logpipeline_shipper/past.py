@@ -42,7 +42,11 @@ class Past:
             self._sent_to[intent.generation] = max(sent_to, intent.end)
 
     def pieces(self, chunk: Chunk, log_format: wire.Format) -> list[Piece]:
-        """Return *chunk* in the pieces in which it was sent before, the rest as one."""
+        """Return *chunk* in the pieces in which it was sent before, the rest as one.
+
+        They may end before *chunk* does, where a piece that was sent before goes on beyond it:
+        that one is to be read as a whole.
+        """
         if self._until is not None and _has_reached(chunk, self._until):
             self._until, self._attempt = None, ""
         pieces: list[Piece] = []
@@ -53,6 +57,8 @@ class Past:
                 break
             piece, rest = split_at(rest, noted.end, log_format)
             pieces.append(Piece(piece, noted.attempt, True))
+        if noted is not None and noted.end > rest.end and pieces:
+            return pieces
         attempt = noted.attempt if noted and noted.end == rest.end else self._attempt
         pieces.append(Piece(rest, attempt, self._may_be_sent(rest)))
         return pieces

@@ -154,7 +154,7 @@ class Pump:
         sending = asyncio.create_task(self._delivery.deliver(lot))
         try:
             # Only where more is waiting for sure: else the next batch would be a tiny one.
-            if 2 * len(lot.chunk.data) >= self._shared.options.bytes_max:
+            if not lot.is_part and 2 * len(lot.chunk.data) >= self._shared.options.bytes_max:
                 ahead = await self._ahead()
             await sending
             self._acknowledge(lot)

@@ -150,6 +150,7 @@ def lines_of(first: int, end: int) -> bytes:
 
 def append(path: Path, data: bytes) -> None:
     """Append *data* to the file at *path*."""
+    path.parent.mkdir(exist_ok=True)
     with path.open("ab") as file:
         file.write(data)
 

@@ -37,6 +37,14 @@ def test_a_restart_repeats_the_very_ranges_that_were_noted() -> None:
     assert ranges(pieces) == [(4, 8, "", True), (8, 12, "", True), (12, 18, "", False)]
 
 
+def test_a_range_that_goes_on_beyond_what_was_read_is_left_for_the_next_read() -> None:
+    """Sent up to where this read happens to end, it would be another message than before."""
+    past = Past([Intent(G, 0, 4), Intent(G, 4, 18)], is_in_doubt=False)
+
+    assert ranges(past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")) == [(0, 4, "", True)]
+    assert ranges(past.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", True)]
+
+
 def test_new_bytes_are_not_marked() -> None:
     """The mark costs readers a look: what is certainly new does not carry it."""
     past = Past([Intent(G, 0, 4)], is_in_doubt=False)

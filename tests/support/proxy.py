@@ -1,0 +1,130 @@
+"""A TCP proxy that can swallow what it carries: a cut without a reset, in one direction or both.
+
+It runs in a thread of its own, so that a busy test never slows the traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 64 * 1024
+START_DEADLINE_S = 5.0
+
+
+@dataclass(eq=False)
+class _Pair:
+    """One connection of a client and ours to the server; *is_cut* once it lost a byte."""
+
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    is_cut: bool = False
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+
+
+class Proxy:
+    """Carries connections to the server at *port*; use it as a context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._loop = asyncio.new_event_loop()
+        self._pairs: set[_Pair] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._swallowed = {"to server": False, "to client": False}
+        self._is_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._is_up.wait(START_DEADLINE_S), "the proxy did not start"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Swallow everything from now on: to either side the other one is silent."""
+        self._swallowed.update({"to server": True, "to client": True})
+
+    def cut_answers(self) -> None:
+        """Swallow what the server says; what clients say still arrives."""
+        self._swallowed["to client"] = True
+
+    def heal(self) -> None:
+        """Carry again. Connections that lost bytes are closed: their streams are torn."""
+        self._swallowed.update({"to server": False, "to client": False})
+        self._loop.call_soon_threadsafe(self._close_cut)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(
+            asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        )
+        self.port = server.sockets[0].getsockname()[1]
+        self._is_up.set()
+        self._loop.run_forever()
+        server.close()
+        for pair in self._pairs:
+            pair.close()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    async def _accept(
+        self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter
+    ) -> None:
+        pair = _Pair([to_client])
+        self._pairs.add(pair)
+        try:
+            with contextlib.suppress(OSError):
+                from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+                pair.writers.append(to_server)
+                await asyncio.gather(
+                    self._carry(pair, "to server", from_client, to_server),
+                    self._carry(pair, "to client", from_server, to_client),
+                )
+        finally:
+            pair.close()
+            self._pairs.discard(pair)
+
+    async def _carry(
+        self,
+        pair: _Pair,
+        direction: str,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+    ) -> None:
+        while data := await source.read(CHUNK_BYTES):
+            if self._swallowed[direction] or pair.is_cut:
+                pair.is_cut = pair.is_cut or self._swallowed[direction]
+            if not self._swallowed[direction]:
+                target.write(data)
+                await target.drain()
+        # An end is a word too: a side that is cut off must not hear it.
+        if not self._swallowed[direction]:
+            pair.close()
+
+    def _close_cut(self) -> None:
+        for pair in self._pairs:
+            if pair.is_cut:
+                pair.close()
