@@ -6,6 +6,7 @@ Applying again after any interruption is safe: each step either still is to be d
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,6 +27,8 @@ from logpipeline.plan.observe import ask
 # A request whose answer is lost is looked after and sent again so often.
 ATTEMPTS_MAX = 5
 RETRY_S = 0.2
+# A server that restarts is waited for, each time; people who wait want to hear of one that is gone.
+RECONNECT_S = 10.0
 
 # What people can do about a refusal, by the server's error code.
 _ADVICE = {
@@ -161,6 +164,8 @@ async def _carry_out(js: JetStream, step: Step, config: Config) -> tuple[Result,
             # The next round looks at what became of it, before anything is sent again.
             detail = str(error)
             await asyncio.sleep(RETRY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(js.connection.wait_connected(), RECONNECT_S)
         else:
             return Result.DONE, ""
     return Result.UNKNOWN, f"{detail}: plan again once the server answers"

@@ -47,7 +47,7 @@ async def observe(js: JetStream, desired: Desired) -> Observed:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_found(js, each.name, gate)) for each in desired.streams]
-            listing = group.create_task(_streams_below(js, desired.root))
+            listing = group.create_task(streams_below(js, desired.root))
     except ExceptionGroup as failures:
         # One of them says it all: they went to the same server.
         raise failures.exceptions[0] from None
@@ -77,6 +77,11 @@ async def found_stream(js: JetStream, name: str) -> FoundStream | None:
 async def consumers_of(js: JetStream, stream: str) -> list[dict[str, Any]]:
     """Return what the server says of each consumer of *stream*."""
     return await _pages(js, f"CONSUMER.LIST.{stream}", {}, "consumers")
+
+
+async def streams_below(js: JetStream, root: str) -> list[FoundStream]:
+    """Return the streams whose subjects overlap the filter *root*, without their consumers."""
+    return [_stream(info) for info in await _pages(js, "STREAM.LIST", {"subject": root}, "streams")]
 
 
 async def account_of(js: JetStream) -> Account:
@@ -139,10 +144,6 @@ async def _found(js: JetStream, name: str, gate: asyncio.Semaphore) -> FoundStre
         now=stream.now,
         consumers=consumers,
     )
-
-
-async def _streams_below(js: JetStream, root: str) -> list[FoundStream]:
-    return [_stream(info) for info in await _pages(js, "STREAM.LIST", {"subject": root}, "streams")]
 
 
 async def _pages(
