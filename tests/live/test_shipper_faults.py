@@ -1,4 +1,4 @@
-"""Servers stop, networks swallow answers, streams are full: lines wait in their files, and arrive."""
+"""Servers stop, networks swallow answers, streams fill: lines wait in their files, and arrive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import NatsOptions, NoResponders
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_shipper.config import BatchOptions
-from proxy import proxied
+from shipper_proxy import proxied
 from shipping import (
     CONTROL,
     STREAM,
@@ -26,6 +26,8 @@ from shipping import (
     make_stream,
     shipping,
     stored,
+    until,
+    until_stored,
 )
 from waiting import eventually
 
@@ -40,7 +42,7 @@ async def status(js: JetStream) -> dict[str, Any]:
             return None
         return dict(json.loads(answer.data))
 
-    return await eventually(ask)
+    return await until(ask)
 
 
 async def test_lines_written_while_the_server_was_away_arrive_in_order(
@@ -52,13 +54,13 @@ async def test_lines_written_while_the_server_was_away_arrive_in_order(
         async with jetstream(nats_server) as js:
             await make_stream(js)
             append(path, lines_of(0, 200))
-            await eventually(lambda: is_stored(js, path, lines_of(0, 200)))
+            await until_stored(js, path, lines_of(0, 200))
         nats_server.kill()
         append(path, lines_of(200, 400))
         await nats_server.start()
 
         async with jetstream(nats_server) as js:
-            await eventually(lambda: is_stored(js, path, lines_of(0, 400)))
+            await until_stored(js, path, lines_of(0, 400))
 
 
 async def test_a_lost_acknowledgement_stores_nothing_twice(
@@ -70,16 +72,16 @@ async def test_a_lost_acknowledgement_stores_nothing_twice(
         await make_stream(js)
         async with shipping(config_of(tmp_path, proxy.url)):
             append(path, lines_of(0, 10))
-            await eventually(lambda: is_stored(js, path, lines_of(0, 10)))
+            await until_stored(js, path, lines_of(0, 10))
             proxy.is_silent = True
             append(path, lines_of(10, 20))
-            await eventually(lambda: is_stored(js, path, lines_of(0, 20)))
+            await until_stored(js, path, lines_of(0, 20))
             append(path, lines_of(20, 30))
             sent = proxy.client_bytes
             await eventually(lambda: proxy.client_bytes > sent, what="a second try")
             proxy.is_silent = False
             proxy.cut()
-            await eventually(lambda: is_stored(js, path, lines_of(0, 30)))
+            await until_stored(js, path, lines_of(0, 30))
 
         ranges = [(batch.start, batch.end) for batch in map(batch_of, await stored(js))]
         assert ranges == [(0, 160), (160, 330), (330, 500)]
@@ -93,12 +95,12 @@ async def test_a_server_that_stands_still_is_waited_for(
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
         await make_stream(js)
         append(path, lines_of(0, 10))
-        await eventually(lambda: is_stored(js, path, lines_of(0, 10)))
+        await until_stored(js, path, lines_of(0, 10))
         nats_server.suspend()
         append(path, lines_of(10, 1000))
         await eventually(lambda: "a batch cannot be delivered yet" in caplog.text)
         nats_server.resume()
-        await eventually(lambda: is_stored(js, path, lines_of(0, 1000)))
+        await until_stored(js, path, lines_of(0, 1000))
 
         batches = [batch_of(message) for message in await stored(js)]
         assert [b.start for b in batches[1:]] == [b.end for b in batches[:-1]]
@@ -113,14 +115,14 @@ async def test_a_full_stream_holds_lines_back_and_loses_none(
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
         await make_stream(js, max_msgs=2)
         append(path, lines_of(0, 500))
-        await eventually(lambda: _says(js, "takes nothing"))
+        await until_it_says(js, "takes nothing")
         before = await stored(js)
         config = (await js.stream_info(STREAM) or {})["config"]
         await js.call(f"STREAM.UPDATE.{STREAM}", config | {"max_msgs": -1})
 
-        await eventually(lambda: is_stored(js, path, lines_of(0, 500)))
+        await until_stored(js, path, lines_of(0, 500))
         assert len(before) == 2
-        await eventually(lambda: _is_ready(js))
+        await until_it_says(js, None)
 
 
 async def test_a_missing_stream_is_named_and_waited_for(
@@ -130,12 +132,10 @@ async def test_a_missing_stream_is_named_and_waited_for(
     path = tmp_path / "logs" / "app.log"
     append(path, lines_of(0, 10))
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
-        await eventually(
-            lambda: _says(js, "no stream listens on logs.p0.node-a; run `logpipeline apply`")
-        )
+        await until_it_says(js, "no stream listens on logs.p0.node-a; run `logpipeline apply`")
         await make_stream(js)
 
-        await eventually(lambda: is_stored(js, path, lines_of(0, 10)))
+        await until_stored(js, path, lines_of(0, 10))
 
 
 async def test_a_server_that_asks_for_credentials_is_waited_for_until_they_are_there(
@@ -147,7 +147,7 @@ async def test_a_server_that_asks_for_credentials_is_waited_for_until_they_are_t
     (tmp_path / "user").write_text("ship")
     options = ServerOptions(user="ship", password="right")
     async with EmbeddedServer(tmp_path / "nats", options) as server:
-        files = {"user_file": tmp_path / "user", "password_file": secret}
+        files: dict[str, Any] = {"user_file": tmp_path / "user", "password_file": secret}
         path = tmp_path / "logs" / "app.log"
         config = config_of(tmp_path, server.url, nats=NatsOptions(servers=(server.url,), **files))
         append(path, lines_of(0, 10))
@@ -158,7 +158,7 @@ async def test_a_server_that_asks_for_credentials_is_waited_for_until_they_are_t
             async with jetstream(server, **files) as js:
                 await make_stream(js)
 
-                await eventually(lambda: is_stored(js, path, lines_of(0, 10)))
+                await until_stored(js, path, lines_of(0, 10))
 
 
 async def test_batches_above_the_servers_limit_are_split_between_lines(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_batches_above_the_servers_limit_are_split_between_lines(tmp_path:
         config = config_of(tmp_path, server.url, batch=batch)
         append(path, lines_of(0, 5000) + b"x" * 30_000 + b"\n" + lines_of(0, 10))
         async with shipping(config):
-            await eventually(lambda: is_stored(js, path, path.read_bytes()))
+            await until_stored(js, path, path.read_bytes())
 
         batches = [batch_of(message) for message in await stored(js)]
         inside = [b for b in batches if b.starts_inside_line or b.ends_inside_line]
@@ -189,7 +189,7 @@ async def test_batches_above_the_streams_limit_are_split_too(
     async with jetstream(nats_server) as js:
         await make_stream(js, max_msg_size=8 * 1024)
         async with shipping(config_of(tmp_path, nats_server.url, batch=batch)):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 3000)))
+            await until_stored(js, path, lines_of(0, 3000))
 
 
 async def test_what_is_refused_for_good_is_put_aside_and_stops_nothing(
@@ -218,19 +218,21 @@ async def test_a_disk_that_is_full_for_positions_stops_no_lines(
     blocker = tmp_path / "data" / "positions.tmp"
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
         await make_stream(js)
-        await eventually(lambda: (tmp_path / "data" / "positions").exists())
+        await eventually((tmp_path / "data" / "positions").exists)
         blocker.mkdir()
         append(path, lines_of(0, 10))
-        await eventually(lambda: _says(js, "cannot save positions"))
+        await until_it_says(js, "cannot save positions")
         assert await is_stored(js, path, lines_of(0, 10))
         blocker.rmdir()
 
-        await eventually(lambda: _is_ready(js))
+        await until_it_says(js, None)
 
 
-async def _says(js: JetStream, text: str) -> bool:
-    return text in ((await status(js))["ready"] or "")
+async def until_it_says(js: JetStream, text: str | None) -> None:
+    """Return when readiness has *text* as its reason, or, with None, nothing against it."""
 
+    async def says() -> bool:
+        ready = (await status(js))["ready"]
+        return ready is None if text is None else text in (ready or "")
 
-async def _is_ready(js: JetStream) -> bool:
-    return (await status(js))["ready"] is None
+    await until(says)

@@ -13,15 +13,15 @@ from shipping import (
     append,
     batch_of,
     config_of,
-    is_stored,
     jetstream,
     lines_of,
     make_stream,
     read_once,
     shipping,
     stored,
+    until,
+    until_stored,
 )
-from waiting import eventually
 
 
 async def test_lines_of_a_file_arrive_once_and_in_order(
@@ -33,11 +33,11 @@ async def test_lines_of_a_file_arrive_once_and_in_order(
     append(path, lines_of(0, 1000))
     async with jetstream(nats_server) as js, shipping(config):
         await make_stream(js)
-        await eventually(lambda: is_stored(js, path, lines_of(0, 1000)))
+        await until_stored(js, path, lines_of(0, 1000))
         for number in range(1000, 1050):
             append(path, lines_of(number, number + 1))
 
-        await eventually(lambda: is_stored(js, path, lines_of(0, 1050)))
+        await until_stored(js, path, lines_of(0, 1050))
         assert not batch_of((await stored(js))[-1]).resend
 
 
@@ -50,12 +50,12 @@ async def test_rotated_files_arrive_before_the_live_one(
     async with jetstream(nats_server) as js, shipping(config):
         await make_stream(js)
         append(path, lines_of(0, 300))
-        await eventually(lambda: is_stored(js, path, lines_of(0, 300)))
+        await until_stored(js, path, lines_of(0, 300))
         append(path, lines_of(300, 400))
         path.rename(path.with_name("app.log.1"))
         append(path, lines_of(400, 500))
 
-        await eventually(lambda: is_stored(js, path, lines_of(0, 500)))
+        await until_stored(js, path, lines_of(0, 500))
 
 
 async def test_a_batch_stays_below_its_limit(nats_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_a_batch_stays_below_its_limit(nats_server: EmbeddedServer, tmp_pa
     append(path, lines_of(0, 2000))
     async with jetstream(nats_server) as js, shipping(config):
         await make_stream(js)
-        await eventually(lambda: is_stored(js, path, lines_of(0, 2000)))
+        await until_stored(js, path, lines_of(0, 2000))
 
         batches = [batch_of(message) for message in await stored(js)]
         assert max(batch.end - batch.start for batch in batches) <= 4096
@@ -88,7 +88,7 @@ async def test_two_hosts_with_the_same_path_do_not_swallow_each_other(
         async def has_both() -> bool:
             return {host for host, _ in read_once(await stored(js))} == {"web1", "web2"}
 
-        await eventually(has_both)
+        await until(has_both)
 
 
 async def test_a_bad_host_is_refused_and_the_others_go_on(
@@ -103,7 +103,7 @@ async def test_a_bad_host_is_refused_and_the_others_go_on(
     config = config_of(tmp_path, nats_server.url, hosts=hosts)
     async with jetstream(nats_server) as js, shipping(config):
         await make_stream(js)
-        await eventually(lambda: stored(js))
+        await until_stored(js, busy / "good" / "files" / "app.log", lines_of(0, 10), host="good")
 
         answer = await js.connection.request(f"{CONTROL}.status.shipper")
         assert json.loads(answer.data)["refused_hosts"] == ["*", "a..b", "sp ace"]
@@ -120,7 +120,7 @@ async def test_each_line_travels_alone_where_each_is_to_be_acknowledged(
     append(path, lines_of(0, 20))
     async with jetstream(nats_server) as js, shipping(config):
         await make_stream(js)
-        await eventually(lambda: is_stored(js, path, lines_of(0, 20)))
+        await until_stored(js, path, lines_of(0, 20))
 
         assert [batch_of(message).lines for message in await stored(js)] == [1] * 20
 
@@ -136,7 +136,7 @@ async def test_without_acknowledgements_lines_arrive_as_well(
         await make_stream(js)
         append(path, lines_of(0, 500))
         async with shipping(config):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 500)))
+            await until_stored(js, path, lines_of(0, 500))
 
 
 async def test_an_unchanged_restart_sends_nothing(
@@ -149,12 +149,12 @@ async def test_an_unchanged_restart_sends_nothing(
     async with jetstream(nats_server) as js:
         await make_stream(js)
         async with shipping(config) as first:
-            await eventually(lambda: is_stored(js, path, lines_of(0, 500)))
+            await until_stored(js, path, lines_of(0, 500))
             assert await first.stop() == 0
         before = len(await stored(js))
         append(path, lines_of(500, 501))
         async with shipping(config):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 501)))
+            await until_stored(js, path, lines_of(0, 501))
 
         later = (await stored(js))[before:]
         assert [(batch_of(message).lines, batch_of(message).resend) for message in later] == [

@@ -15,13 +15,13 @@ from shipping import (
     append,
     batch_of,
     config_of,
-    is_stored,
     jetstream,
     lines_of,
     make_stream,
     shipping,
     start_process,
     stored,
+    until_stored,
 )
 from waiting import eventually
 
@@ -54,7 +54,7 @@ async def test_a_kill_between_any_two_steps_stores_nothing_twice(
         assert process.returncode == -signal.SIGKILL
         append(path, lines_of(written, written + 100))
         async with shipping(config_of(tmp_path, nats_server.url)):
-            await eventually(lambda: is_stored(js, path, lines_of(0, written + 100)))
+            await until_stored(js, path, lines_of(0, written + 100))
 
         batches = [batch_of(message) for message in await stored(js)]
         assert [b.start for b in batches[1:]] == [b.end for b in batches[:-1]]
@@ -70,17 +70,17 @@ async def test_positions_from_before_cost_duplicates_that_are_marked(
         await make_stream(js)
         append(path, lines_of(0, 100))
         async with shipping(config):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 100)))
+            await until_stored(js, path, lines_of(0, 100))
         old = (tmp_path / "data" / "positions").read_bytes()
         append(path, lines_of(100, 500))
         async with shipping(config):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 500)))
+            await until_stored(js, path, lines_of(0, 500))
         (tmp_path / "data" / "positions").write_bytes(old)
         (tmp_path / "data" / "stopped").unlink()
         append(path, lines_of(500, 600))
 
         async with shipping(config):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 600)))
+            await until_stored(js, path, lines_of(0, 600))
 
 
 async def test_broken_positions_lose_nothing(nats_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ async def test_broken_positions_lose_nothing(nats_server: EmbeddedServer, tmp_pa
         await make_stream(js)
         async with shipping(config):
             append(path, lines_of(0, 100))
-            await eventually(lambda: is_stored(js, path, lines_of(0, 100)))
+            await until_stored(js, path, lines_of(0, 100))
         (tmp_path / "data" / "positions").write_bytes(b"positions 1 00000000 9\n{}")
         append(path, lines_of(100, 200))
 
         # Told to begin at the ends of files, it would skip what was written meanwhile.
         async with shipping(replace(config, read_from="end")):
-            await eventually(lambda: is_stored(js, path, lines_of(0, 200)))
+            await until_stored(js, path, lines_of(0, 200))
         assert (tmp_path / "data" / "positions.broken-0").exists()
 
 
@@ -107,7 +107,7 @@ async def test_a_second_shipper_of_the_same_folder_refuses_to_start(
     """Two would overwrite each other's positions; the first one goes on."""
     config = config_of(tmp_path, nats_server.url)
     async with shipping(config) as first:
-        await eventually(lambda: (tmp_path / "data" / "positions").exists())
+        await eventually((tmp_path / "data" / "positions").exists)
         async with shipping(config) as second:
             assert await second.task == 1
 

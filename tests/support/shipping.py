@@ -7,11 +7,11 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from logpipeline import wire
 from logpipeline.embedded import EmbeddedServer
@@ -20,6 +20,9 @@ from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline_shipper import service
 from logpipeline_shipper.config import BatchOptions, ShipperConfig
 from logpipeline_shipper.files.sources import HostSources
+from waiting import eventually
+
+T = TypeVar("T")
 
 HOST = "node-a"
 ROOT = "logs"
@@ -141,6 +144,20 @@ async def arrived(js: JetStream, path: Path, host: str = HOST, name: str = STREA
 async def is_stored(js: JetStream, path: Path, expected: bytes) -> bool:
     """Return whether exactly *expected* arrived of the file at *path*."""
     return await arrived(js, path) == expected
+
+
+async def until_stored(js: JetStream, path: Path, expected: bytes, host: str = HOST) -> None:
+    """Return when exactly *expected* has arrived of the file at *path* of *host*."""
+
+    async def is_it() -> bool:
+        return await arrived(js, path, host) == expected
+
+    await until(is_it, what=f"{len(expected)} bytes of {path.name}")
+
+
+async def until(condition: Callable[[], Awaitable[T | None]], *, what: str = "") -> T:
+    """Return the first true value that *condition* comes to."""
+    return await eventually(cast(Callable[[], Awaitable[T]], condition), what=what)
 
 
 def lines_of(first: int, end: int) -> bytes:

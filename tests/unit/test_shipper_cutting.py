@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +28,12 @@ def chunk_of(data: bytes, *, start: int = 0) -> Chunk:
     )
 
 
+def halved(chunk: Chunk, log_format: Literal["cri", "plain"]) -> tuple[Chunk, Chunk]:
+    parts = halves(chunk, log_format)
+    assert parts is not None
+    return parts
+
+
 @given(st.lists(st.binary(max_size=3000), min_size=1, max_size=8), st.integers(0, 1 << 40))
 def test_halves_hold_every_byte_at_its_place(lines: list[bytes], start: int) -> None:
     """Both parts together are the chunk, and each knows its own range."""
@@ -41,7 +49,7 @@ def test_halves_hold_every_byte_at_its_place(lines: list[bytes], start: int) -> 
 
 def test_halves_end_with_a_line() -> None:
     """Where there is a line's end, no line is cut."""
-    first, second = halves(chunk_of(b"x" * 1500 + b"\n" + b"y" * 1500 + b"\n"), "plain") or ()
+    first, second = halved(chunk_of(b"x" * 1500 + b"\n" + b"y" * 1500 + b"\n"), "plain")
 
     assert first.data.endswith(b"\n")
     assert not first.ends_inside_line
@@ -50,7 +58,7 @@ def test_halves_end_with_a_line() -> None:
 
 def test_a_line_too_large_alone_is_cut_and_says_so() -> None:
     """Both parts of a cut line are marked, and none of its bytes is missing."""
-    first, second = halves(chunk_of(b"x" * 4000 + b"\n"), "plain") or ()
+    first, second = halved(chunk_of(b"x" * 4000 + b"\n"), "plain")
 
     assert first.ends_inside_line
     assert second.starts_inside_line
@@ -67,7 +75,7 @@ def test_halves_keep_a_run_of_fragments_together() -> None:
     line = TIME + b" stdout F " + b"a" * 900 + b"\n"
     run = TIME + b" stdout P " + b"b" * 900 + b"\n" + TIME + b" stdout F " + b"c" * 900 + b"\n"
 
-    first, second = halves(chunk_of(line + run), "cri") or ()
+    first, second = halved(chunk_of(line + run), "cri")
 
     assert (first.data, second.data) == (line, run)
 

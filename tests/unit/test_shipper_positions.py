@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logpipeline import statefile
 from logpipeline_shipper import positions
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy
 from logpipeline_shipper.intents import Intent, IntentLog, Key
@@ -106,7 +107,7 @@ def test_broken_positions_are_set_aside(tmp_path: Path, damage: bytes) -> None:
 
 async def test_positions_of_another_shape_are_set_aside(tmp_path: Path) -> None:
     """A file with a good checksum and a wrong content is as broken as any."""
-    positions.statefile.write_state(tmp_path / "positions", "positions", 1, {"sources": [{}]})
+    statefile.write_state(tmp_path / "positions", "positions", 1, {"sources": [{}]})
 
     assert positions.load(tmp_path, BOOT).was_broken
 

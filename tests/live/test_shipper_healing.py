@@ -1,0 +1,211 @@
+"""What a server acknowledged and lost is sent again from the files: on evidence, and only what no
+collector has confirmed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.records import Committed, Progress
+from logpipeline.subjects import ControlSubjects
+from shipping import (
+    CONTROL,
+    HOST,
+    STREAM,
+    append,
+    batch_of,
+    config_of,
+    jetstream,
+    lines_of,
+    make_stream,
+    shipping,
+    stored,
+    until,
+    until_stored,
+)
+
+
+async def tell(
+    js: JetStream,
+    path: Path,
+    *,
+    offset: int,
+    generation: str,
+    holes: tuple[tuple[str, int, int], ...] = (),
+    rollbacks: int = 0,
+) -> None:
+    """Tell the shipper, as a collector would, how far it has archived *path*."""
+    committed = Committed(str(path), generation, offset, holes)
+    progress = Progress("main", 0, 1, rollbacks, (committed,))
+    subject = ControlSubjects(CONTROL).committed(0, HOST)
+    await js.connection.publish(subject, progress.encode())
+
+
+async def generation_of(js: JetStream) -> str:
+    """Return the only generation that was sent."""
+    return batch_of((await stored(js))[0]).generation
+
+
+async def test_a_server_put_back_to_an_older_copy_gets_again_what_it_lost(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The last message of our subject is not the acknowledged one: all is sent again, marked."""
+    path = tmp_path / "logs" / "app.log"
+    async with shipping(config_of(tmp_path, nats_server.url)):
+        async with jetstream(nats_server) as js:
+            await make_stream(js)
+            append(path, lines_of(0, 100))
+            await until_stored(js, path, lines_of(0, 100))
+        await put_back(nats_server, tmp_path, lambda: append(path, lines_of(100, 400)))
+
+        async with jetstream(nats_server) as js:
+            await until_stored(js, path, lines_of(0, 400))
+
+
+async def test_what_a_collector_confirmed_is_not_sent_again(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Sending again begins where the archive ends, not where the file begins."""
+    path = tmp_path / "logs" / "app.log"
+    async with shipping(config_of(tmp_path, nats_server.url)):
+        async with jetstream(nats_server) as js:
+            await make_stream(js)
+            append(path, lines_of(0, 100))
+            await until_stored(js, path, lines_of(0, 100))
+            first = len(lines_of(0, 60))
+            await tell(js, path, offset=first, generation=await generation_of(js))
+            await js.connection.request(f"{CONTROL}.status.shipper")  # so it has heard that
+            before = len(await stored(js))
+        await put_back(nats_server, tmp_path, lambda: append(path, lines_of(100, 400)))
+
+        async with jetstream(nats_server) as js:
+            await until_stored(js, path, lines_of(0, 400))
+            again = [batch_of(message) for message in (await stored(js))[before:]]
+            assert again[0].start == first
+            assert again[0].resend
+
+
+async def test_a_reconnect_alone_sends_nothing_again(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Mere lag of the collectors is no evidence of loss."""
+    path = tmp_path / "logs" / "app.log"
+    async with shipping(config_of(tmp_path, nats_server.url)):
+        async with jetstream(nats_server) as js:
+            await make_stream(js)
+            append(path, lines_of(0, 100))
+            await until_stored(js, path, lines_of(0, 100))
+            await tell(js, path, offset=0, generation=await generation_of(js))
+            before = len(await stored(js))
+        nats_server.kill()
+        await nats_server.start()
+
+        async with jetstream(nats_server) as js:
+            append(path, lines_of(100, 101))
+            await until_stored(js, path, lines_of(0, 101))
+            later = [batch_of(message) for message in (await stored(js))[before:]]
+            assert [(batch.lines, batch.resend) for batch in later] == [(1, False)]
+
+
+async def test_a_stream_made_anew_gets_what_no_collector_confirmed(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Sequences that begin again are evidence without any right to read."""
+    path = tmp_path / "logs" / "app.log"
+    async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
+        await make_stream(js)
+        for number in range(5):
+            append(path, lines_of(number, number + 1))
+            await until_stored(js, path, lines_of(0, number + 1))
+        await js.call(f"STREAM.DELETE.{STREAM}")
+        await make_stream(js)
+        append(path, lines_of(5, 6))
+
+        async def is_all_there_again() -> bool:
+            batches = [batch_of(message) for message in await stored(js)]
+            return any(b.start == 0 and b.resend for b in batches) and any(
+                b.end == len(lines_of(0, 6)) and b.start < b.end for b in batches
+            )
+
+        await until(is_all_there_again)
+
+
+async def test_a_hole_is_filled_with_exactly_its_bytes(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A collector names what it misses; that comes, marked, and nothing else."""
+    path = tmp_path / "logs" / "app.log"
+    async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
+        await make_stream(js)
+        append(path, lines_of(0, 1000))
+        await until_stored(js, path, lines_of(0, 1000))
+        before, generation = len(await stored(js)), await generation_of(js)
+        start, end = len(lines_of(0, 100)), len(lines_of(0, 600))
+
+        hole = (generation, start, end)
+        size = path.stat().st_size
+        for _ in range(3):
+            await tell(js, path, offset=size, generation=generation, holes=(hole,))
+
+        async def is_filled() -> bool:
+            later = [batch_of(message) for message in (await stored(js))[before:]]
+            return bool(later) and later[-1].end == end
+
+        await until(is_filled)
+        later = [batch_of(message) for message in (await stored(js))[before:]]
+        assert later[0].start == start
+        assert [b.start for b in later[1:]] == [b.end for b in later[:-1]], (
+            "once, though told thrice"
+        )
+        assert all(batch.resend for batch in later)
+
+
+async def test_a_rollback_that_a_collector_counts_is_healed(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The first word is where counting begins; one more roll-back sends what is not archived."""
+    path = tmp_path / "logs" / "app.log"
+    async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
+        await make_stream(js)
+        append(path, lines_of(0, 100))
+        await until_stored(js, path, lines_of(0, 100))
+        before, generation = len(await stored(js)), await generation_of(js)
+        offset = len(lines_of(0, 90))
+
+        await tell(js, path, offset=offset, generation=generation, rollbacks=4)
+        await tell(js, path, offset=offset, generation=generation, rollbacks=5)
+
+        async def again() -> list[tuple[int, int, bool]]:
+            later = [batch_of(message) for message in (await stored(js))[before:]]
+            return [(batch.start, batch.end, batch.resend) for batch in later]
+
+        assert await until(again) == [(offset, len(lines_of(0, 100)), True)]
+
+
+async def put_back(server: EmbeddedServer, tmp_path: Path, write: Callable[[], None]) -> None:
+    """Let the server store what *write* writes, and put its store back to what it was before."""
+    store, copy = server.folder / "store", tmp_path / "copy"
+    await server.stop()
+    shutil.copytree(store, copy)
+    await server.start()
+    async with jetstream(server) as js:
+        before = len(await stored(js))
+        write()
+
+        async def is_more_stored() -> bool:
+            batches = [batch_of(message) for message in await stored(js)]
+            return len(batches) > before and batches[-1].end == await _size(js)
+
+        await until(is_more_stored)
+    await server.stop()
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    await server.start()
+
+
+async def _size(js: JetStream) -> int:
+    return Path(batch_of((await stored(js))[0]).source).stat().st_size
