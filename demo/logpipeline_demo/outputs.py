@@ -1,0 +1,122 @@
+"""Finds and reads the collectors' final files, rotated and compressed ones included, as the chains
+in which they were written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import zstandard
+
+CHUNK_BYTES = 1 << 20
+_ROTATED = re.compile(r"(?P<active>.+)\.\d{8}-\d{6}\.\d{6,}(\.gz|\.zst)?")
+# A file under a temporary name is unfinished by definition; what it held is still elsewhere.
+_UNFINISHED_SUFFIX = ".tmp"
+_DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+
+
+class Location(NamedTuple):
+    """A place in the archive; the offset is one of the uncompressed file."""
+
+    path: Path
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChain:
+    """One archived log in one collector's folder: its files, oldest first."""
+
+    place: str  # path of the active file, relative to the folder's logs
+    files: tuple[Path, ...]
+
+
+def find_chains(outputs: Iterable[Path]) -> list[OutputChain]:
+    """Return the chains below *outputs*: collectors' folders, or folders of these."""
+    return [chain for logs in _logs_folders(outputs) for chain in _chains_below(logs)]
+
+
+def _logs_folders(outputs: Iterable[Path]) -> Iterator[Path]:
+    for folder in outputs:
+        if not folder.is_dir():
+            raise NotADirectoryError(f"{folder} is no folder: name the collectors' data folders")
+        inside = [path / "logs" for path in sorted(folder.iterdir()) if (path / "logs").is_dir()]
+        if (folder / "logs").is_dir():
+            yield folder / "logs"
+        elif inside:
+            yield from inside
+        else:
+            yield folder
+
+
+def _chains_below(logs: Path) -> Iterator[OutputChain]:
+    rotated: dict[str, list[Path]] = {}
+    active: dict[str, Path] = {}
+    for path in sorted(path for path in logs.rglob("*") if path.is_file()):
+        place = path.relative_to(logs).as_posix()
+        if path.suffix == _UNFINISHED_SUFFIX:
+            continue
+        if match := _ROTATED.fullmatch(place):
+            rotated.setdefault(match["active"], []).append(path)
+        else:
+            active[place] = path
+    for place in sorted({*rotated, *active}):
+        older = sorted(rotated.get(place, []), key=lambda path: path.name)
+        newest = [active[place]] if place in active else []
+        yield OutputChain(place, (*older, *newest))
+
+
+class ChainStream:
+    """The bytes of a chain, as if it were one file, and where each of them stands."""
+
+    def __init__(self, chain: OutputChain, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.damaged: list[tuple[Path, str]] = []
+        self.buffer = b""
+        self._start = 0  # of the buffer, in the chain
+        self._files: list[tuple[int, Path]] = []
+        self._chunks = self._read(chain.files, chunk_bytes)
+
+    def fill(self, used: int) -> bool:
+        """Drop the first *used* bytes of the buffer and add what comes next; False at the end."""
+        chunk = next(self._chunks, b"")
+        self.buffer = self.buffer[used:] + chunk
+        self._start += used
+        return bool(chunk)
+
+    def location(self, position: int) -> Location:
+        """Return where the byte at *position* of the buffer stands."""
+        offset = self._start + position
+        start, path = next(
+            (start, path) for start, path in reversed(self._files) if start <= offset
+        )
+        return Location(path, offset - start)
+
+    def _read(self, files: Iterable[Path], chunk_bytes: int) -> Iterator[bytes]:
+        read = 0
+        for path in files:
+            self._files.append((read, path))
+            try:
+                with closing(_opened(path)) as source:
+                    while chunk := source.read(chunk_bytes):
+                        read += len(chunk)
+                        yield chunk
+            except _DAMAGE as error:
+                self.damaged.append((path, str(error) or type(error).__name__))
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if path.suffix == ".zst":
+        decompressor = zstandard.ZstdDecompressor()
+        return decompressor.stream_reader(path.open("rb"), read_across_frames=True)
+    return path.open("rb")

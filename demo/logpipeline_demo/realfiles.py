@@ -1,0 +1,248 @@
+"""Files of this machine that the generator did not write: what is expected of them is what stands
+in them at the end, byte for byte.
+
+That is known only of files that were appended to and nothing else: others are left out, by name
+and with the reason.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from logpipeline_demo.linediff import LineDiff, line_diff, split_lines
+from logpipeline_demo.lines import SourceKey
+from logpipeline_demo.outputs import CHUNK_BYTES, ChainStream, Location, OutputChain
+from logpipeline_demo.verdict import (
+    OFFENCES_KEPT_MAX,
+    Kind,
+    LeftOut,
+    Offence,
+    SourceVerdict,
+    Verdict,
+    excerpt,
+)
+
+# Lines are compared one by one only where the bytes differ, and then in memory.
+DIFF_BYTES_MAX = 256 * 1024 * 1024
+_ENCODED = re.compile(rb"[^A-Za-z0-9._-]|^\.")
+
+
+@dataclass(slots=True)
+class RealFile:
+    """A real file under watch: how it was when that began, and how far it is to be archived."""
+
+    host: str
+    path: Path
+    place: str  # where it is archived, relative to the collector's logs
+    older: tuple[Path, ...]  # rotated files before it, oldest first, archived from their beginning
+    start: int  # what stood before it is not archived
+    inode: tuple[int, int]
+    size: int
+    digest: bytes  # of the first *size* bytes
+    until: int | None = None  # complete lines up to here must be archived; None: up to the end
+
+    @classmethod
+    def observe(
+        cls,
+        path: Path,
+        *,
+        host: str,
+        place: str | None = None,
+        older: Sequence[Path] = (),
+        start: int = 0,
+    ) -> RealFile:
+        """Begin to watch *path*, before it is shipped. *place* is by default that of the default
+        path template.
+        """
+        status = path.stat()
+        return cls(
+            host=host,
+            path=path,
+            place=place or default_place(host, path),
+            older=tuple(older),
+            start=start,
+            inode=(status.st_dev, status.st_ino),
+            size=status.st_size,
+            digest=_digest(path, status.st_size),
+        )
+
+    @property
+    def key(self) -> SourceKey:
+        """How the verdict names it."""
+        return SourceKey(self.host, str(self.path))
+
+    def freeze(self) -> None:
+        """Ask for no more than the lines that are complete now; later ones may be archived too."""
+        self.until = _complete(self.path)
+
+    def change(self) -> str:
+        """Return what happened to the file other than being appended to; nothing: it is fine."""
+        try:
+            status = self.path.stat()
+            if (status.st_dev, status.st_ino) != self.inode:
+                return "it was replaced or rotated"
+            if status.st_size < max(self.size, self.until or 0):
+                return "it was truncated"
+            if _digest(self.path, self.size) != self.digest:
+                return "what stood in it was changed"
+        except OSError as error:
+            return f"it can no longer be read: {error.strerror}"
+        missing = [path for path in self.older if not path.exists()]
+        return f"an older file is gone: {missing[0]}" if missing else ""
+
+    def must(self) -> Iterator[bytes]:
+        """Yield the bytes that must be archived."""
+        for path in self.older:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
+                while chunk := source.read(CHUNK_BYTES):
+                    yield chunk
+        yield from _range(self.path, self.start, self._until())
+
+    def may(self) -> Iterator[bytes]:
+        """Yield the bytes that came later, and may be archived as well."""
+        yield from _range(self.path, max(self.start, self._until()), _complete(self.path))
+
+    def _until(self) -> int:
+        return _complete(self.path) if self.until is None else self.until
+
+
+def default_place(host: str, path: Path) -> str:
+    """Return where the file *path* of *host* is archived by the default path template."""
+    names = [_encoded(part) for part in path.parts if part != "/"]
+    return "/".join([host, "_files", *names])
+
+
+def check_real_files(
+    files: Sequence[RealFile], chains: Sequence[OutputChain], verdict: Verdict
+) -> None:
+    """Check *files* against the chains at their places, and add the result to *verdict*."""
+    for file in files:
+        if reason := file.change():
+            verdict.left_out.append(LeftOut(file.path, reason))
+            continue
+        verdict.real_files += 1
+        own = [chain for chain in chains if chain.place == file.place]
+        result = SourceVerdict(file.key)
+        verdict.sources.append(result)
+        if not _is_equal(file, own, result):
+            _compare_lines(file, own, result, verdict)
+
+
+def _is_equal(file: RealFile, chains: Sequence[OutputChain], result: SourceVerdict) -> bool:
+    """Tell whether one chain holds exactly the file, without keeping either in memory."""
+    if len(chains) > 1:
+        return False
+    stream = ChainStream(chains[0]) if chains else None
+    lines = 0
+    for chunk in file.must():
+        lines += chunk.count(b"\n")
+        while stream and len(stream.buffer) < len(chunk) and stream.fill(0):
+            pass
+        if stream is None or not stream.buffer.startswith(chunk):
+            return False
+        stream.fill(len(chunk))
+    for chunk in file.may():
+        while stream and len(stream.buffer) < len(chunk) and stream.fill(0):
+            pass
+        if stream is None or not chunk.startswith(stream.buffer[: len(chunk)]):
+            break
+        stream.fill(min(len(chunk), len(stream.buffer)))
+    if stream and (stream.damaged or stream.buffer or stream.fill(0)):
+        return False
+    result.expected = result.arrived = lines
+    return True
+
+
+def _compare_lines(
+    file: RealFile, chains: Sequence[OutputChain], result: SourceVerdict, verdict: Verdict
+) -> None:
+    must = b"".join(file.must())
+    if len(must) > DIFF_BYTES_MAX:
+        verdict.damaged.append(LeftOut(file.path, "it differs, and is too large to say where"))
+        return
+    streams = [_loaded(chain, verdict) for chain in chains]
+    wanted, got = split_lines(must), [split_lines(stream.buffer) for stream in streams]
+    diff = line_diff(wanted, split_lines(b"".join(file.may())), got)
+    result.expected = len(wanted)
+    result.arrived = len(wanted) - sum(index < len(wanted) for index in diff.lost)
+    _count_lost(file, wanted, diff, result)
+    for kind, places in (
+        (Kind.TWICE, diff.twice),
+        (Kind.OUT_OF_ORDER, diff.out_of_order),
+        (Kind.INVENTED, diff.invented),
+    ):
+        for chain, position in places[:OFFENCES_KEPT_MAX]:
+            at = streams[chain].location(sum(map(len, got[chain][:position])))
+            note = excerpt(got[chain][position])
+            result.tell(Offence(kind, file.key, None, None, at, note))
+    result.twice = len(diff.twice)
+    result.out_of_order = len(diff.out_of_order)
+    result.invented = len(diff.invented)
+
+
+def _loaded(chain: OutputChain, verdict: Verdict) -> ChainStream:
+    stream = ChainStream(chain)
+    while stream.fill(0):
+        pass
+    verdict.damaged += [LeftOut(path, reason) for path, reason in stream.damaged]
+    return stream
+
+
+def _count_lost(
+    file: RealFile, wanted: Sequence[bytes], diff: LineDiff, result: SourceVerdict
+) -> None:
+    lost = set(diff.lost)
+    arrived = [index for index in range(len(wanted)) if index not in lost]
+    for index in diff.lost:
+        if not arrived or index > arrived[-1]:
+            result.lost_tail += 1
+        elif index < arrived[0]:
+            result.lost_prefix += 1
+        else:
+            result.lost_middle += 1
+        if index < len(wanted) and not file.older:
+            at = Location(file.path, file.start + sum(map(len, wanted[:index])))
+            note = f"in the source; {excerpt(wanted[index])}"
+            result.tell(Offence(Kind.LOST, file.key, index, index + 1, at, note))
+
+
+def _encoded(name: str) -> str:
+    def escape(match: re.Match[bytes]) -> bytes:
+        return b"%%%02X" % match[0][0]
+
+    return _ENCODED.sub(escape, os.fsencode(name)).decode()
+
+
+def _complete(path: Path) -> int:
+    """Return where the last complete line of *path* ends."""
+    with path.open("rb") as source:
+        end = source.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - CHUNK_BYTES)
+            source.seek(start)
+            newline = source.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+def _range(path: Path, start: int, end: int) -> Iterator[bytes]:
+    with path.open("rb") as source:
+        source.seek(start)
+        while start < end and (chunk := source.read(min(CHUNK_BYTES, end - start))):
+            start += len(chunk)
+            yield chunk
+
+
+def _digest(path: Path, size: int) -> bytes:
+    digest = hashlib.blake2b()
+    for chunk in _range(path, 0, size):
+        digest.update(chunk)
+    return digest.digest()

@@ -1,0 +1,170 @@
+"""Adds up what was found in all chains to one verdict per source.
+
+A source's lines may stand in several collectors' folders, after its partition was handed over. The
+names of files say nothing about the order between folders: so the union must be complete and
+without copies, and each chain must rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from logpipeline_demo.expected import Expected, ExpectedSource
+from logpipeline_demo.intervals import Intervals
+from logpipeline_demo.judge import Bad, Blanks, ChainFindings, Run
+from logpipeline_demo.lines import SourceKey
+from logpipeline_demo.outputs import Location
+from logpipeline_demo.verdict import Kind, Offence, SourceVerdict
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is known of one source so far."""
+
+    source: ExpectedSource
+    verdict: SourceVerdict
+    is_late_allowed: bool
+    seen: Intervals = field(default_factory=Intervals)
+    corrupt: Intervals = field(default_factory=Intervals)
+    ends: dict[int, Location] = field(default_factory=dict)  # where the line before is
+
+    def tell(self, kind: Kind, first: int, end: int, at: Location | None, note: str = "") -> None:
+        self.verdict.tell(Offence(kind, self.source.key, first, end, at, note))
+
+
+def settle(
+    expected: Expected, found: Sequence[ChainFindings], *, allow_late: Collection[SourceKey]
+) -> list[SourceVerdict]:
+    """Return a verdict for each source, and one for what belongs to none."""
+    nobody = SourceVerdict(None)
+    tallies = {
+        key: _Tally(source, SourceVerdict(key, expected=source.written_end), key in allow_late)
+        for key, source in expected.sources.items()
+    }
+    for findings in found:
+        for key, runs in findings.runs.items():
+            _count_runs(tallies[key], runs)
+        for bad in findings.corrupt:
+            _count_corrupt(tallies, bad)
+        for bad in findings.invented:
+            tally = tallies.get(bad.key) if bad.key else None
+            _count_invented(tally.verdict if tally else nobody, bad)
+    for blanks in (blanks for findings in found for blanks in findings.blanks):
+        _place_blanks(tallies, blanks, nobody)
+    for tally in tallies.values():
+        _count_lost(tally)
+    return [*(tally.verdict for tally in tallies.values()), nobody]
+
+
+def _count_runs(tally: _Tally, runs: Iterable[Run]) -> None:
+    highest = -1
+    for run in runs:
+        known = tally.seen.add(run.first, run.end)
+        for first, end in known:
+            tally.verdict.twice += end - first
+            tally.tell(Kind.TWICE, first, end, run.start_at, _run_note(run))
+        if run.first <= highest:
+            stop = min(run.end, highest + 1)
+            for first, end in Intervals(known).missing(run.first, stop):
+                _count_out_of_order(tally, first, end, run, highest)
+        highest = max(highest, run.end - 1)
+        tally.ends[run.end] = run.end_at
+
+
+def _count_out_of_order(tally: _Tally, first: int, end: int, run: Run, highest: int) -> None:
+    kind = Kind.LATE if tally.is_late_allowed else Kind.OUT_OF_ORDER
+    if tally.is_late_allowed:
+        tally.verdict.late += end - first
+    else:
+        tally.verdict.out_of_order += end - first
+    tally.tell(kind, first, end, run.start_at, f"after line {highest}; {_run_note(run)}")
+
+
+def _run_note(run: Run) -> str:
+    return f"in the run {run.first}..{run.end - 1} that begins there"
+
+
+def _count_corrupt(tallies: dict[SourceKey, _Tally], bad: Bad) -> None:
+    assert bad.key is not None
+    assert bad.seq is not None
+    tally = tallies[bad.key]
+    tally.verdict.corrupt += 1
+    tally.corrupt.add(bad.seq, bad.seq + 1)
+    tally.tell(Kind.CORRUPT, bad.seq, bad.seq + 1, bad.at, bad.note)
+
+
+def _count_invented(verdict: SourceVerdict, bad: Bad) -> None:
+    verdict.invented += 1
+    end = None if bad.seq is None else bad.seq + 1
+    verdict.tell(Offence(Kind.INVENTED, bad.key, bad.seq, end, bad.at, bad.note))
+
+
+def _place_blanks(
+    tallies: dict[SourceKey, _Tally], blanks: Blanks, nobody: SourceVerdict
+) -> None:
+    """Give each empty line to an empty line that is missing where it stands."""
+    candidates = _missing_blanks(tallies, blanks)
+    for at in blanks.places:
+        place = next(candidates, None)
+        if place is None:
+            _count_invented(nobody, Bad(None, None, at, "an empty line that is nobody's"))
+            continue
+        tally, seq = place
+        tally.seen.add(seq, seq + 1)
+
+
+def _missing_blanks(
+    tallies: dict[SourceKey, _Tally], blanks: Blanks
+) -> Iterator[tuple[_Tally, int]]:
+    """Yield the empty lines that are missing: right after the line before, right before the line
+    after, then anywhere between.
+    """
+    if blanks.before:
+        tally, seq = tallies[blanks.before[0]], blanks.before[1] + 1
+        while seq < tally.source.attempted_end and tally.source.is_blank(seq):
+            if seq not in tally.seen:
+                yield tally, seq
+            seq += 1
+    if blanks.after:
+        tally, seq = tallies[blanks.after[0]], blanks.after[1] - 1
+        while seq >= 0 and tally.source.is_blank(seq):
+            if seq not in tally.seen:
+                yield tally, seq
+            seq -= 1
+    yield from _missing_blanks_between(tallies, blanks)
+
+
+def _missing_blanks_between(
+    tallies: dict[SourceKey, _Tally], blanks: Blanks
+) -> Iterator[tuple[_Tally, int]]:
+    for key in blanks.homes:
+        tally = tallies[key]
+        first = blanks.before[1] + 1 if blanks.before and blanks.before[0] == key else 0
+        end = tally.source.attempted_end
+        if blanks.after and blanks.after[0] == key:
+            end = blanks.after[1]
+        for start, stop in tally.seen.missing(first, end):
+            for seq in range(start, stop):
+                if tally.source.is_blank(seq) and seq not in tally.seen:
+                    yield tally, seq
+
+
+def _count_lost(tally: _Tally) -> None:
+    source, verdict, seen = tally.source, tally.verdict, tally.seen
+    verdict.arrived = sum(end - first for first, end in seen.within(0, source.written_end))
+    verdict.recovered = len(seen) - verdict.arrived
+    lost = Intervals(seen.missing(0, source.written_end)).minus(tally.corrupt)
+    for first, end in lost:
+        verdict.lost_removed += sum(b - a for a, b in source.removed.within(first, end))
+        if not seen or first >= seen.end:
+            where = "tail"
+            verdict.lost_tail += end - first
+        elif end <= seen.first:
+            where = "prefix"
+            verdict.lost_prefix += end - first
+        else:
+            where = "middle"
+            verdict.lost_middle += end - first
+        at = tally.ends.get(first)
+        tally.tell(Kind.LOST, first, end, at, f"{where}; the place is the end of the line before")
