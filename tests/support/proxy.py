@@ -18,10 +18,10 @@ START_DEADLINE_S = 5.0
 
 @dataclass(eq=False)
 class _Pair:
-    """One connection of a client and ours to the server; *is_cut* once it lost a byte."""
+    """One connection of a client and ours to the server, and in which directions it lost bytes."""
 
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
-    is_cut: bool = False
+    torn: set[str] = field(default_factory=set)
 
     def close(self) -> None:
         for writer in self.writers:
@@ -115,16 +115,19 @@ class Proxy:
         target: asyncio.StreamWriter,
     ) -> None:
         while data := await source.read(CHUNK_BYTES):
-            if self._swallowed[direction] or pair.is_cut:
-                pair.is_cut = pair.is_cut or self._swallowed[direction]
-            if not self._swallowed[direction]:
+            if self._swallowed[direction]:
+                pair.torn.add(direction)
+            # What is torn stays silent, also in the moment between healing and its end.
+            if direction not in pair.torn:
                 target.write(data)
                 await target.drain()
         # An end is a word too: a side that is cut off must not hear it.
-        if not self._swallowed[direction]:
+        if self._swallowed[direction]:
+            pair.torn.add(direction)
+        else:
             pair.close()
 
     def _close_cut(self) -> None:
         for pair in self._pairs:
-            if pair.is_cut:
+            if pair.torn:
                 pair.close()

@@ -6,11 +6,23 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import TypeVar, cast, overload
 
 T = TypeVar("T")
 
 POLL_S = 0.01
+
+
+@overload
+async def eventually(
+    condition: Callable[[], Awaitable[T]], *, within_s: float = ..., what: str = ...
+) -> T: ...
+
+
+@overload
+async def eventually(
+    condition: Callable[[], T], *, within_s: float = ..., what: str = ...
+) -> T: ...
 
 
 async def eventually(

@@ -1,0 +1,125 @@
+"""The small busy application of the demo, writing from a thread of the test, so that the test knows
+at each moment what was written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from logpipeline_demo.application import Application, Habits
+from logpipeline_demo.generator import Pace
+from logpipeline_demo.ledger import Ledger
+from logpipeline_demo.sources import host_names, sources_of
+
+STEP_S = 0.01
+BURST_EVERY_S = 3.0
+# Small, so that every file rotates while a test runs; none is removed unless a test does it.
+ROTATE_BYTES = 48 * 1024
+
+
+class BusyHosts:
+    """Writes the sources of *roots* (folder → hosts) at *lines_per_second* until it is closed."""
+
+    def __init__(
+        self,
+        roots: Mapping[Path, Sequence[str]],
+        ledger: Path,
+        *,
+        seed: int,
+        lines_per_second: float = 1200,
+        rotate_bytes: int = ROTATE_BYTES,
+    ) -> None:
+        self.ledger_path = ledger
+        self.last_write = 0.0
+        self._ledger = Ledger(ledger, seed=seed)
+        self.applications = [
+            Application(
+                sources_of(hosts, seed=seed),
+                root,
+                self._ledger,
+                Habits(rotate_bytes=rotate_bytes, files_max=None),
+            )
+            for root, hosts in roots.items()
+        ]
+        self._lines_per_second = lines_per_second
+        self._lock = threading.Lock()
+        self._is_ending = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="busy hosts")
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    @property
+    def lines(self) -> int:
+        """How many lines were written, or are being written now."""
+        return sum(application.lines for application in self.applications)
+
+    def is_writing(self, within_s: float = 0.25) -> bool:
+        """Return whether a line was written in the last moment."""
+        return time.monotonic() - self.last_write < within_s
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nothing be written inside the block, so that it may handle the files itself."""
+        with self._lock:
+            yield
+
+    def rotate(self, times: int = 1) -> None:
+        """Rotate every file, with a few lines between."""
+        for _ in range(times):
+            with self._lock:
+                for application in self.applications:
+                    application.step(200)
+                    application.rotate()
+
+    def close(self) -> None:
+        """Finish every line and file; a second time does nothing.
+
+        Raises:
+            RuntimeError: the writing thread had failed.
+        """
+        if not self._is_ending.is_set():
+            self._is_ending.set()
+            if self._thread.ident is not None:
+                self._thread.join()
+            for application in self.applications:
+                application.close()
+            self._ledger.close()
+        if self._failure is not None:
+            raise RuntimeError("the writers failed") from self._failure
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:  # noqa: BLE001  it is raised again where it can be seen
+            self._failure = error
+
+    def _write(self) -> None:
+        pace = Pace(self._lines_per_second, time.monotonic())
+        next_burst = time.monotonic() + BURST_EVERY_S
+        while not self._is_ending.wait(STEP_S):
+            now = time.monotonic()
+            with self._lock:
+                due = pace.due(now)
+                if due > 0:
+                    pace.spend(self._step(due))
+                if now > next_burst:
+                    self.applications[0].burst()
+                    next_burst = now + BURST_EVERY_S
+
+    def _step(self, due: int) -> int:
+        share = max(1, due // len(self.applications))
+        written = sum(application.step(share) for application in self.applications)
+        self.last_write = time.monotonic()
+        return written
+
+
+def hosts_of(count: int, *, seed: int, partitions: int) -> list[str]:
+    """Return *count* hosts that keep every partition busy."""
+    return host_names(count, seed=seed, partitions=partitions)

@@ -1,0 +1,157 @@
+"""One real process of the pipeline, started by the command that users start it by, to be killed,
+frozen and started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from logpipeline_cli.local.parts import PARENT_VARIABLE
+from logpipeline_cli.local.ports import free_port
+from waiting import eventually
+
+READY_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 30.0
+HTTP_TIMEOUT_S = 2.0
+LOG_TAIL_BYTES = 6000
+POLL_S = 0.02
+
+
+@dataclass(eq=False)
+class Component:
+    """The process of the command ``logpipeline *words*``; it logs to *log*."""
+
+    name: str
+    words: Sequence[str]
+    log: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    starts: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **environment: str) -> None:
+        """Start the process, with *environment* for this one start."""
+        assert not self.is_running, f"{self.name} runs already"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.starts += 1
+        # A new one each time: while it was down, another socket may have been given the old one.
+        self.port = free_port()
+        command = [sys.executable, "-m", "logpipeline_cli", *self.words]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--http", f"127.0.0.1:{self.port}"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                # It dies with this process: a test that is killed leaves nothing behind.
+                env={
+                    **os.environ,
+                    PARENT_VARIABLE: str(os.getpid()),
+                    **self.environment,
+                    **environment,
+                },
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there, be it frozen."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended; None while it runs."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """End it as a crash would, and return when it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop it where it stands, and return once it does stand."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask it to stop, and return at once."""
+        assert self._process is not None
+        self._process.terminate()
+
+    async def stop(self, deadline_s: float = STOP_DEADLINE_S) -> int:
+        """Ask it to stop, and return its exit code."""
+        self.terminate()
+        return await self.wait(deadline_s)
+
+    async def wait(self, deadline_s: float = STOP_DEADLINE_S) -> int:
+        """Return the exit code once it has ended.
+
+        Raises:
+            AssertionError: it still ran after *deadline_s*.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                while (code := self.exit_code) is None:  # noqa: ASYNC110  no event to await
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise AssertionError(f"{self.name} did not end:\n{self.log_tail()}") from None
+        return code
+
+    async def ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
+        """Return once it says that it is ready; start it again where it died meanwhile."""
+
+        async def is_ready() -> bool:
+            if not self.is_running:
+                raise AssertionError(f"it ended with {self.exit_code}")
+            return await asyncio.to_thread(self._get, "/readyz") is not None
+
+        try:
+            await eventually(is_ready, within_s=deadline_s, what=f"{self.name} is ready")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail()}") from error
+
+    async def metrics(self) -> dict[str, float]:
+        """Return each number it shows, labels summed up, by its name without prefix; empty where
+        it does not answer.
+        """
+        page = await asyncio.to_thread(self._get, "/metrics")
+        numbers: dict[str, float] = {}
+        for family in text_string_to_metric_families(page or ""):
+            for sample in family.samples:
+                name = sample.name.removeprefix("logpipeline_").partition("_")[2]
+                numbers[name] = numbers.get(name, 0.0) + sample.value
+        return numbers
+
+    def log_tail(self) -> str:
+        """Return the end of its log."""
+        if not self.log.exists():
+            return f"--- {self.name} logged nothing"
+        with self.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return f"--- {self.name}\n{file.read().decode(errors='replace')}"
+
+    def _get(self, path: str) -> str | None:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return None

@@ -1,0 +1,37 @@
+"""How much of the faults is run, and from which seed: the one place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import random
+
+# Kills in all, shared among the tests that kill; `make soak` runs a thousand.
+ROUNDS_DEFAULT = 56
+ROUNDS_SOAK = 1000
+SEEDS_DEFAULT = 1
+SEEDS_SOAK = 10
+
+
+def is_soak() -> bool:
+    """Return whether the full number is asked for."""
+    return os.environ.get("SOAK") == "1"
+
+
+def rounds() -> int:
+    """Return how many times something is killed, over all tests that kill."""
+    return int(os.environ.get("FAULT_ROUNDS") or (ROUNDS_SOAK if is_soak() else ROUNDS_DEFAULT))
+
+
+def seeds() -> list[int]:
+    """Return the seeds of this run; a test prints its own, and ``SEED=<it>`` runs it again."""
+    if given := os.environ.get("SEED"):
+        return [int(given)]
+    if is_soak():
+        fresh = random.SystemRandom()
+        return [fresh.randrange(1_000_000) for _ in range(SEEDS_SOAK)]
+    return list(range(1, SEEDS_DEFAULT + 1))
+
+
+def seed() -> int:
+    """Return the seed of a test that runs once."""
+    return seeds()[0]
