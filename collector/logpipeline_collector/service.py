@@ -58,8 +58,8 @@ async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
         fatal, others = group.split(FATAL)
         if fatal is None or others is not None:
             raise
-        for error in _leaves(fatal):
-            log.error("the collector ends", extra={"reason": str(error)})
+        for leaf in _leaves(fatal):
+            log.error("the collector ends", extra={"reason": str(leaf)})
         return EXIT_BUSY if fatal.subgroup(MemberTaken) is not None else EXIT_FAILED
     finally:
         folder.close()
@@ -208,11 +208,11 @@ class Service:
         if self._is_stopping:
             return
         owned = assignment.of(self._config.member)
-        for partition in owned.partitions():
-            self._worker(partition).want(assignment.generation)
         for partition, worker in self._workers.items():
             if partition not in owned:
                 worker.want(None)
+        for wanted in owned.partitions():
+            self._worker(wanted).want(assignment.generation)
 
     def _worker(self, partition: int) -> PartitionWorker:
         if partition not in self._workers:

@@ -21,9 +21,9 @@ async def test_lines_become_files_once_and_in_order(
             for source in sources:
                 await source.send(made.js, f"line {number}", "", "and more")
 
-        for source in sources:
-            await eventually(lambda s=source: s.archived(tmp_path / "c") == s.sent)
-        await eventually(lambda: made.committed(0))
+        await made.until_committed(20, partition=0)
+        await made.until_committed(20, partition=1)
+        assert [source.archived(tmp_path / "c") for source in sources] == [s.sent for s in sources]
 
 
 async def test_a_restarted_collector_goes_on_where_it_stood(
@@ -57,14 +57,12 @@ async def test_lines_of_a_stranger_are_archived_once(
         async with collecting(config):
             for line in (b"same", b"same", b"two\nlines"):
                 await made.js.publish(subject, line)
-            await eventually(lambda: made.committed())
+            await made.until_committed(3)
         async with collecting(config):
-            await eventually(lambda: made.committed())
             await made.js.publish(subject, b"last")
+            await made.until_committed(4)
 
-            await eventually(
-                lambda: lines_of(tmp_path) == [b"same", b"same", b"two", b"lines", b"last"]
-            )
+        assert lines_of(tmp_path) == [b"same", b"same", b"two", b"lines", b"last"]
 
 
 def lines_of(folder: Path) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A small pipeline for tests of collectors: streams, buckets, an assignment, and lines to collect."""
+"""A small pipeline for tests of collectors: streams, state bucket, assignment, and lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,8 @@ GROUP = "main"
 STREAM_BASE = "LOGS"
 BUCKET = "state"
 GENERATION = "0123456789abcdef"
+WITHIN_S = 15.0
+POLL_S = 0.02
 
 
 def config_for(
@@ -146,6 +148,14 @@ class Pipeline:
         record = await self.epoch(partition)
         return record.position.sequence if record else 0
 
+    async def until_committed(self, sequence: int, partition: int = 0) -> None:
+        """Return when *partition* is committed up to *sequence*."""
+
+        async def is_committed() -> bool:
+            return await self.committed(partition) >= sequence
+
+        await until(is_committed, f"partition {partition} committed to {sequence}")
+
     async def dead_letters(self) -> list[dict[str, str]]:
         """Return the headers of all dead letters."""
         info = await self.js.stream_info("DEAD")
@@ -157,6 +167,14 @@ class Pipeline:
                 rows = stored.headers.decode().split("\r\n")[1:]
                 letters.append(dict(row.split(": ", 1) for row in rows if ": " in row))
         return letters
+
+
+async def until(check: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Return when *check* comes true."""
+    deadline_s = asyncio.get_running_loop().time() + WITHIN_S
+    while not await check():
+        assert asyncio.get_running_loop().time() < deadline_s, f"not in time: {what}"
+        await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager

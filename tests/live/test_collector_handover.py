@@ -1,0 +1,123 @@
+"""Partitions move between collectors with other folders, and each line stands in one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from logpipeline.embedded import EmbeddedServer
+from logpipeline_collector.service import EXIT_BUSY
+
+
+async def test_scaling_while_lines_flow_loses_and_doubles_none(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """One collector, two, three, and one again; no process is restarted, no line stands twice."""
+    members = [f"collector-{number}" for number in range(3)]
+    folders = {member: tmp_path / member for member in members}
+    sources = [Source(host) for host in HOSTS]
+    async with pipeline(nats_server) as made, AsyncExitStack() as stack:
+        for member in members:
+            config = config_for(nats_server, folders[member], member)
+            await stack.enter_async_context(collecting(config))
+        for count in (1, 2, 3, 1):
+            await made.assign(*members[:count])
+            await send_for_a_while(made, sources)
+        for partition in range(PARTITIONS):
+            await made.until_committed(len(sources[partition].batches), partition)
+
+        for source in sources:
+            assert lines_in(source, list(folders.values())) == sorted(source.sent.splitlines())
+            assert all(is_in_order(source.archived(folder)) for folder in folders.values())
+
+
+async def test_a_batch_that_comes_again_after_a_hand_over_is_known(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The successor has the sources' positions: from the snapshot, and from headers behind it."""
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    never = {"snapshot_every_s": 3600.0}
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folders[0], "collector-0", **never)):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            await made.assign("collector-1")
+            async with collecting(config_for(nats_server, folders[1], "collector-1")):
+                await source.send_again(made.js, 0, attempt="resent")
+                await source.send(made.js, "two")
+                await made.until_committed(3)
+
+        assert source.archived(*folders) == source.sent == b"one\ntwo\n"
+
+
+async def test_without_a_snapshot_the_whole_stream_tells_what_is_known(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A purged snapshot costs time, and doubles no line."""
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folders[0], "collector-0")):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+        await made.js.call("STREAM.PURGE.SNAPSHOTS")
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, folders[1], "collector-1")):
+            await source.send_again(made.js, 0, attempt="resent")
+            await source.send(made.js, "two")
+            await made.until_committed(3)
+
+        assert source.archived(*folders) == source.sent
+
+
+async def test_old_snapshots_are_removed(nats_server: EmbeddedServer, tmp_path: Path) -> None:
+    """Two of them stay, each of a chunk and a manifest, however often one was made."""
+    source = Source(HOSTS[0])
+    config = config_for(nats_server, tmp_path / "c", snapshot_every_s=0.05)
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config):
+            for number in range(10):
+                await source.send(made.js, f"line {number}")
+                await made.until_committed(number + 1)
+                await asyncio.sleep(0.05)
+
+        info = await made.js.stream_info("SNAPSHOTS")
+    assert info is not None
+    assert info["state"]["messages"] == 4
+    assert info["state"]["last_seq"] > 8
+
+
+async def test_a_second_process_of_the_same_member_refuses(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """In the same folder at once, in another one as soon as the first is seen to live."""
+    config = config_for(nats_server, tmp_path / "a")
+    async with pipeline(nats_server) as made, collecting(config) as first:
+        await made.assign("collector-0")
+        await Source(HOSTS[0]).send(made.js, "one")
+        await made.until_committed(1)
+
+        async with collecting(config) as same_folder:
+            assert await same_folder == EXIT_BUSY
+        async with collecting(config_for(nats_server, tmp_path / "b")) as other_folder:
+            assert await other_folder == EXIT_BUSY
+        assert not first.done()
+
+
+async def send_for_a_while(made: Pipeline, sources: list[Source]) -> None:
+    for number in range(150):
+        for source in sources:
+            await source.send(made.js, f"{len(source.batches):06}", f"{number} of this step")
+
+
+def lines_in(source: Source, folders: list[Path]) -> list[bytes]:
+    return sorted(line for folder in folders for line in source.archived(folder).splitlines())
+
+
+def is_in_order(data: bytes) -> bool:
+    numbers = [line for line in data.splitlines() if b" " not in line]
+    return numbers == sorted(numbers)

@@ -1,0 +1,91 @@
+"""A collector that dies between two steps, or sleeps too long, costs no line and doubles none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collecting import HOSTS, CollectorProcess, Pipeline, Source, pipeline
+from logpipeline.embedded import EmbeddedServer
+from waiting import eventually
+
+FAILPOINTS = (
+    "collector.after-take-over",
+    "collector.after-write",
+    "collector.after-fsync",
+    "collector.after-state",
+    "collector.before-swap",
+    "collector.after-swap",
+    "collector.after-snapshot",
+)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+async def test_a_kill_between_two_steps_loses_and_doubles_nothing(
+    nats_server: EmbeddedServer, tmp_path: Path, failpoint: str, count: int
+) -> None:
+    """The next process in the folder goes on exactly where the files stand."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with CollectorProcess(nats_server, folder, "collector-0", f"{failpoint}:{count}") as dying:
+            await write_until_dead(made, source, dying)
+        with CollectorProcess(nats_server, folder, "collector-0"):
+            await source.send(made.js, "after")
+            await made.until_committed(len(source.batches))
+
+        assert source.archived(folder) == source.sent
+
+
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+async def test_a_successor_with_another_folder_goes_on_after_a_kill(
+    nats_server: EmbeddedServer, tmp_path: Path, failpoint: str
+) -> None:
+    """The two folders together hold each line once; what came too late is taken back."""
+    folders, source = (tmp_path / "a", tmp_path / "b"), Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with CollectorProcess(nats_server, folders[0], "collector-0", f"{failpoint}:2") as dying:
+            await write_until_dead(made, source, dying)
+        await made.assign("collector-1")
+        with CollectorProcess(nats_server, folders[1], "collector-1"):
+            await source.send(made.js, "after")
+            await made.until_committed(len(source.batches))
+            with CollectorProcess(nats_server, folders[0], "collector-0"):
+                await eventually(lambda: source.archived(*folders) == source.sent)
+
+
+async def test_a_collector_that_slept_past_its_successor_is_fenced(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """What it had not committed when it was stopped is its successor's, and stands once."""
+    folders, source = (tmp_path / "a", tmp_path / "b"), Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with (
+            CollectorProcess(nats_server, folders[0], "collector-0") as sleeper,
+            CollectorProcess(nats_server, folders[1], "collector-1"),
+        ):
+            for number in range(50):
+                await source.send(made.js, f"before {number}")
+            sleeper.suspend()
+            await made.assign("collector-1")
+            for number in range(50):
+                await source.send(made.js, f"while {number}")
+            await made.until_committed(100)
+            sleeper.resume()
+            await source.send(made.js, "after")
+            await made.until_committed(101)
+
+            await eventually(lambda: source.archived(*folders) == source.sent)
+            assert sleeper.exit_code is None
+
+
+async def write_until_dead(made: Pipeline, source: Source, dying: CollectorProcess) -> None:
+    for number in range(2000):
+        await source.send(made.js, f"line {number}")
+        if dying.exit_code is not None:
+            return
+    await eventually(lambda: dying.exit_code is not None, what="the failpoint was never reached")

@@ -1,0 +1,174 @@
+"""A stream or a bucket that goes back is noticed; nothing is skipped, and nothing doubled."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from collecting import (
+    BUCKET,
+    GROUP,
+    HOSTS,
+    PARTITIONS,
+    Pipeline,
+    Source,
+    collecting,
+    config_for,
+    log_stream,
+    pipeline,
+)
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.records import epoch_key
+from logpipeline.subjects import Subjects
+from waiting import eventually
+
+
+async def test_reused_sequences_are_not_skipped(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The store is put back to an older copy, and filled beyond what was read, before the
+    collector looks: what the file still has arrives again, once.
+    """
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    subject = Subjects("logs", PARTITIONS).of_host(HOSTS[0])
+    config = config_for(nats_server, folder)
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config):
+            await source.send(made.js, "one")
+            await made.js.publish(subject, b"a stranger's")
+            await made.until_committed(2)
+            await copy_store(nats_server, tmp_path / "copy")
+            for number in range(8):
+                await source.send(made.js, f"lost by the server {number}")
+            await made.until_committed(10)
+        await put_back(made, nats_server, tmp_path / "copy", stream="LOGS_0")
+        for number in range(4, len(source.batches)):
+            await source.send_again(made.js, number, attempt="healing")
+        for number in range(12):
+            await source.send(made.js, f"new {number}")
+        async with collecting(config):
+            await made.until_committed(16)
+
+        record = await made.epoch()
+    assert source.archived(folder) == source.sent
+    assert strangers(folder) == [b"a stranger's"]
+    assert record is not None
+    assert record.rollbacks == 1
+
+
+async def test_a_stream_that_went_back_while_it_is_read_is_read_again(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The collector runs all the while, and sees the server go and come."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folder)):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            await copy_store(nats_server, tmp_path / "copy")
+            await source.send(made.js, "two")
+            await source.send(made.js, "three")
+            await made.until_committed(3)
+            await put_back(made, nats_server, tmp_path / "copy", stream="LOGS_0")
+            await source.send_again(made.js, 2, attempt="healing")
+            for number in range(5):
+                await source.send(made.js, f"new {number}")
+            await made.until_committed(7)
+
+        record = await made.epoch()
+    assert source.archived(folder) == source.sent
+    assert record is not None
+    assert record.rollbacks == 1
+
+
+async def test_a_stream_made_anew_is_read_from_its_start(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """It has the same name, and sequences that begin at 1 again."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folder)):
+            for number in range(5):
+                await source.send(made.js, f"old {number}")
+            await made.until_committed(5)
+            await made.js.call("STREAM.DELETE.LOGS_0")
+            await made.js.call("STREAM.CREATE.LOGS_0", log_stream(0))
+            for number in range(8):
+                await source.send(made.js, f"new {number}")
+            await made.until_committed(8)
+
+    assert source.archived(folder) == source.sent
+
+
+async def test_a_bucket_that_went_back_is_written_again(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The folder knows better: nothing is read twice, and the epoch goes on rising."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folder)):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            await copy_store(nats_server, tmp_path / "copy")
+        async with collecting(config_for(nats_server, folder)):
+            for number in range(5):
+                await source.send(made.js, f"later {number}")
+            await made.until_committed(6)
+        await put_back(made, nats_server, tmp_path / "copy", stream=f"KV_{BUCKET}")
+        async with collecting(config_for(nats_server, folder)):
+            await source.send(made.js, "last")
+            await made.until_committed(7)
+
+        record = await made.epoch()
+    assert source.archived(folder) == source.sent
+    assert record is not None
+    assert record.epoch == 3
+
+
+async def test_a_bucket_that_was_emptied_under_a_running_collector_is_written_again(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """It finds its record gone at the next commit, and takes the partition again."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folder)):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            subject = f"$KV.{BUCKET}.{epoch_key(GROUP, 0)}"
+            await made.js.call(f"STREAM.PURGE.KV_{BUCKET}", {"filter": subject})
+            await source.send(made.js, "two")
+            await made.until_committed(2)
+
+    assert source.archived(folder) == source.sent
+
+
+async def copy_store(server: EmbeddedServer, copy: Path) -> None:
+    """Copy the store as it lies on the disk; each message was synced before its answer."""
+    shutil.copytree(server.store, copy)
+
+
+async def put_back(made: Pipeline, server: EmbeddedServer, copy: Path, *, stream: str) -> None:
+    """Put one stream back to its copy, while the server is down."""
+    connection = made.js.connection
+    await server.stop()
+    await eventually(lambda: not connection.is_connected)
+    [now] = server.store.rglob(f"streams/{stream}")
+    [then] = copy.rglob(f"streams/{stream}")
+    shutil.rmtree(now)
+    shutil.copytree(then, now)
+    await server.start()
+    await connection.wait_connected()
+
+
+def strangers(folder: Path) -> list[bytes]:
+    return [
+        line
+        for path in (folder / "logs").rglob("*.log")
+        if path.name == "_lines.log"
+        for line in path.read_bytes().splitlines()
+    ]
