@@ -63,8 +63,13 @@ class Chain(Counts):
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing(now_s)
-        for generation in self._lineage.generations:
-            self._keep_open(generation, now_s)
+        for _ in range(_PASSES_MAX):
+            try:
+                for generation in list(self._lineage.generations):
+                    self._keep_open(generation, now_s)
+                break
+            except Changed:
+                continue
         self._settle(now_s)
 
     def read(self, now_s: float) -> Chunk | None:
@@ -135,7 +140,7 @@ class Chain(Counts):
     def backlog_bytes(self) -> int:
         """Return how many bytes are known to wait for being acknowledged."""
         return sum(
-            max(generation.size, generation.offset) - generation.acked
+            generation.extent - generation.acked
             for generation in self._lineage.generations
             if not generation.is_done
         )
@@ -173,7 +178,7 @@ class Chain(Counts):
             handle = generation.handle
             if handle is None or generation.file is None:
                 continue
-            is_behind = max(generation.size, generation.offset) > generation.acked
+            is_behind = generation.extent > generation.acked
             if not is_behind and now_s - handle.used_s >= self._limits.idle_close_s:
                 generation.close_handle()
         self._settle(now_s)
@@ -240,7 +245,7 @@ class Chain(Counts):
                 self.missing_bytes += max(0, handle.size - generation.offset)
                 self._lose(generation, handle.size)
             elif since is not None and now_s - since >= self._limits.grace_s:
-                unread = max(0, generation.size - generation.offset)
+                unread = generation.extent - generation.offset
                 self.missing_bytes += unread
                 was_away = generation.restored is not None
                 if not generation.replaced and (unread or was_away):
@@ -263,26 +268,27 @@ class Chain(Counts):
 
     def _keep_open(self, generation: Generation, now_s: float) -> None:
         """Hold on to a file with unacknowledged bytes: it may be deleted before they are read."""
-        unread = max(generation.size, generation.offset) - generation.acked
+        unread = generation.extent - generation.acked
         budget = self._limits.descriptors
         if generation.is_done or generation.file is None:
             if generation.handle is not None and not generation.is_done:
                 budget.keep_deleted(generation.handle, unread, now_s)
             return
-        if generation.is_open and generation.handle is not None:
-            budget.keep_listed(generation.handle)
-        elif unread and budget.has_room():
-            try:
+        try:
+            if generation.is_open and generation.handle is not None:
+                budget.keep_listed(generation.handle)
+                self._tail.check_unchanged(generation, generation.handle, now_s)
+            elif unread and budget.has_room():
                 self._tail.handle_of(generation, now_s)
-            except (Changed, Moved, TooManyOpen, Unreadable, OSError):
-                return  # `read` meets it again, and says so
+        except (Closed, Moved, TooManyOpen, Unreadable, OSError):
+            return  # `read` meets it again, and says so
 
     def _skip_existing(self, now_s: float) -> None:
         for generation in self._lineage.generations:
             if generation.newer_since_s is not None:
                 generation.finish(None)
                 continue
-            size = generation.size
+            size = generation.extent
             start = max(0, size - self._limits.line_bytes)
             before = self._tail.peek(generation, start, size - start) if generation.name else None
             if before:

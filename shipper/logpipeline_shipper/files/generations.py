@@ -85,7 +85,8 @@ class Generation:
     restored: Mark | None = None  # what a saved state said, until a file was seen to match it
     closed: bool = False
     length: int | None = None
-    size: int = 0
+    size: int = 0  # how long it was seen to be
+    listed_size: int = 0  # what a listing says, of a file that is only taken to be its own yet
     no_cut_before: int = 0  # bytes up to here were searched for the end of a line in vain
     handle: Handle | None = None
     key: tuple[int, int] | None = None
@@ -118,9 +119,24 @@ class Generation:
         self.file = file
         self.key = file.key
         self.gone_since_s = None
-        # A file that shrank has lost bytes that the last look had seen.
-        if not file.compressed and file.size >= self.offset:
-            self.size = file.size
+        if not file.compressed:
+            self.listed_size = file.size
+
+    def lose_file(self, now_s: float) -> None:
+        """Note that its bytes are not where they were; they may turn up elsewhere."""
+        self.close_handle()
+        self.file = self.key = None
+        self.listed_size = 0
+        self.gone_since_s = now_s
+
+    def confirm(self) -> None:
+        """Note that the listed file was seen to be its own, and so its size."""
+        self.size = max(self.size, self.listed_size)
+
+    @property
+    def extent(self) -> int:
+        """Return up to where there are bytes, as far as is known."""
+        return max(self.size, self.listed_size, self.offset)
 
     def is_in(self, reader: Content) -> bool:
         """Return whether *reader* has what was read of this generation, and may have more."""
@@ -141,7 +157,6 @@ class Generation:
         self.tail = _last(self.tail, data)
         self.inside_line = inside_line
         self.no_cut_before = self.offset
-        self.size = max(self.size, self.offset)
 
     def acknowledge(self, data: bytes, *, inside_line: bool) -> None:
         """Note that *data*, at the acknowledged offset, has arrived."""
@@ -192,10 +207,11 @@ class Generation:
         times = [time for time in (self.gone_since_s, self.newer_since_s) if time is not None]
         return min(times, default=None)
 
-    def take_failures(self, other: Generation) -> None:
-        """Go on where *other*, the same file looked at before, stood with its retries."""
+    def go_on_from(self, other: Generation) -> None:
+        """Take over the waiting of *other*: the same file, when it had no name yet."""
         self.failures, self.retry_at_s = other.failures, other.retry_at_s
         self.failing_since_s = other.failing_since_s
+        self.newer_since_s = other.newer_since_s
 
     def close_handle(self) -> None:
         """Give the descriptor back; the file can be opened again while it has a name."""
@@ -210,7 +226,7 @@ class Generation:
         return [
             *(self.name, self.head.name, self.head.size, *key),
             *(*mark.saved(), int(self.acked_inside_line)),
-            *(int(self.closed and self.is_done), self.length, self.size),
+            *(int(self.closed and self.is_done), self.length, self.extent),
         ]
 
     @staticmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from logpipeline.generation import generation_of
@@ -23,6 +24,8 @@ from logpipeline_shipper.files.sources import ChainFile
 # Generations that are done and gone are remembered by name, so that a late .gz of one, or a new
 # file with the same first line, is told from it. logrotate's usual 4 and kubelet's 5 are far below.
 PAST_MAX = 32
+# How often a look begins again, because a file taken for granted turned out to be another.
+_PASSES_MAX = 8
 # Two files that agree so far are a copy and its original.
 _COPY_COMPARED_BYTES = 64 * 1024
 
@@ -40,6 +43,14 @@ class Past:
     mark: Mark
 
 
+class _Stale(Exception):
+    """The file of *generation* was taken for granted, and holds other bytes."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        super().__init__()
+
+
 class Lineage:
     """The generations of one source, oldest first, and the files that they lie in."""
 
@@ -55,21 +66,15 @@ class Lineage:
 
     def update(self, files: tuple[ChainFile, ...], now_s: float) -> None:
         """Find the generation of each of *files* (oldest first), and make new ones for the rest."""
-        found, unknown = self._match_keys(files, now_s)
-        for generation in self.generations:
-            if generation not in found.values():
-                generation.file = None
-                if generation.gone_since_s is None:
-                    generation.gone_since_s = now_s
-        for file in unknown:
-            recognised = self._recognise(file, is_newest=file is files[-1], now_s=now_s)
-            if recognised is not None:
-                if recognised not in self.generations:
-                    self.generations.append(recognised)
-                    if file.key in self._unnamed:
-                        recognised.take_failures(self._unnamed[file.key])
-                self._rebind(recognised, file)
-                found[file] = recognised
+        for _ in range(_PASSES_MAX):
+            found, unknown = self._match_keys(files, now_s)
+            self._note_gone(found, now_s)
+            try:
+                self._match_content(files, found, unknown, now_s)
+            except _Stale as stale:
+                self._drop_identity(stale.generation, now_s)
+            else:
+                break
         self._order([found[file] for file in files if file in found])
         self._note_newer(files, now_s)
         self._bury_done()
@@ -89,7 +94,7 @@ class Lineage:
             self._counts.truncations += 1
         else:
             self._counts.restarts += 1
-        self._lose_file(generation, now_s)
+        generation.lose_file(now_s)
         for key, (original, copy) in list(self._copies.items()):
             if original is generation and self._bind_if_same(generation, copy):
                 del self._copies[key]
@@ -100,21 +105,20 @@ class Lineage:
             if generation.file is not None:
                 generation.newer_since_s = now_s
 
-    def recognise_again(self, generation: Generation, now_s: float) -> None:
+    def recognise_again(self, generation: Generation, now_s: float, *, closed: bool) -> None:
         """Find out which generation the file of *generation*, which had no name yet, is."""
         file = generation.file
         assert file is not None
         place = self.generations.index(generation)
         generation.close_handle()
         self.generations.remove(generation)
-        found = self._recognise(file, is_newest=False, now_s=now_s)
+        found = self._recognise(file, is_newest=False, closed=closed)
         if found is None or found in self.generations:
             if found is not None:
                 self._rebind(found, file)
             return
         found.bind(file)
-        found.newer_since_s = generation.newer_since_s
-        found.take_failures(generation)
+        found.go_on_from(generation)
         self.generations.insert(place, found)
 
     def name(self, generation: Generation, head: Head, reader: Content) -> None:
@@ -173,17 +177,48 @@ class Lineage:
         unknown = []
         for file in files:
             generation = by_key.get(file.key)
-            copy = self._copies.get(file.key)
             if generation is not None and self._is_same(generation, file):
                 self._rebind(generation, file)
                 found[file] = generation
-            elif copy is not None and copy[0] in self.generations:
-                self._copies[file.key] = (copy[0], file)
             else:
                 if generation is not None:
-                    self._drop_identity(generation, now_s)
+                    self._drop_identity(generation, now_s, file.path)
                 unknown.append(file)
         return found, unknown
+
+    def _note_gone(self, found: dict[ChainFile, Generation], now_s: float) -> None:
+        there = set(map(id, found.values()))
+        for generation in self.generations:
+            if id(generation) not in there:
+                generation.file = None
+                if generation.gone_since_s is None:
+                    generation.gone_since_s = now_s
+
+    def _match_content(
+        self,
+        files: tuple[ChainFile, ...],
+        found: dict[ChainFile, Generation],
+        unknown: list[ChainFile],
+        now_s: float,
+    ) -> None:
+        for file in unknown:
+            original = self._copies[file.key][0] if file.key in self._copies else None
+            if original is not None and original.file is not None:
+                if self._is_copy(file, original):
+                    self._copies[file.key] = (original, file)
+                    continue
+                del self._copies[file.key]
+                raise _Stale(original)
+            generation = self._recognise(file, is_newest=file is files[-1], closed=file.compressed)
+            if generation is None:
+                continue
+            if generation not in self.generations:
+                self.generations.append(generation)
+                if file.key in self._unnamed:
+                    generation.go_on_from(self._unnamed[file.key])
+            self._rebind(generation, file)
+            generation.confirm()
+            found[file] = generation
 
     def _is_same(self, generation: Generation, file: ChainFile) -> bool:
         """Return whether *file*, which has the inode of *generation*, holds its bytes."""
@@ -207,59 +242,74 @@ class Lineage:
         if known is not None and not file.compressed and file.size > known:
             generation.reopen()
 
-    def _drop_identity(self, generation: Generation, now_s: float) -> None:
+    def _drop_identity(
+        self, generation: Generation, now_s: float, path: Path | None = None
+    ) -> None:
+        """Note that the file of *generation*, now at *path*, holds other bytes."""
         if not generation.name:
             generation.close_handle()
             self.generations.remove(generation)
             self._unnamed[generation.key or (0, 0)] = generation
             return
         if not generation.is_done:
-            self._counts.restarts += 1
+            known = generation.file.path if generation.file is not None else None
+            if generation.restored is None and path in (None, known):
+                self._counts.truncations += 1
+            else:
+                self._counts.restarts += 1
             generation.replaced = True
-        self._lose_file(generation, now_s)
+        generation.lose_file(now_s)
 
-    def _lose_file(self, generation: Generation, now_s: float) -> None:
-        generation.close_handle()
-        generation.file = generation.key = None
-        generation.gone_since_s = now_s
-
-    def _recognise(self, file: ChainFile, *, is_newest: bool, now_s: float) -> Generation | None:
+    def _recognise(self, file: ChainFile, *, is_newest: bool, closed: bool) -> Generation | None:
         """Return the generation of a file with an unknown inode; None if it is a mere copy."""
         try:
             reader = self._open(file)
         except NOT_OBSERVED:
             return Generation(None)
         try:
-            return self._by_content(file, reader, is_newest=is_newest, now_s=now_s)
+            head = Head.of(reader, closed=closed)
+            return self._by_content(file, reader, head, is_newest=is_newest)
         except OSError:
             return Generation(None)
         finally:
             reader.close()
 
     def _by_content(
-        self, file: ChainFile, reader: Reader, *, is_newest: bool, now_s: float
+        self, file: ChainFile, reader: Reader, head: Head | None, *, is_newest: bool
     ) -> Generation | None:
         new = Generation(None)
         if file.compressed:
             new.size = reader.size()
-        head = Head.of(reader, closed=file.compressed)
         if head is None:
             return new
         for known in [gen for gen in self.generations if gen.head == head]:
             if known.file is not None and not self._holds(known, known.file, unseen=True):
-                self._drop_identity(known, now_s)
+                raise _Stale(known)
             if known.file is None and known.is_in(reader):
                 known.replaced = False
                 return known
-            if known.file is not None and not is_newest and self._is_copy(reader, known):
+            if not (is_newest or self._first) and self._is_copy(file, known):
                 self._copies[file.key] = (known, file)
                 return None
         for past in [past for past in self.past if past.head == head and past.length is not None]:
             if past.mark.matches(reader):
                 return self._exhume(past)
+        new = self._nameless(reader) or new
         new.key = file.key
         self.name(new, head, reader)
         return new
+
+    def _nameless(self, reader: Reader) -> Generation | None:
+        """Return the generation that vanished before its first line was complete, if *reader* has
+        its bytes.
+        """
+        for known in self.generations:
+            handle = known.handle
+            if not known.name and known.file is None and handle is not None and handle.is_open:
+                size = min(handle.reader.size(), _COPY_COMPARED_BYTES)
+                if reader.read(0, size) == handle.read(0, size):
+                    return known
+        return None
 
     def _exhume(self, past: Past) -> Generation:
         self.past.remove(past)
@@ -269,19 +319,25 @@ class Lineage:
         generation.finish(past.length)
         return generation
 
-    def _is_copy(self, reader: Reader, known: Generation) -> bool:
-        """Return whether *reader* begins as *known*, which is still at its place, begins."""
-        if self._first or known.file is None or known.file.compressed:
+    def _is_copy(self, file: ChainFile, known: Generation) -> bool:
+        """Return whether *file* begins as *known*, which is still at its place, begins."""
+        if known.file is None or known.file.compressed:
             return False
+        try:
+            reader = self._open(file)
+        except NOT_OBSERVED:
+            return True
         try:
             original = self._open(known.file)
         except NOT_OBSERVED:
-            return False
+            reader.close()
+            return True
         try:
             size = min(reader.size(), original.size(), _COPY_COMPARED_BYTES)
             return reader.read(0, size) == original.read(0, size)
         finally:
             original.close()
+            reader.close()
 
     def _holds(self, generation: Generation, file: ChainFile, *, unseen: bool) -> bool:
         """Return whether *file* has the bytes of *generation*; *unseen* if that cannot be seen."""

@@ -63,7 +63,7 @@ class Tail:
         if not generation.name and not self._name(generation, handle, closable, now_s):
             return None
         data, found = self._read(generation, handle, closable)
-        self._check_unchanged(generation, handle, data, now_s)
+        self.check_unchanged(generation, handle, now_s)
         if not found.length and closable:
             if handle.reader.broken:
                 raise Unreadable(handle.reader.broken)
@@ -74,7 +74,8 @@ class Tail:
             if found.inside_line:
                 self.open_run = (generation.name, _names(open_streams(data)))
         if not found.length:
-            generation.no_cut_before = generation.offset + len(data)
+            searched = generation.offset + len(data)
+            generation.no_cut_before = max(generation.no_cut_before, searched)
             return None
         return self._chunk(generation, data[: found.length], found)
 
@@ -103,7 +104,23 @@ class Tail:
                 raise Unreadable(broken)
             self.lineage.replace(generation, now_s, truncated=was_read_here)
             raise Changed
+        generation.confirm()
         return handle
+
+    def check_unchanged(self, generation: Generation, handle: Handle, now_s: float) -> None:
+        """See that *handle* still has the bytes before the offset.
+
+        Done *after* a read: whoever truncated the file before or meanwhile has changed them.
+
+        Raises:
+            Changed: it has not; the lineage knows.
+        """
+        if handle.reader.compressed or not generation.name:
+            return
+        if not generation.is_in(handle):
+            self.lineage.replace(generation, now_s, truncated=True)
+            raise Changed
+        generation.confirm()
 
     def peek(self, generation: Generation, start: int, size: int) -> bytes | None:
         """Return bytes of *generation* without moving in it, None if they cannot be had."""
@@ -141,7 +158,7 @@ class Tail:
             return False
         if generation.file is not None and generation.newer_since_s is not None:
             # Now that it has a head, it may turn out to be a copy of one that is known.
-            self.lineage.recognise_again(generation, now_s)
+            self.lineage.recognise_again(generation, now_s, closed=closable)
             raise Changed
         self.lineage.name(generation, head, handle)
         return True
@@ -154,8 +171,10 @@ class Tail:
         )
         if generation.no_cut_before > start and not closable:
             # A long line that is still being written: only its new bytes are searched.
-            fresh = handle.read(generation.no_cut_before, window)
-            if b"\n" not in fresh and generation.no_cut_before + len(fresh) - start < longest:
+            fresh = handle.read(generation.no_cut_before, longest)
+            end = generation.no_cut_before + len(fresh)
+            if b"\n" not in fresh and end - start < longest:
+                generation.no_cut_before = end
                 return b"", Cut(0)
             window = longest
         data = handle.read(start, window)
@@ -168,23 +187,6 @@ class Tail:
     def _cut(self, data: bytes, *, closed: bool) -> Cut:
         longest = self._limits.line_bytes
         return cut(data, self._format, line_bytes_max=longest, closed=closed)
-
-    def _check_unchanged(
-        self, generation: Generation, handle: Handle, data: bytes, now_s: float
-    ) -> None:
-        """Look at the bytes before the offset *after* reading: whoever truncated the file before
-        or meanwhile has changed them.
-        """
-        if handle.reader.compressed:
-            return
-        tail, head = generation.tail, generation.head
-        if tail:
-            same = handle.read(generation.offset - len(tail), len(tail)) == tail
-        else:
-            same = head is None or head.matches(handle)
-        if not same:
-            self.lineage.replace(generation, now_s, truncated=True)
-            raise Changed
 
     def _chunk(self, generation: Generation, data: bytes, found: Cut) -> Chunk:
         previous = self.lineage.previous(generation) if generation.offset == 0 else None
