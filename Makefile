@@ -42,7 +42,7 @@ bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	$(BIN)/python benchmarks/run.py
 
 crd: venv ## Write deploy/crd.yaml from the code
-	$(BIN)/python -m logpipeline.spec.crd
+	$(BIN)/python -m logpipeline.spec.crd deploy/crd.yaml
 
 lock: ## Resolve the lock anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

@@ -120,7 +120,7 @@ def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _missing(answers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the sources with missing bytes, as shippers (never read) and collectors (holes) tell."""
+    """Return the sources with missing bytes: shippers never read them, collectors have holes."""
     rows = []
     for answer in answers["shipper"]:
         for source in answer.get("sources", []):

@@ -1,1 +1,16 @@
-"""The LogPipeline resource: what a user may write, checked as a whole, and its CRD."""
+"""The resource `LogPipeline`: one declaration, from which the parser and the CRD are made."""
+
+from logpipeline.spec.mistakes import Mistake, SpecError
+from logpipeline.spec.model import LogPipeline, LogPipelineSpec
+from logpipeline.spec.parse import check_update, dump, load, parse
+
+__all__ = [
+    "LogPipeline",
+    "LogPipelineSpec",
+    "Mistake",
+    "SpecError",
+    "check_update",
+    "dump",
+    "load",
+    "parse",
+]

@@ -1,0 +1,68 @@
+"""The resource `LogPipeline` as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from logpipeline.names import Names, names_of
+from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
+from logpipeline.spec.fields import spec
+from logpipeline.spec.streams import SUBJECT, Batch, ConsumerTemplate, Nats, Stream
+
+API_VERSION = "logpipeline.dev/v1alpha1"
+KIND = "LogPipeline"
+# A StatefulSet's name may have 52 characters (kubernetes#64023), and ours ends with "-collector".
+NAME_CHARS_MAX = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPipelineSpec:
+    """What is wanted."""
+
+    management_state: Literal["Managed", "Unmanaged"] = spec(
+        "Whether the operator acts.", default="Managed"
+    )
+    cluster: str = spec("Name of the cluster, carried by every line.", default="", max_length=63)
+    subject: str | None = spec(
+        "Root of the subjects; by default derived from namespace and name.",
+        default=None, max_length=128, pattern=SUBJECT,
+    )  # fmt: skip
+    partitions: int = spec(
+        "How many partitions; 0: one, named p0.", default=10, minimum=0, maximum=1024
+    )
+    repartition_policy: Literal["Forbid", "Drain"] = spec(
+        "Whether partitions may change.", default="Forbid"
+    )
+    deletion_policy: Literal["Retain", "Delete"] = spec(
+        "What becomes of the streams.", default="Retain"
+    )
+    nats: Nats = spec("Where JetStream is.", factory=Nats)
+    stream: Stream = spec("The stream of each partition.", factory=Stream)
+    batch: Batch = spec("How lines are put together into messages.", factory=Batch)
+    consumers: tuple[ConsumerTemplate, ...] = spec(
+        "Further consumers.", factory=tuple, max_items=64
+    )
+    collectors: Collectors = spec("Who writes files.", factory=Collectors)
+    shippers: Shippers = spec("Who reads files.", factory=Shippers)
+    network_policy: NetworkPolicy = spec("Who may talk to whom.", factory=NetworkPolicy)
+    local: Local = spec("What one machine needs.", factory=Local)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPipeline:
+    """A resource: who it is, and what is wanted."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    annotations: dict[str, str] = field(default_factory=dict)
+    spec: LogPipelineSpec = field(default_factory=LogPipelineSpec)
+
+    @property
+    def names(self) -> Names:
+        """What its streams, buckets and subjects are called."""
+        return names_of(
+            self.namespace, self.name, subject=self.spec.subject, stream=self.spec.stream.name
+        )

@@ -1,0 +1,255 @@
+"""The part of the resource about NATS: servers, credentials, streams, batches, consumers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from logpipeline.spec.fields import spec
+
+DAY_NS = 86_400 * 10**9
+MINUTE_NS = 60 * 10**9
+GIB = 2**30
+NAME = r"^[A-Za-z0-9_-]+$"
+SUBJECT = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+DeliverPolicy = Literal["all", "new", "last", "lastPerSubject", "byStartTime", "byStartSequence"]
+PARTITION_LIST = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """A Secret in the pipeline's namespace."""
+
+    name: str = spec("Name of the Secret.", min_length=1, max_length=253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """TLS from a Secret."""
+
+    secret: SecretRef = spec("The Secret that holds the files.")
+    ca: str | None = spec("Key of the certificate authority.", default=None, max_length=253)
+    cert: str | None = spec("Key of the client's certificate.", default=None, max_length=253)
+    key: str | None = spec("Key of the client's private key.", default=None, max_length=253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creds:
+    """A credentials file (JWT and seed) from a Secret."""
+
+    secret: SecretRef = spec("The Secret that holds the file.")
+    file: str = spec("Key of the credentials file.", min_length=1, max_length=253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nkey:
+    """An nkey seed from a Secret."""
+
+    secret: SecretRef = spec("The Secret that holds the seed.")
+    seed: str = spec("Key of the seed.", min_length=1, max_length=253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token from a Secret."""
+
+    secret: SecretRef = spec("The Secret that holds the token.")
+    token: str = spec("Key of the token.", min_length=1, max_length=253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """User and password from a Secret."""
+
+    secret: SecretRef = spec("The Secret that holds both.")
+    user: str = spec("Key of the user's name.", min_length=1, max_length=253)
+    password: str = spec("Key of the password.", min_length=1, max_length=253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedNats:
+    """The nats-server that is run for the pipeline where no servers are given."""
+
+    replicas: Literal[1, 3] = spec("How many servers.", default=1)
+    storage: int = spec("Disk for the streams, per server.", default=10 * GIB, unit="bytes")
+    storage_class_name: str | None = spec("Storage class of the claims.", default=None)
+    sync_interval: str = spec(
+        "How often the server syncs to disk: always, or a time span; with a span, a power cut "
+        "loses acknowledged lines.",
+        default="always", pattern=r"^(always|[0-9]+(ms|s|m))$",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nats:
+    """Where JetStream is."""
+
+    servers: tuple[str, ...] = spec(
+        "URLs of your servers; without any, a server is run for the pipeline.",
+        factory=tuple, max_items=32, max_length=253, pattern=r"^(nats|tls|ws|wss)://[^\s,]+$",
+    )  # fmt: skip
+    managed: ManagedNats = spec("The server that is run for you.", factory=ManagedNats)
+    js_domain: str = spec("JetStream domain.", default="", max_length=64, pattern=r"^[^.*>\s]*$")
+    tls_first: bool = spec("Do the TLS handshake before anything else.", default=False)
+    tls: Tls | None = spec("TLS files.", default=None)
+    creds: Creds | None = spec("Authenticate by a credentials file.", default=None)
+    nkey: Nkey | None = spec("Authenticate by an nkey.", default=None)
+    token: Token | None = spec("Authenticate by a token.", default=None)
+    user: User | None = spec("Authenticate by user and password.", default=None)
+    monitoring_url: str | None = spec(
+        "The servers' monitoring page, which shows the sync interval.", default=None, pattern=r"^https?://[^\s]+$",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which servers of a cluster hold the streams."""
+
+    cluster: str = spec("Name of the cluster.", default="")
+    tags: tuple[str, ...] = spec("Tags that a server must have.", factory=tuple, max_items=16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOverride:
+    """Other limits for some partitions."""
+
+    partitions: str = spec("Which partitions: 0-3,7.", pattern=PARTITION_LIST, max_length=256)
+    max_bytes: int | None = spec("Limit of the stream's bytes.", default=None, unit="bytes")
+    max_age_ns: int | None = spec("Limit of a message's age.", default=None, unit="duration")
+    max_msgs: int | None = spec("Limit of the stream's messages.", default=None, minimum=-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The stream of each partition."""
+
+    name: str | None = spec(
+        "Base of the streams' names.", default=None, min_length=1, max_length=64, pattern=NAME
+    )
+    storage: Literal["file", "memory"] = spec("Where messages are kept.", default="file")
+    retention: Literal["limits", "interest", "workqueue"] = spec(
+        "When messages go.", default="limits"
+    )
+    discard: Literal["old", "new"] = spec(
+        "What a full stream does: drop the oldest message, or refuse new ones.", default="new"
+    )
+    replicas: int = spec("Copies of each message.", default=1, minimum=1, maximum=5)
+    max_age_ns: int = spec("Limit of a message's age.", default=DAY_NS, unit="duration")
+    duplicate_window_ns: int = spec(
+        "How long the server remembers message ids.", default=2 * MINUTE_NS, unit="duration"
+    )
+    max_bytes: int | None = spec(
+        "Limit of each stream's bytes; by default its share of the storage.",
+        default=None,
+        unit="bytes",
+    )
+    max_msgs: int = spec("Limit of each stream's messages.", default=-1, minimum=-1)
+    max_msg_size: int = spec("Limit of a message's bytes.", default=-1, minimum=-1)
+    max_msgs_per_subject: int = spec(
+        "Limit of each host's messages; 0: none.", default=0, minimum=0
+    )
+    max_consumers: int = spec("Limit of consumers; -1: none.", default=-1, minimum=-1)
+    compression: Literal["s2", "none"] = spec(
+        "Compression by the server; batches come compressed already.", default="none"
+    )
+    deny_delete: bool = spec("Refuse to delete single messages.", default=False)
+    deny_purge: bool = spec("Refuse to purge.", default=False)
+    allow_direct: bool = spec("Allow direct reads, which collectors need.", default=True)
+    placement: Placement | None = spec("Which servers hold the streams.", default=None)
+    metadata: dict[str, str] = spec("Metadata of the streams.", factory=dict)
+    trim: Literal["archived", "never"] = spec(
+        "Purge what everybody has archived when a stream fills up, or never.", default="archived"
+    )
+    trim_above: int = spec(
+        "Fill level in percent above which is trimmed.", default=50, minimum=1, maximum=99
+    )
+    adopt: bool = spec("Take over streams of these names that are not ours.", default=False)
+    overrides: tuple[StreamOverride, ...] = spec(
+        "Other limits for some partitions.", factory=tuple, max_items=64
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """How lines are put together into messages."""
+
+    max_bytes: int = spec(
+        "Bytes of lines in a message.",
+        default=512 * 1024,
+        unit="bytes",
+        minimum=1024,
+        maximum=8 * 2**20,
+    )
+    max_line_bytes: int | None = spec(
+        "Longer lines are cut; by default just under the server's max_payload.",
+        default=None, unit="bytes", minimum=1024,
+    )  # fmt: skip
+    linger_ns: int = spec(
+        "How long a small batch waits for more lines.", default=20 * 10**6, unit="duration"
+    )
+    compression: Literal["zstd", "none"] = spec("Compression of a batch.", default="zstd")
+    ack: Literal["batch", "each", "none"] = spec(
+        "Wait for each batch, for each line (audit), or for nothing (lines can be lost).",
+        default="batch",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerTemplate:
+    """A consumer that is made once for each partition, in JetStream's terms."""
+
+    name: str = spec("Name of the consumer.", min_length=1, max_length=64, pattern=NAME)
+    type: Literal["pull", "push"] = spec("Who asks for messages.", default="pull")
+    durable: bool = spec("Keep it when nobody reads.", default=True)
+    partitions: str | None = spec(
+        "Only these partitions: 0-3,7.", default=None, pattern=PARTITION_LIST, max_length=256
+    )
+    deliver_policy: DeliverPolicy = spec("Where it begins.", default="all")
+    opt_start_time: str | None = spec(
+        "The time to begin at (RFC 3339).", default=None, max_length=40
+    )
+    opt_start_seq: int | None = spec("The sequence to begin at.", default=None, minimum=1)
+    ack_policy: Literal["none", "all", "explicit"] = spec(
+        "What must be acknowledged.", default="explicit"
+    )
+    ack_wait_ns: int | None = spec(
+        "How long an acknowledgement may take.", default=None, unit="duration"
+    )
+    max_deliver: int = spec(
+        "How often a message is delivered; -1: for ever.", default=-1, minimum=-1
+    )
+    max_ack_pending: int | None = spec(
+        "Messages without acknowledgement.", default=None, minimum=-1
+    )
+    max_waiting: int | None = spec("Waiting pull requests.", default=None, minimum=1)
+    backoff_ns: tuple[int, ...] = spec(
+        "Times between deliveries.", factory=tuple, unit="duration", max_items=16
+    )
+    replay_policy: Literal["instant", "original"] = spec("How fast it delivers.", default="instant")
+    headers_only: bool = spec("Deliver headers without payload.", default=False)
+    deliver_subject: str | None = spec(
+        "Push: where to; p<N> is appended. Default out.<subject>.",
+        default=None,
+        max_length=200,
+        pattern=SUBJECT,
+    )
+    deliver_group: str | None = spec(
+        "Push: queue group.", default=None, max_length=64, pattern=NAME
+    )
+    inactive_threshold_ns: int | None = spec(
+        "Delete it after this time without readers.", default=None, unit="duration"
+    )
+    mem_storage: bool = spec("Keep its state in memory.", default=False)
+    replicas: int | None = spec("Copies of its state.", default=None, minimum=0, maximum=5)
+    max_request_batch: int | None = spec("Messages in a pull.", default=None, minimum=1)
+    max_request_expires_ns: int | None = spec("Longest pull.", default=None, unit="duration")
+    max_request_max_bytes: int | None = spec("Bytes in a pull.", default=None, unit="bytes")
+    flow_control: bool = spec("Push: flow control.", default=False)
+    idle_heartbeat_ns: int | None = spec(
+        "Push: heartbeat when idle.", default=None, unit="duration"
+    )
+    rate_limit_bps: int | None = spec("Push: bits a second.", default=None, minimum=1)
+    filter_host: str | None = spec(
+        "Only this host's messages.", default=None, max_length=253, pattern=SUBJECT
+    )
+    metadata: dict[str, str] = spec("Metadata of the consumers.", factory=dict)
