@@ -109,7 +109,8 @@ async def _common_prefix(
 
 
 async def _time_at(js: JetStream, name: str, stream: StreamState, sequence: int) -> int | None:
-    if not stream.first <= sequence <= stream.last:
+    # A stream that never had a message names 0 as its first.
+    if not max(stream.first, 1) <= sequence <= stream.last:
         return None
     stored = await js.message(name, sequence)
     return None if stored is None else stored.time_ns

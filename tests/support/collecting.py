@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from logpipeline.wire import Batch, encode_headers, message_id, source_key
 from logpipeline_collector.archive.config import ArchiveConfig
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.service import run
+from waiting import eventually
 
 PARTITIONS = 2
 # Of these, fnv1a_32 % 2 is 0 for the first and 1 for the second.
@@ -33,7 +34,6 @@ STREAM_BASE = "LOGS"
 BUCKET = "state"
 GENERATION = "0123456789abcdef"
 WITHIN_S = 15.0
-POLL_S = 0.02
 
 
 def config_for(
@@ -154,27 +154,20 @@ class Pipeline:
         async def is_committed() -> bool:
             return await self.committed(partition) >= sequence
 
-        await until(is_committed, f"partition {partition} committed to {sequence}")
+        what = f"partition {partition} committed to {sequence}"
+        await eventually(is_committed, within_s=WITHIN_S, what=what)
 
     async def dead_letters(self) -> list[dict[str, str]]:
         """Return the headers of all dead letters."""
         info = await self.js.stream_info("DEAD")
         assert info is not None
         letters = []
-        for sequence in range(info["state"]["first_seq"], info["state"]["last_seq"] + 1):
+        for sequence in range(1, info["state"]["last_seq"] + 1):
             stored = await self.js.message("DEAD", sequence)
             if stored is not None:
                 rows = stored.headers.decode().split("\r\n")[1:]
                 letters.append(dict(row.split(": ", 1) for row in rows if ": " in row))
         return letters
-
-
-async def until(check: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Return when *check* comes true."""
-    deadline_s = asyncio.get_running_loop().time() + WITHIN_S
-    while not await check():
-        assert asyncio.get_running_loop().time() < deadline_s, f"not in time: {what}"
-        await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager

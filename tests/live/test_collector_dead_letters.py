@@ -1,0 +1,125 @@
+"""What cannot be archived is kept aside with its reason, and stops nothing behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import zstandard
+
+from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.partition import partition_of
+from logpipeline.subjects import Subjects
+from logpipeline.wire import encode_headers
+from logpipeline_collector.deadletters import BURST_PER_HOST
+from waiting import eventually
+
+HOST = HOSTS[0]
+SUBJECT = Subjects("logs", PARTITIONS).of_host(HOST)
+
+
+async def test_garbage_is_kept_aside_and_the_pipeline_moves_on(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Each bad message becomes one dead letter that names reason and position."""
+    source = Source(HOST)
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, tmp_path / "c")):
+            await source.send(made.js, "before")
+            reasons = await publish_garbage(made, source)
+            last = await source.send(made.js, "after")
+            await made.until_committed(last.sequence)
+        letters = await made.dead_letters()
+
+    assert source.archived(tmp_path / "c") == source.sent
+    assert [letter["Dead-Reason"] for letter in letters] == reasons
+    assert [int(letter["Dead-Sequence"]) for letter in letters] == [*range(2, last.sequence)]
+    assert all(letter["Dead-Stream"] == "LOGS_0" for letter in letters)
+
+
+async def test_a_bad_message_that_is_read_twice_makes_one_letter(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """A restart before the commit reads it again; the server knows the letter's id."""
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        slow = config_for(nats_server, tmp_path / "a", commit_interval_s=3600.0)
+        async with collecting(slow) as first:
+            await made.js.publish(SUBJECT, b"x", {"Log-Version": "9", "Log-Source": "x"})
+            await until_letters(made, 1)
+            first.cancel()
+        async with collecting(config_for(nats_server, tmp_path / "a")):
+            await made.until_committed(1)
+
+        assert len(await made.dead_letters()) == 1
+
+
+async def test_a_flood_of_one_host_is_counted_and_not_all_kept(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Letters of a host come at a bounded rate; the position moves on all the same."""
+    count = BURST_PER_HOST * 4
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        for _ in range(count):
+            await made.js.publish(SUBJECT, b"x", {"Log-Version": "9", "Log-Source": "x"})
+        async with collecting(config_for(nats_server, tmp_path / "c")):
+            await made.until_committed(count)
+
+        assert BURST_PER_HOST <= len(await made.dead_letters()) < count
+
+
+async def test_without_a_place_for_dead_letters_the_pipeline_moves_on(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The stream for them is full of refusals, or gone: the message is counted, and passed."""
+    source = Source(HOST)
+    async with pipeline(nats_server) as made:
+        await made.js.call("STREAM.UPDATE.DEAD", {**DEAD, "sealed": True})
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, tmp_path / "c")):
+            await made.js.publish(SUBJECT, b"x", {"Log-Version": "9", "Log-Source": "x"})
+            await source.send(made.js, "after")
+            await made.until_committed(2)
+
+    assert source.archived(tmp_path / "c") == source.sent
+
+
+DEAD = {"name": "DEAD", "subjects": ["_lp-dead.>"], "allow_direct": True, "discard": "old"}
+
+
+async def publish_garbage(made: Pipeline, source: Source) -> list[str]:
+    """Publish what a stranger, or a broken shipper, might; return the reason for each."""
+    good = source.batch(b"x" * 100)
+    headers = encode_headers(good, "")
+    del headers["Nats-Msg-Id"]
+    other = next(f"h{n}" for n in range(100) if partition_of(f"h{n}", PARTITIONS) == 1)
+    bomb = zstandard.ZstdCompressor().compress(b"\0" * (64 * 1024 * 1024))
+    packed = encode_headers(replace(good, compressed=True), "")
+    del packed["Nats-Msg-Id"]
+    tries: list[tuple[str, str, bytes, dict[str, str]]] = [
+        ("bad-version", SUBJECT, b"x" * 100, headers | {"Log-Version": "2"}),
+        ("bad-range", SUBJECT, b"x" * 100, headers | {"Log-Range": "9-3"}),
+        ("bad-range", SUBJECT, b"x" * 100, headers | {"Log-Range": "0-99999999999"}),
+        ("bad-length", SUBJECT, b"x" * 99, headers),
+        ("bad-generation", SUBJECT, b"x" * 100, headers | {"Log-Generation": "../../etc"}),
+        ("bad-format", SUBJECT, b"x" * 100, headers | {"Log-Format": "xml"}),
+        ("bad-encoding", SUBJECT, b"x" * 100, headers | {"Content-Encoding": "gzip"}),
+        ("bad-length", SUBJECT, bomb, packed),
+        ("bad-compression", SUBJECT, b"no frame", packed),
+        ("bad-subject", f"logs.p0.{other}", b"a line", {}),
+        ("bad-host", "logs.p0.a%2Fb", b"a line", {}),
+        ("headers-too-large", SUBJECT, b"x", headers | {"Log-Pod": "x" * 20_000}),
+    ]
+    for _, subject, payload, fields in tries:
+        await made.js.publish(subject, payload, fields)
+    return [reason for reason, *_ in tries]
+
+
+async def until_letters(made: Pipeline, count: int) -> None:
+    async def are_there() -> bool:
+        return len(await made.dead_letters()) >= count
+
+    await eventually(are_there, what=f"{count} dead letters")
