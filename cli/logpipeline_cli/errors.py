@@ -10,11 +10,10 @@ class CliError(Exception):
 def explain(error: Exception) -> str | None:
     """Return the message for *error*, or None where only a bug can have caused it."""
     # Imported only now: these modules cost more than the whole rest of a command's start.
-    from logpipeline.quantity import QuantityError
-
     from logpipeline.embedded import ServerFailed
     from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
     from logpipeline.nats.jetstream import ApiError
+    from logpipeline.quantity import QuantityError
     from logpipeline.spec import SpecError
 
     if isinstance(error, NoResponders):

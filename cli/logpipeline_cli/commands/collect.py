@@ -12,9 +12,8 @@ from logpipeline_cli.local.layout import Layout, default_data
 
 def run(args: argparse.Namespace) -> int:
     """Run the collector that the words name."""
-    from logpipeline_collector.service import run as serve
-
     from logpipeline_collector.config import from_pipeline
+    from logpipeline_collector.service import run as serve
 
     pipeline = load(Path(args.file))
     data = Path(args.data) if args.data else None

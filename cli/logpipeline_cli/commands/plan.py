@@ -6,10 +6,10 @@ import argparse
 import asyncio
 
 from logpipeline.plan.model import Plan
+from logpipeline.plan.planner import plan_pipeline
 from logpipeline.plan.render import render_text, to_json
 from logpipeline_cli.exits import EXIT_CHANGES, EXIT_OK
 from logpipeline_cli.output import print_json
-from logpipeline_cli.planning import plan_for
 from logpipeline_cli.target import Target, connected, find_target
 
 
@@ -26,4 +26,4 @@ def run(args: argparse.Namespace) -> int:
 
 async def _plan(target: Target) -> Plan:
     async with connected(target, "plan") as js:
-        return await plan_for(js, target.pipeline)
+        return await plan_pipeline(js, target.pipeline)

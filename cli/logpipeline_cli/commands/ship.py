@@ -13,9 +13,8 @@ from logpipeline_cli.local.layout import Layout, default_data
 
 def run(args: argparse.Namespace) -> int:
     """Run the shipper that the words name."""
-    from logpipeline_shipper.service import run as serve
-
     from logpipeline_shipper.config import from_pipeline
+    from logpipeline_shipper.service import run as serve
 
     pipeline = load(Path(args.file))
     names = [shipper.name for shipper in pipeline.spec.local.shippers]

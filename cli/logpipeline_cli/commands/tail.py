@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from logpipeline.quantity import QuantityError, parse_duration
-
 from logpipeline import cri, wire
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream, time_ns_of
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.partition import partition_of
+from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK

@@ -1,1 +1,1 @@
-"""The demo: a busy application, this machine's own logs, a screen that shows what happens, and the check."""
+"""The demo: a busy application, this machine's own logs, a screen, and the check."""

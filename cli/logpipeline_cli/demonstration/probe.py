@@ -1,4 +1,4 @@
-"""Measures how long a line takes from one file to the other, by writing one now and then and watching for it."""
+"""Measures how long a line takes from file to file, by writing one and watching for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Probe:
                 await asyncio.sleep(EVERY_S)
 
     def percentile_s(self, share: float) -> float | None:
-        """Return the time within which *share* (0 to 1) of the last lines arrived, or None so far."""
+        """Return the time within which *share* (0 to 1) of the last lines arrived, if any did."""
         if not self._samples:
             return None
         ordered = sorted(self._samples)

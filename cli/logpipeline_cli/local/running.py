@@ -13,12 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from logpipeline.plan.trim import trim_forever
-
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.render import render_report
+from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.credentials import nats_options
