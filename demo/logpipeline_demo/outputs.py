@@ -8,10 +8,9 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 import zstandard
 
@@ -105,18 +104,31 @@ class ChainStream:
         for path in files:
             self._files.append((read, path))
             try:
-                with closing(_opened(path)) as source:
-                    while chunk := source.read(chunk_bytes):
-                        read += len(chunk)
-                        yield chunk
+                for chunk in _read_file(path, chunk_bytes):
+                    read += len(chunk)
+                    yield chunk
             except _DAMAGE as error:
                 self.damaged.append((path, str(error) or type(error).__name__))
 
 
-def _opened(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if path.suffix == ".zst":
-        decompressor = zstandard.ZstdDecompressor()
-        return decompressor.stream_reader(path.open("rb"), read_across_frames=True)
-    return path.open("rb")
+def _read_file(path: Path, chunk_bytes: int) -> Iterator[bytes]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
+        chunks = iter(lambda: source.read(chunk_bytes), b"")
+        yield from _decompressed(chunks) if path.suffix == ".zst" else chunks
+
+
+def _decompressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what *chunks* hold, frame by frame: the library's own reader takes a frame that is cut
+    off for a whole one.
+    """
+    frame = None
+    for chunk in chunks:
+        while chunk:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            if data := frame.decompress(chunk):
+                yield data
+            chunk = frame.unused_data if frame.eof else b""
+            if frame.eof:
+                frame = None
+    if frame is not None:
+        raise EOFError("the last frame is cut off")
