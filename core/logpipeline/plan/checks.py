@@ -17,7 +17,7 @@ REPLICATED_ASSETS_WARN = 1000
 
 def check(desired: Desired, observed: Observed) -> tuple[Problem, ...]:
     """Return everything that stands against making *observed* into what is *desired*."""
-    checks = (_version, _payload, _replicas, _overlaps, _account, _streams_fit, _raft)
+    checks = (_version, _payload, _replicas, _overlaps, _account, _streams_fit, _raft, _retention)
     return tuple(problem for each in checks for problem in each(desired, observed))
 
 
@@ -161,6 +161,17 @@ def _raft(desired: Desired, observed: Observed) -> Iterator[Problem]:
             "many-replicated-assets",
             f"{assets} replicated streams and consumers: servers get slow from about "
             f"{REPLICATED_ASSETS_WARN} on; use fewer partitions, or fewer spec.consumers",
+            is_blocking=False,
+        )
+
+
+def _retention(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    unsafe = {str(s.config.get("retention", "limits")) for s in desired.streams} - {"limits"}
+    for retention in sorted(unsafe):
+        yield Problem(
+            "retention-loses-lines",
+            f"with retention {retention} lines are deleted that no collector has archived, or "
+            "collectors cannot read at all: set spec.stream.retention to limits",
             is_blocking=False,
         )
 

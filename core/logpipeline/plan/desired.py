@@ -1,0 +1,156 @@
+"""What a pipeline wants of JetStream: its resource decides, and what its account may hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logpipeline.nats.bucket import bucket_stream_config
+from logpipeline.plan.consumers import consumers_for
+from logpipeline.plan.model import (
+    INSTALLATION_KEY,
+    OWNER_KEY,
+    Account,
+    Config,
+    Desired,
+    DesiredStream,
+)
+from logpipeline.plan.selection import selects
+from logpipeline.plan.shares import Shares, shares_of
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.streams import StreamOverride
+from logpipeline.subjects import Subjects
+
+# A server's own default is 1,000 as well, today; our readers must not depend on it.
+CONSUMERS_MAX = 1000
+# What collectors add to a partition's stream: for each of some groups a reader, and while it is
+# handed over one more.
+READERS = 8
+
+
+def desired(
+    pipeline: LogPipeline,
+    *,
+    account: Account | None = None,
+    storage_bytes: int | None = None,
+    installation: str = "",
+) -> Desired:
+    """Return the streams and consumers that *pipeline* wants.
+
+    Sizes that the resource does not give are shares of its storage, or of *storage_bytes* where
+    less is there, or of what the *account* may hold. *installation* tells pipelines of the same
+    name apart that share a server; who does not know it leaves it empty.
+    """
+    mark = {OWNER_KEY: f"{pipeline.namespace}/{pipeline.name}"}
+    if installation:
+        mark[INSTALLATION_KEY] = installation
+    shares = shares_of(pipeline, account, storage_bytes)
+    logs = [
+        _log_stream(pipeline, partition, shares, account, mark)
+        for partition in range(max(pipeline.spec.partitions, 1))
+    ]
+    batch = pipeline.spec.batch
+    return Desired(
+        pipeline=mark[OWNER_KEY],
+        root=f"{pipeline.names.subject}.>",
+        streams=(*_side_streams(pipeline, shares, mark), *logs),
+        payload_bytes=max(batch.max_bytes, batch.max_line_bytes or 0),
+        adopt=pipeline.spec.stream.adopt,
+    )
+
+
+def _log_stream(
+    pipeline: LogPipeline,
+    partition: int,
+    shares: Shares,
+    account: Account | None,
+    mark: dict[str, str],
+) -> DesiredStream:
+    wanted, names = pipeline.spec.stream, pipeline.names
+    subjects = Subjects(names.subject, pipeline.spec.partitions)
+    config: dict[str, Any] = {
+        "name": names.stream(partition),
+        "subjects": [subjects.of_partition(partition)],
+        "storage": wanted.storage,
+        "retention": wanted.retention,
+        "discard": wanted.discard,
+        "num_replicas": wanted.replicas,
+        "max_age": wanted.max_age_ns,
+        "max_bytes": shares.log_bytes if wanted.max_bytes is None else wanted.max_bytes,
+        "max_msgs": wanted.max_msgs,
+        "max_msg_size": wanted.max_msg_size,
+        "max_msgs_per_subject": wanted.max_msgs_per_subject or -1,
+        "max_consumers": _consumers_max(wanted.max_consumers, wanted.replicas, account),
+        "compression": wanted.compression,
+        "allow_direct": wanted.allow_direct,
+        "deny_delete": wanted.deny_delete,
+        "deny_purge": wanted.deny_purge,
+        "metadata": {**wanted.metadata, **mark},
+    }
+    if wanted.placement is not None:
+        config["placement"] = _placement(wanted.placement.cluster, wanted.placement.tags)
+    for override in wanted.overrides:
+        if selects(override.partitions, partition):
+            config |= _overridden(override)
+    if config["max_age"] > 0:
+        config["duplicate_window"] = min(wanted.duplicate_window_ns, config["max_age"])
+    else:
+        config["duplicate_window"] = wanted.duplicate_window_ns
+    return DesiredStream(
+        config=config, consumers=consumers_for(pipeline, partition, mark), readers=READERS
+    )
+
+
+def _overridden(override: StreamOverride) -> dict[str, Any]:
+    values = {
+        "max_bytes": override.max_bytes,
+        "max_age": override.max_age_ns,
+        "max_msgs": override.max_msgs,
+    }
+    return {field: value for field, value in values.items() if value is not None}
+
+
+def _consumers_max(wanted: int, replicas: int, account: Account | None) -> int:
+    allowed = account.tier(replicas).limits.consumers if account is not None else -1
+    most = wanted if wanted > 0 else CONSUMERS_MAX
+    return min(most, allowed) if allowed > 0 else most
+
+
+def _side_streams(
+    pipeline: LogPipeline, shares: Shares, mark: dict[str, str]
+) -> tuple[DesiredStream, ...]:
+    names, replicas = pipeline.names, pipeline.spec.stream.replicas
+    # State survives restarts also where the lines themselves are kept in memory only.
+    common = {"storage": "file", "num_replicas": replicas, "allow_direct": True, "metadata": mark}
+    state = {
+        **bucket_stream_config(
+            names.state_bucket, replicas=replicas, storage="file", max_bytes=shares.state_bytes
+        ),
+        "metadata": mark,
+    }
+    # A snapshot is needed for as long as its partition is idle: so there is no age, and a full
+    # stream refuses the next one instead of dropping somebody else's.
+    snapshots: Config = {
+        **common,
+        "name": names.snapshot_stream,
+        "subjects": [f"{names.snapshot_subject}.>"],
+        "discard": "new",
+        "max_bytes": shares.snapshot_bytes,
+    }
+    # Dead letters must never hold up the living: the oldest make room.
+    dead: Config = {
+        **common,
+        "name": names.dead_letter_stream,
+        "subjects": [f"{names.dead_letter_subject}.>"],
+        "discard": "old",
+        "max_bytes": shares.dead_letter_bytes,
+    }
+    return tuple(DesiredStream(config=config) for config in (state, snapshots, dead))
+
+
+def _placement(cluster: str, tags: tuple[str, ...]) -> dict[str, Any]:
+    placement: dict[str, Any] = {}
+    if cluster:
+        placement["cluster"] = cluster
+    if tags:
+        placement["tags"] = list(tags)
+    return placement

@@ -1,0 +1,209 @@
+"""A stream that is full of archived lines takes new ones again, and nothing unread goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import STREAM_STORE_FAILED, ApiError, JetStream, time_ns_of
+from logpipeline.plan.apply import apply
+from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.trim import Trimmed, trim_forever, trim_once
+from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
+from logpipeline.spec import LogPipeline, parse
+from waiting import eventually
+
+CAPACITY = 20
+SUBJECT = "logs.p0.web"
+
+
+@pytest.fixture
+async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
+    """JetStream of this test's server."""
+    connection = Connection(NatsOptions(servers=(nats_server.url,)))
+    await connection.start(patience_s=5)
+    yield JetStream(connection)
+    await connection.close()
+
+
+def pipeline(**stream: Any) -> LogPipeline:
+    """A pipeline whose one stream holds `CAPACITY` messages."""
+    spec = {
+        "subject": "logs",
+        "partitions": 0,
+        "stream": {"name": "LOGS", "maxMsgs": CAPACITY, **stream},
+    }
+    return parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "logs"},
+            "spec": spec,
+        }
+    )
+
+
+async def filled(js: JetStream, of: LogPipeline) -> None:
+    """Make the pipeline's streams, and fill the one of its lines."""
+    assert (await apply(js, await plan_pipeline(js, of), allow_data_loss=False)).is_complete
+    for number in range(CAPACITY):
+        await js.publish(SUBJECT, b"line %d" % number)
+
+
+async def commit(
+    js: JetStream, sequence: int, *, group: str = "main", snapshot_at: int | None = None
+) -> None:
+    """Say that *group* has archived everything up to *sequence*."""
+    info = await js.stream_info("LOGS_0")
+    assert info is not None
+    message = (await js.call("STREAM.MSG.GET.LOGS_0", {"seq": sequence}))["message"]
+    record = EpochRecord(
+        epoch=1,
+        owner="collector-0",
+        incarnation="x",
+        assignment=1,
+        position=StreamPosition(info["created"], sequence, time_ns_of(message["time"])),
+        snapshot=1,
+        snapshot_at=sequence if snapshot_at is None else snapshot_at,
+    )
+    await Bucket(js, "LOGS_state").put(epoch_key(group, 0), record.encode())
+
+
+async def first_sequence(js: JetStream) -> int:
+    """The oldest message that is left."""
+    info = await js.stream_info("LOGS_0")
+    assert info is not None
+    return int(info["state"]["first_seq"])
+
+
+async def test_a_full_stream_of_archived_lines_takes_new_ones_again(js: JetStream) -> None:
+    """What the collectors have done with makes room, and the committed message stays."""
+    await filled(js, pipeline())
+    with pytest.raises(ApiError) as refusal:
+        await js.publish(SUBJECT, b"one too many")
+    await commit(js, 5)
+
+    trimmed = await trim_once(js, pipeline())
+
+    assert refusal.value.err_code == STREAM_STORE_FAILED
+    assert trimmed == [
+        Trimmed(stream="LOGS_0", fill=1.0, below=5, messages=4, held_by="group main")
+    ]
+    assert await js.message("LOGS_0", 5) is not None
+    await js.publish(SUBJECT, b"one more")
+
+
+async def test_no_more_is_trimmed_than_the_level_asks_for(js: JetStream) -> None:
+    """Archived lines stay for re-reading while there is room, the newest of them."""
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+
+    await trim_once(js, pipeline())
+
+    assert await first_sequence(js) == 13
+    assert await trim_once(js, pipeline()) == []
+
+
+async def test_the_slowest_group_decides(js: JetStream) -> None:
+    """A redundant group that is behind, or has not even begun, keeps what it has yet to read."""
+    await filled(js, pipeline())
+    await commit(js, 15)
+    await commit(js, 4, group="other-cluster")
+    await trim_once(js, pipeline())
+    first = await first_sequence(js)
+    await Bucket(js, "LOGS_state").put(assignment_key("new-cluster"), b"{}")
+    await commit(js, 10, group="other-cluster")
+
+    trimmed = await trim_once(js, pipeline())
+
+    assert first == 4
+    assert [each.held_by for each in trimmed] == ["group new-cluster"]
+    assert await first_sequence(js) == 4
+
+
+async def test_a_durable_keeps_what_it_has_not_acknowledged(js: JetStream) -> None:
+    """An extra consumer that reads slowly loses nothing; one that is through holds nothing."""
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+    config = {"name": "audit", "durable_name": "audit", "ack_policy": "explicit"}
+    await js.consumer_create("LOGS_0", config, action="create")
+
+    held = await trim_once(js, pipeline())
+    await js.consumer_delete("LOGS_0", "audit")
+    await trim_once(js, pipeline())
+
+    assert [(each.held_by, each.messages) for each in held] == [("consumer audit", 0)]
+    assert await first_sequence(js) == 13
+
+
+async def test_floors_of_other_readers_hold_as_well(js: JetStream) -> None:
+    """A reader without a record in the bucket, such as a table's writer, gives its own floor."""
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+
+    trimmed = await trim_once(js, pipeline(), floors={"LOGS_0": {"archive": 2}})
+
+    assert [each.held_by for each in trimmed] == ["archive"]
+    assert await first_sequence(js) == 3
+
+
+async def test_what_a_hand_over_needs_is_kept(js: JetStream) -> None:
+    """From the last snapshot on, a successor with another folder reads the headers."""
+    await filled(js, pipeline())
+    await commit(js, 10, snapshot_at=3)
+
+    await trim_once(js, pipeline())
+
+    assert await first_sequence(js) == 4
+
+
+async def test_a_stream_that_was_made_anew_is_not_trimmed(js: JetStream) -> None:
+    """A position of the former stream says nothing of this one, though the sequence fits."""
+    await filled(js, pipeline())
+    await commit(js, 10)
+    await js.call("STREAM.DELETE.LOGS_0")
+    await filled(js, pipeline())
+
+    trimmed = await trim_once(js, pipeline())
+
+    assert [each.messages for each in trimmed] == [0]
+
+
+async def test_what_must_not_be_trimmed_is_left_alone(js: JetStream) -> None:
+    """With ``trim: never``, and in a stream that is not ours, nothing is purged."""
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+
+    never = await trim_once(js, pipeline(trim="never"))
+    info = await js.stream_info("LOGS_0")
+    assert info is not None
+    await js.call("STREAM.UPDATE.LOGS_0", {**info["config"], "metadata": {}})
+    strange = await trim_once(js, pipeline())
+
+    assert (never, strange) == ([], [])
+    assert await first_sequence(js) == 1
+
+
+async def test_trimming_goes_on_by_itself(js: JetStream, nats_server: EmbeddedServer) -> None:
+    """The loop frees a stream that fills later, also after the server was away."""
+    await filled(js, pipeline())
+    trimming = asyncio.create_task(trim_forever(js, pipeline, interval_s=0.05))
+    try:
+        await nats_server.stop()
+        await nats_server.start()
+        await js.connection.wait_connected()
+        await commit(js, CAPACITY)
+
+        async def is_trimmed() -> bool:
+            return await first_sequence(js) == 13
+
+        trimmed: bool = await eventually(is_trimmed)
+        assert trimmed
+    finally:
+        trimming.cancel()

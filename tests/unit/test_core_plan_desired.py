@@ -1,0 +1,187 @@
+"""What a resource wants of JetStream, down to the defaults that users rely on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logpipeline.plan.desired import desired
+from logpipeline.plan.model import INSTALLATION_KEY, OWNER_KEY, Account, Config, Desired, Limits
+from logpipeline.plan.selection import selects
+from logpipeline.spec import LogPipeline, parse
+
+GIB = 1024**3
+HOUR = 3_600_000_000_000
+
+
+def pipeline(**spec: Any) -> LogPipeline:
+    """The pipeline default/demo with *spec*."""
+    return parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "demo"},
+            "spec": spec,
+        }
+    )
+
+
+def logs(of: Desired) -> list[Config]:
+    """The streams of the partitions."""
+    return [stream.config for stream in of.streams if stream.name[-1].isdigit()]
+
+
+def consumers(*templates: dict[str, Any]) -> list[Config]:
+    """What each of three partitions gets for *templates*."""
+    wanted = desired(
+        pipeline(partitions=3, subject="logs", stream={"name": "L"}, consumers=list(templates))
+    )
+    return [config for stream in wanted.streams for config in stream.consumers]
+
+
+def test_a_resource_with_nothing_but_a_name_works() -> None:
+    """Ten streams with limits, and beside them state, snapshots and dead letters, all marked."""
+    wanted = desired(pipeline())
+
+    assert [stream.name for stream in wanted.streams] == [
+        "KV_LP_default_demo_state",
+        "LP_default_demo_snapshots",
+        "LP_default_demo_dead",
+        *(f"LP_default_demo_{number}" for number in range(10)),
+    ]
+    assert all(s.config["metadata"] == {OWNER_KEY: "default/demo"} for s in wanted.streams)
+    assert all(s.config["max_bytes"] > 0 for s in wanted.streams)
+
+
+def test_the_defaults_of_a_log_stream_are_the_safe_ones() -> None:
+    """Changing one of these means changing it here, on purpose."""
+    config = dict(logs(desired(pipeline()))[3])
+
+    assert config.pop("max_bytes") == 10 * GIB * 80 // 100 // 10 // 4096 * 4096
+    assert config == {
+        "name": "LP_default_demo_3",
+        "subjects": ["lp.default.demo.p3.>"],
+        "storage": "file",
+        "retention": "limits",
+        "discard": "new",
+        "num_replicas": 1,
+        "max_age": 24 * HOUR,
+        "duplicate_window": HOUR // 30,
+        "max_msgs": -1,
+        "max_msg_size": -1,
+        "max_msgs_per_subject": -1,
+        "max_consumers": 1000,
+        "compression": "none",
+        "allow_direct": True,
+        "deny_delete": False,
+        "deny_purge": False,
+        "metadata": {OWNER_KEY: "default/demo"},
+    }
+
+
+def test_all_streams_together_stay_within_the_storage() -> None:
+    """With or without limits of the account, a tenth stays free, as a full disk is fatal."""
+    for account, storage in ((None, 10 * GIB), (Account(limits=Limits(storage_bytes=GIB)), GIB)):
+        for partitions in (0, 1, 10, 1000):
+            wanted = desired(pipeline(partitions=partitions), account=account)
+
+            assert sum(s.config["max_bytes"] for s in wanted.streams) <= storage * 92 // 100
+
+
+def test_a_smaller_disk_and_an_accounts_limits_make_streams_smaller() -> None:
+    """Sizes are derived from what is there; replicas count in an account without tiers."""
+    replicated = pipeline(stream={"replicas": 3})
+    limits = Limits(storage_bytes=3 * GIB)
+    share = GIB * 80 // 100 // 10 // 4096 * 4096
+
+    assert logs(desired(pipeline(), storage_bytes=GIB))[0]["max_bytes"] == share
+    assert logs(desired(replicated, account=Account(limits=limits)))[0]["max_bytes"] == share
+    tiers = Account(limits=Limits(), tiers={3: Account(limits=Limits(storage_bytes=GIB))})
+    assert logs(desired(replicated, account=tiers))[0]["max_bytes"] == share
+    small = Account(limits=Limits(storage_stream_bytes=8192, consumers=7))
+    assert logs(desired(pipeline(), account=small))[0]["max_bytes"] == 8192
+    assert logs(desired(pipeline(), account=small))[0]["max_consumers"] == 7
+
+
+def test_no_partitions_are_the_one_partition_0() -> None:
+    """As in fshipper, 0 means a single stream of p0."""
+    (config,) = logs(desired(pipeline(partitions=0, subject="logs")))
+
+    assert config["subjects"] == ["logs.p0.>"]
+
+
+def test_overrides_apply_to_their_partitions_alone() -> None:
+    """The duplicate window never exceeds the age, which the server would refuse."""
+    override = {"partitions": "1-2,4", "maxBytes": "1Mi", "maxAge": "1m", "maxMsgs": 5}
+    streams = logs(desired(pipeline(partitions=5, stream={"overrides": [override]})))
+
+    assert [config["max_msgs"] for config in streams] == [-1, 5, 5, -1, 5]
+    assert streams[1]["max_bytes"] == 1024**2
+    assert streams[1]["duplicate_window"] == streams[1]["max_age"] == HOUR // 60
+    assert streams[0]["duplicate_window"] == HOUR // 30
+
+
+def test_an_installation_marks_its_streams() -> None:
+    """It tells two clusters apart that share one server."""
+    wanted = desired(pipeline(stream={"metadata": {"team": "a"}}), installation="uid-1")
+
+    mark = {OWNER_KEY: "default/demo", INSTALLATION_KEY: "uid-1"}
+    assert wanted.streams[0].config["metadata"] == mark
+    assert logs(wanted)[0]["metadata"] == {"team": "a", **mark}
+
+
+def test_a_consumer_template_is_made_once_per_partition() -> None:
+    """A durable pull consumer by default, acknowledged message by message."""
+    made = consumers({"name": "audit"})
+
+    assert made == 3 * [
+        {
+            "name": "audit",
+            "durable_name": "audit",
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "max_deliver": -1,
+            "replay_policy": "instant",
+            "metadata": {OWNER_KEY: "default/demo"},
+        }
+    ]
+
+
+def test_a_push_consumer_delivers_each_partition_to_its_own_subject() -> None:
+    """Without a subject of its own, below ``out``, as the 2020 design did."""
+    default = {"name": "out", "type": "push", "ackPolicy": "none"}
+
+    assert [c["deliver_subject"] for c in consumers(default)] == [
+        f"out.logs.p{number}" for number in range(3)
+    ]
+    named = consumers({**default, "deliverSubject": "elsewhere", "deliverGroup": "g"})
+    assert (named[1]["deliver_subject"], named[1]["deliver_group"]) == ("elsewhere.p1", "g")
+
+
+def test_a_consumer_of_one_host_is_made_where_that_host_is() -> None:
+    """On the other partitions' streams it would wait for nothing."""
+    (config,) = consumers({"name": "one", "filterHost": "web1.example.net"})
+
+    assert config["filter_subject"].endswith(".web1.example.net")
+
+
+def test_a_consumer_may_be_for_some_partitions() -> None:
+    """Partitions that are not named have none."""
+    assert len(consumers({"name": "some", "partitions": "0-1"})) == 2
+
+
+def test_a_consumer_that_is_no_durable_outlives_its_readers_restart() -> None:
+    """The server's own default would delete it after five seconds."""
+    (config, *_) = consumers({"name": "short", "durable": False})
+
+    assert "durable_name" not in config
+    assert config["inactive_threshold"] == HOUR
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("3", {3}), ("0-2", {0, 1, 2}), ("0-1,4", {0, 1, 4}), ("7, 9", {7, 9})]
+)
+def test_partitions_are_selected_by_numbers_and_ranges(text: str, numbers: set[int]) -> None:
+    """Both ends of a range belong to it."""
+    assert {number for number in range(12) if selects(text, number)} == numbers

@@ -1,0 +1,78 @@
+"""An existing stream becomes a resource that wants exactly this stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logpipeline.plan.desired import desired
+from logpipeline.plan.export import NotExportable, export_stream
+from logpipeline.plan.model import OWNER_KEY
+from logpipeline.plan.normal import normal_stream
+from logpipeline.spec import parse
+
+
+def stream(**fields: Any) -> dict[str, Any]:
+    """A stream that somebody made by hand."""
+    return {
+        "name": "APP_2",
+        "subjects": ["app.logs.p2.>"],
+        "retention": "limits",
+        "discard": "old",
+        "storage": "file",
+        "num_replicas": 1,
+        "max_age": 3_600_000_000_000,
+        "max_bytes": 10_000_000,
+        "max_msgs_per_subject": 50,
+        "max_consumers": 40,
+        "duplicate_window": 60_000_000_000,
+        "allow_direct": True,
+        "metadata": {"team": "a", "_nats.ver": "2.15.1"},
+        **fields,
+    }
+
+
+def test_the_exported_resource_wants_the_stream_as_it_is() -> None:
+    """Parsed and planned, nothing differs but our mark."""
+    (wanted,) = (
+        found.config
+        for found in desired(parse(export_stream(stream()))).streams
+        if found.name == "APP_2"
+    )
+
+    theirs, ours = normal_stream(stream()), normal_stream(wanted)
+    assert ours.pop("metadata") == {**theirs.pop("metadata"), OWNER_KEY: "default/app"}
+    assert ours == theirs
+
+
+def test_an_exported_resource_adopts_the_stream() -> None:
+    """Without it, the plan would not touch a stream that we did not make."""
+    assert export_stream(stream())["spec"]["stream"]["adopt"] is True
+
+
+def test_a_stream_of_a_pipeline_gets_its_name_back() -> None:
+    """Its metadata says which one it was."""
+    resource = export_stream(stream(metadata={OWNER_KEY: "team/logs"}), partitions=8)
+
+    assert resource["metadata"] == {"namespace": "team", "name": "logs"}
+    assert resource["spec"]["partitions"] == 8
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "APP"},
+        {"subjects": ["app.>"]},
+        {"subjects": ["app.logs.p3.>"]},
+        {"subjects": ["app.logs.p2.>", "more"]},
+        {"subjects": [], "mirror": {"name": "X"}},
+        {"sources": [{"name": "X"}]},
+        {"republish": {"src": ">", "dest": "copy.>"}},
+        {"sealed": True},
+    ],
+)
+def test_what_no_pipeline_would_make_is_refused_with_advice(fields: dict[str, Any]) -> None:
+    """Silently leaving something out would change the stream when it is adopted."""
+    with pytest.raises(NotExportable, match=r": "):
+        export_stream(stream(**fields))

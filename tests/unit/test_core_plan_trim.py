@@ -1,0 +1,156 @@
+"""Trimming frees what everybody has done with, oldest first, and never more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.plan.floors import durable_floors, group_floor, groups_of
+from logpipeline.plan.trim import Decision, decide, fill_of
+from logpipeline.records import EpochRecord, StreamPosition
+
+
+def record(*, sequence: int = 50, snapshot_at: int = 40, **fields: Any) -> EpochRecord:
+    """The record of a partition that is committed up to *sequence*."""
+    given: dict[str, Any] = {"epoch": 1, "owner": "c-0", "incarnation": "x", "assignment": 1}
+    return EpochRecord(
+        **{
+            **given,
+            "position": StreamPosition("then", sequence, 7),
+            "snapshot": 3,
+            "snapshot_at": snapshot_at,
+            **fields,
+        }
+    )
+
+
+def floor(of: EpochRecord | None, **seen: Any) -> int:
+    """The record's floor on a stream that is as the record says, but for *seen*."""
+    return group_floor(of, **{"created": "then", "last_sequence": 100, "time_ns": 7, **seen})
+
+
+def test_nothing_is_trimmed_up_to_the_level() -> None:
+    """A stream that is not fuller than it should be is left alone, whatever was archived."""
+    decision = decide(
+        fill=0.5, above=0.5, first_sequence=1, last_sequence=100, floors={"group main": 100}
+    )
+
+    assert decision == Decision()
+
+
+def test_a_full_stream_is_trimmed_below_the_level_and_no_further() -> None:
+    """Enough goes that trimming does not begin again at once; the rest stays for re-reading."""
+    decision = decide(
+        fill=1.0, above=0.5, first_sequence=1, last_sequence=100, floors={"group main": 100}
+    )
+
+    assert decision == Decision(below=61)
+
+
+@given(
+    fill=st.floats(0, 1.5),
+    above=st.floats(0, 1),
+    first=st.integers(1, 1000),
+    count=st.integers(0, 1000),
+    floors=st.dictionaries(st.text(max_size=3), st.integers(0, 3000), max_size=4),
+)
+def test_nothing_beyond_any_readers_floor_is_ever_trimmed(
+    fill: float, above: float, first: int, count: int, floors: dict[str, int]
+) -> None:
+    """Whatever the numbers, each message that some reader still needs stays."""
+    decision = decide(
+        fill=fill,
+        above=above,
+        first_sequence=first,
+        last_sequence=first + count - 1,
+        floors=floors,
+    )
+
+    assert decision.below <= min(floors.values(), default=-1) + 1
+
+
+def test_the_reader_that_permits_no_more_is_named() -> None:
+    """Whoever wonders why a stream stays full is told which reader to look at."""
+    decision = decide(
+        fill=1.0,
+        above=0.5,
+        first_sequence=1,
+        last_sequence=100,
+        floors={"group main": 100, "consumer audit": 10},
+    )
+
+    assert decision == Decision(below=11, held_by="consumer audit")
+
+
+def test_the_message_at_the_committed_position_stays() -> None:
+    """By its time the next owner sees that the server has not rolled the stream back."""
+    assert floor(record(sequence=50, snapshot_at=50)) == 49
+
+
+def test_what_a_successor_reads_after_the_snapshot_stays() -> None:
+    """An owner with another folder reads the headers from the snapshot to the position."""
+    assert floor(record(sequence=50, snapshot_at=40)) == 40
+    assert floor(record(snapshot=0)) == 0
+
+
+def test_a_position_that_is_in_doubt_permits_nothing() -> None:
+    """Another stream of that name, reused sequences, a rolled-back tail: keep everything."""
+    assert floor(None) == 0
+    assert floor(record(), created="later") == 0
+    assert floor(record(), time_ns=8) == 0
+    assert floor(record(), time_ns=None) == 0
+    assert floor(record(sequence=150, snapshot_at=150)) == 0
+
+
+def consumer(name: str, **fields: Any) -> dict[str, Any]:
+    """A consumer as the server lists it, with 5 messages before it."""
+    listed = {
+        "name": name,
+        "config": {"durable_name": name, "ack_policy": "explicit"},
+        "delivered": {"stream_seq": 30},
+        "ack_floor": {"stream_seq": 20},
+        "num_pending": 5,
+        "num_ack_pending": 10,
+    }
+    return {**listed, **fields}
+
+
+def test_a_durable_keeps_what_it_has_not_acknowledged() -> None:
+    """What was delivered but not acknowledged may be asked for again."""
+    assert durable_floors([consumer("a")], last_sequence=100) == {"consumer a": 20}
+
+
+def test_a_durable_without_acknowledgements_has_done_with_what_it_was_sent() -> None:
+    """It never gets a message twice."""
+    plain = consumer("a", config={"durable_name": "a", "ack_policy": "none"})
+
+    assert durable_floors([plain], last_sequence=100) == {"consumer a": 30}
+
+
+def test_a_durable_that_waits_for_nothing_holds_nothing_back() -> None:
+    """A filter that matches little leaves the consumer's own figures far behind."""
+    idle = consumer("a", num_pending=0, num_ack_pending=0)
+
+    assert durable_floors([idle], last_sequence=100) == {"consumer a": 100}
+
+
+def test_a_reader_that_will_vanish_by_itself_holds_nothing_back() -> None:
+    """Only durables count: the collectors' own consumers are covered by their records."""
+    assert durable_floors([consumer("a", config={"ack_policy": "none"})], last_sequence=1) == {}
+
+
+def test_groups_are_known_from_their_records_and_assignments() -> None:
+    """A group that was assigned but never committed counts: it has still everything to read."""
+    keys = ["epoch.main.0", "epoch.main.1", "assignment.other", "member.third.c-0"]
+
+    assert groups_of(keys) == {"main", "other"}
+
+
+def test_the_fuller_of_two_limits_counts_and_no_limit_is_never_full() -> None:
+    """Bytes and messages are both limits; a stream without any needs no room."""
+    state = {"bytes": 50, "messages": 9}
+
+    assert fill_of({"max_bytes": 100, "max_msgs": 10}, state) == 0.9
+    assert fill_of({"max_bytes": -1, "max_msgs": -1}, state) == 0.0
