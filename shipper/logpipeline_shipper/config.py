@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.components import LocalShipper
 from logpipeline_shipper.files.sources import HostSources
 
 Acknowledge = Literal["batch", "each", "none"]
@@ -14,6 +17,9 @@ Compression = Literal["zstd", "none"]
 
 KIB = 1024
 MIB = 1024 * KIB
+NS = 1_000_000_000
+# Just under nats-server's default max_payload of 1 MiB, headers included.
+LINE_BYTES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +30,7 @@ class BatchOptions:
     """
 
     bytes_max: int = 512 * KIB
-    # Just under nats-server's default max_payload of 1 MiB, headers included.
-    line_bytes_max: int = 1_000_000
+    line_bytes_max: int = LINE_BYTES_MAX
     linger_s: float = 0.02
     compression: Compression = "zstd"
     acknowledge: Acknowledge = "batch"
@@ -55,3 +60,59 @@ class ShipperConfig:
     cluster: str = ""
     http_host: str = "127.0.0.1"
     http_port: int | None = None
+
+
+def from_pipeline(
+    pipeline: LogPipeline,
+    *,
+    shipper: str,
+    data: Path,
+    nats: NatsOptions,
+    host: str | None = None,
+    http_host: str = "127.0.0.1",
+    http_port: int | None = None,
+) -> ShipperConfig:
+    """Return the configuration of the local shipper named *shipper*; *host* replaces its host.
+
+    Raises:
+        KeyError: the resource has no such shipper.
+    """
+    spec = pipeline.spec
+    local = {each.name: each for each in spec.local.shippers}[shipper]
+    return ShipperConfig(
+        nats=nats,
+        subject_root=pipeline.names.subject,
+        control_root=pipeline.names.control_subject,
+        partitions=spec.partitions,
+        hosts=_hosts(local, host or local.host or socket.gethostname()),
+        data=data,
+        read_from=spec.shippers.read_from,
+        batch=BatchOptions(
+            bytes_max=spec.batch.max_bytes,
+            line_bytes_max=spec.batch.max_line_bytes or LINE_BYTES_MAX,
+            linger_s=spec.batch.linger_ns / NS,
+            compression=spec.batch.compression,
+            acknowledge=spec.batch.ack,
+        ),
+        in_flight_bytes_max=spec.shippers.max_in_flight_bytes,
+        open_files_max=spec.shippers.max_open_files,
+        deleted_bytes_max=spec.shippers.deleted_files.max_bytes,
+        deleted_age_s=spec.shippers.deleted_files.max_age_ns / NS,
+        rescan_s=spec.shippers.rescan_ns / NS,
+        cluster=spec.cluster,
+        http_host=http_host,
+        http_port=http_port,
+    )
+
+
+def _hosts(local: LocalShipper, host: str) -> tuple[HostSources, ...]:
+    folders = HostSources(
+        host=host,
+        pods_dir=Path(local.pods) if local.pods else None,
+        hosts_below=Path(local.hosts_below) if local.hosts_below else None,
+    )
+    files = tuple(
+        HostSources(host=host, include=patterns.include, exclude=patterns.exclude)
+        for patterns in local.files
+    )
+    return (folders, *files) if local.pods or local.hosts_below else files
