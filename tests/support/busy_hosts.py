@@ -13,7 +13,7 @@ from pathlib import Path
 from logpipeline_demo.application import Application, Habits
 from logpipeline_demo.generator import Pace
 from logpipeline_demo.ledger import Ledger
-from logpipeline_demo.sources import host_names, sources_of
+from logpipeline_demo.sources import LogSource, host_names, sources_of
 
 STEP_S = 0.01
 BURST_EVERY_S = 3.0
@@ -36,15 +36,14 @@ class BusyHosts:
         self.ledger_path = ledger
         self.last_write = 0.0
         self._ledger = Ledger(ledger, seed=seed)
-        self.applications = [
-            Application(
-                sources_of(hosts, seed=seed),
-                root,
-                self._ledger,
-                Habits(rotate_bytes=rotate_bytes, files_max=None),
-            )
-            for root, hosts in roots.items()
-        ]
+        self.sources: list[LogSource] = []
+        self.applications: list[Application] = []
+        habits = Habits(rotate_bytes=rotate_bytes, files_max=None)
+        for root, hosts in roots.items():
+            sources = sources_of(hosts, seed=seed)
+            self.sources += sources
+            self.applications.append(Application(sources, root, self._ledger, habits))
+        self.resting: set[int] = set()  # numbers of the applications that write nothing now
         self._lines_per_second = lines_per_second
         self._lock = threading.Lock()
         self._is_ending = threading.Event()
@@ -114,10 +113,12 @@ class BusyHosts:
                     next_burst = now + BURST_EVERY_S
 
     def _step(self, due: int) -> int:
+        awake = [a for number, a in enumerate(self.applications) if number not in self.resting]
         share = max(1, due // len(self.applications))
-        written = sum(application.step(share) for application in self.applications)
-        self.last_write = time.monotonic()
-        return written
+        written = sum(application.step(share) for application in awake)
+        if awake:
+            self.last_write = time.monotonic()
+        return max(written, due if not awake else 0)
 
 
 def hosts_of(count: int, *, seed: int, partitions: int) -> list[str]:

@@ -116,17 +116,26 @@ class Component:
         return code
 
     async def ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
-        """Return once it says that it is ready; start it again where it died meanwhile."""
+        """Return once it says that it is ready.
 
-        async def is_ready() -> bool:
+        Raises:
+            AssertionError: it was not in time.
+            RuntimeError: it ended.
+        """
+
+        async def is_up() -> bool:
             if not self.is_running:
-                raise AssertionError(f"it ended with {self.exit_code}")
-            return await asyncio.to_thread(self._get, "/readyz") is not None
+                raise RuntimeError(f"{self.name} ended with {self.exit_code}\n{self.log_tail()}")
+            return await self.is_ready()
 
         try:
-            await eventually(is_ready, within_s=deadline_s, what=f"{self.name} is ready")
+            await eventually(is_up, within_s=deadline_s, what=f"{self.name} is ready")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_tail()}") from error
+
+    async def is_ready(self) -> bool:
+        """Return whether it says so."""
+        return await asyncio.to_thread(self._get, "/readyz") is not None
 
     async def metrics(self) -> dict[str, float]:
         """Return each number it shows, labels summed up, by its name without prefix; empty where

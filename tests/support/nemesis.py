@@ -9,24 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError
-from logpipeline.records import EpochRecord, epoch_key
 from pipeline_under_test import PipelineUnderTest
-from waiting import eventually
-
-T = TypeVar("T")
 
 SERVER = "nats-server"
 # Between a start and the next kill: now while it recovers, now while it is at work.
 PAUSE_S = (0.2, 2.5)
 DOWN_S = (0.0, 0.4)
-SETTLED_WITHIN_S = 30.0
 LOOKS_MAX = 20
+ROUNDS_PER_COUNTED_MAX = 2
 LOOK_AGAIN_S = 0.01
 
 
@@ -53,10 +45,12 @@ class Nemesis:
     rounds: int = 0
     counted: Counter[str] = field(default_factory=Counter)
 
-    async def run(self, rounds: int) -> None:
-        """Kill and start again *rounds* times, each part as often as the others."""
+    async def run(self, *, counted: int) -> None:
+        """Kill and start again, each part as often as the others, until *counted* kills count, or
+        so many are in vain that something is wrong.
+        """
         victims: list[str] = []
-        for _ in range(rounds):
+        while self.counted.total() < counted and self.rounds < counted * ROUNDS_PER_COUNTED_MAX:
             if not victims:
                 victims = [*self.pipeline.shippers, *self.pipeline.members, SERVER]
                 self.rng.shuffle(victims)
@@ -64,21 +58,25 @@ class Nemesis:
             await self.strike(victims.pop())
 
     async def strike(self, victim: str) -> None:
-        """Kill *victim*, note what was at stake, and start it again after a moment."""
-        pipeline = self.pipeline
+        """Kill *victim*, and start it again after a moment."""
+        await self.kill(victim)
+        await asyncio.sleep(self.rng.uniform(*DOWN_S))
+        if victim == SERVER:
+            await self.pipeline.server.start()
+        else:
+            self.pipeline.components[victim].start()
+
+    async def kill(self, victim: str) -> Stake:
+        """Kill *victim*, and return what was at stake."""
         if victim == SERVER:
             stake = await self._kill_server()
-        elif victim in pipeline.shippers:
+        elif victim in self.pipeline.shippers:
             stake = await self._kill_shipper(victim)
         else:
             stake = await self._kill_collector(victim)
         self.rounds += 1
         self.counted[victim] += stake.counts
-        await asyncio.sleep(self.rng.uniform(*DOWN_S))
-        if victim == SERVER:
-            await pipeline.server.start()
-        else:
-            pipeline.components[victim].start()
+        return stake
 
     def report(self) -> str:
         """Say how many kills there were, and how many of them count."""
@@ -106,13 +104,15 @@ class Nemesis:
     async def _kill_collector(self, name: str) -> Stake:
         # Stored before it froze, and not committed after: uncommitted when it dies.
         component = self.pipeline.components[name]
-        stored = await self._stored(name)
+        stored = await self.pipeline.state.stored()
         component.freeze()
-        committed = await self._committed()
+        records = await self.pipeline.state.records()
         is_writing = self.pipeline.writers.is_writing()
         component.kill()
         open_messages = sum(
-            max(0, last - committed.get(partition, last)) for partition, last in stored.items()
+            max(0, stored[number] - record.position.sequence)
+            for number, record in records.items()
+            if record.owner == name and not record.released
         )
         return Stake(is_writing, uncommitted_messages=open_messages)
 
@@ -123,44 +123,3 @@ class Nemesis:
                 return int(open_bytes)
             await asyncio.sleep(LOOK_AGAIN_S)
         return 0
-
-    async def _stored(self, member: str) -> dict[int, int]:
-        """Return the last message of each partition that *member* owns."""
-        pipeline = self.pipeline
-
-        async def look() -> dict[int, int]:
-            stored = {}
-            for partition in range(pipeline.shape.partitions):
-                record = await _record(pipeline, partition)
-                if record is not None and record.owner == member and not record.released:
-                    info = await pipeline.js.stream_info(pipeline.pipeline.names.stream(partition))
-                    stored[partition] = info["state"]["last_seq"] if info else 0
-            return stored
-
-        return await answered(look)
-
-    async def _committed(self) -> dict[int, int]:
-        pipeline = self.pipeline
-
-        async def look() -> dict[int, int]:
-            records = {p: await _record(pipeline, p) for p in range(pipeline.shape.partitions)}
-            return {p: record.position.sequence for p, record in records.items() if record}
-
-        return await answered(look)
-
-
-async def answered(look: Callable[[], Awaitable[T]]) -> T:
-    """Return what *look* returns once the server, which may just come up, answers."""
-
-    async def attempt() -> tuple[T]:
-        try:
-            return (await look(),)
-        except (NotSent, OutcomeUnknown, ApiError) as error:
-            raise AssertionError(str(error)) from error
-
-    return (await eventually(attempt, within_s=SETTLED_WITHIN_S, what="the server answers"))[0]
-
-
-async def _record(pipeline: PipelineUnderTest, partition: int) -> EpochRecord | None:
-    entry = await pipeline.bucket.get(epoch_key(pipeline.group, partition))
-    return EpochRecord.decode(entry.value) if entry else None

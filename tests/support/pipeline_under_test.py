@@ -10,8 +10,8 @@ import asyncio
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,8 +20,8 @@ import yaml
 
 from busy_hosts import BusyHosts, hosts_of
 from component import Component
-from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline.nats.bucket import Bucket
+from fault_shape import Shape, resource_of
+from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load
@@ -29,28 +29,15 @@ from logpipeline_cli.local.assigner import ensure_assigned
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from logpipeline_demo.verdict import Verdict
+from pipeline_state import PipelineState
 from waiting import eventually
 
-PARTITIONS = 4
-HOSTS_PER_SHIPPER = 5
-TAKEOVER_AFTER_S = 1
 CONNECT_PATIENCE_S = 10
 # When all faults are over, everything written must be archived within this time.
 CONVERGE_WITHIN_S = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How the pipeline under test looks; *spec* is merged over its resource's spec."""
-
-    seed: int
-    shippers: int = 1
-    collectors: int = 2
-    partitions: int = PARTITIONS
-    hosts_per_shipper: int = HOSTS_PER_SHIPPER
-    lines_per_second: float = 1200
-    server: ServerOptions = field(default_factory=ServerOptions)
-    spec: dict[str, Any] = field(default_factory=dict)
+WRITE_WITHIN_S = 30.0
+EXPLAINED_MAX = 8
+LOOK_EVERY_S = 0.3
 
 
 class PipelineUnderTest:
@@ -86,7 +73,8 @@ class PipelineUnderTest:
     async def __aenter__(self) -> Self:
         print(f"seed: {self.shape.seed} (again with SEED={self.shape.seed})")
         await self.server.start()
-        self.resource.write_text(yaml.safe_dump(self._resource()))
+        roots = {name: self.root_of(name) for name in self.shippers}
+        self.resource.write_text(yaml.safe_dump(resource_of(self.shape, roots)))
         self.pipeline: LogPipeline = load(self.resource)
         self._connection = Connection(NatsOptions(servers=(self.server.url,), name="test"))
         await self._connection.start(patience_s=CONNECT_PATIENCE_S)
@@ -117,19 +105,19 @@ class PipelineUnderTest:
         return JetStream(self._connection)
 
     @property
-    def bucket(self) -> Bucket:
-        """The state of the pipeline."""
-        return Bucket(self.js, self.pipeline.names.state_bucket)
-
-    @property
-    def group(self) -> str:
-        """The group of our collectors."""
-        return self.pipeline.spec.collectors.group
+    def state(self) -> PipelineState:
+        """What server and state bucket say now."""
+        return PipelineState(self.js, self.pipeline)
 
     @property
     def collectors(self) -> list[str]:
         """The names of all collectors that were ever started."""
         return [name for name in self.components if name not in self.shippers]
+
+    @property
+    def server_port(self) -> int:
+        """Where the server listens, for a proxy before it."""
+        return int(self.server.url.rpartition(":")[2])
 
     def root_of(self, shipper: str) -> Path:
         """Return the folder whose hosts *shipper* reads."""
@@ -179,44 +167,66 @@ class PipelineUnderTest:
     async def assign(self, members: Sequence[str]) -> None:
         """Share the partitions among *members*."""
         await ensure_assigned(
-            self.bucket, self.group, list(members), partitions=self.shape.partitions
+            self.state.bucket, self.state.group, list(members), partitions=self.shape.partitions
         )
         self.members = list(members)
+
+    async def write(self, lines: int) -> None:
+        """Return when so many more lines were written."""
+        enough = self.writers.lines + lines
+        await eventually(
+            lambda: self.writers.lines >= enough, within_s=WRITE_WITHIN_S, what=f"{lines} lines"
+        )
 
     async def settle(
         self,
         *,
         within_s: float = CONVERGE_WITHIN_S,
-        outputs: Sequence[Path] | None = None,
+        is_enough: Callable[[Verdict], bool] = lambda verdict: verdict.is_clean,
         **allowed: Any,
     ) -> Verdict:
-        """Stop writing, wait until everything written is archived, stop the collectors, and
-        return the oracle's verdict on what they left. *allowed* goes to the oracle.
+        """Stop writing, wait until the oracle says that what is archived *is_enough*, stop every
+        part, and return the verdict on what they left. *allowed* goes to the oracle.
 
         Raises:
             AssertionError: it did not converge *within_s*; that is a fault as loss is.
         """
         await asyncio.to_thread(self.writers.close)
         expected = Expected.read(self.writers.ledger_path)
-        folders = outputs if outputs is not None else self.outputs()
-
-        async def is_archived() -> bool:
-            seen = await asyncio.to_thread(check, expected, folders, **allowed)
-            if seen.lost:
-                raise AssertionError(f"{seen.summary()}\n{seen.explain(5)}")
-            return True
-
-        await eventually(is_archived, within_s=within_s, what="everything written is archived")
+        deadline = time.monotonic() + within_s
+        while True:
+            await self._quiet(deadline)
+            seen = await asyncio.to_thread(check, expected, self.outputs(), **allowed)
+            if is_enough(seen):
+                break
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"not within {within_s} s: {seen.summary()}\n{seen.explain(8)}"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
         # What is archived now may still be uncommitted, and could go twice: stop in good order.
         for name in [*self.shippers, *self.collectors]:
             if self.components[name].is_running:
                 await self.components[name].stop()
-        return check(expected, folders, **allowed)
+        return check(expected, self.outputs(), **allowed)
 
     def outputs(self) -> list[Path]:
         """Return the folders of every collector that wrote something."""
         found = sorted((self.folder / "data").glob("collector*/logs"))
         return [path.parent for path in found]
+
+    async def _quiet(self, deadline: float) -> None:
+        """Return when no part has anything left to do, or at the *deadline*: asking the oracle is
+        dear, and in vain before.
+        """
+        while time.monotonic() < deadline:
+            pages = [await self.components[name].metrics() for name in self.shippers]
+            backlog = sum(page.get("backlog_bytes", 1) for page in pages)
+            stored, records = await self.state.stored(), await self.state.records()
+            committed = {number: record.position.sequence for number, record in records.items()}
+            if not backlog and all(committed.get(n, 0) >= last for n, last in stored.items()):
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def copy_store(self, target: Path) -> None:
         """Keep what the server's store holds now, as a snapshot of its disk would."""
@@ -243,39 +253,3 @@ class PipelineUnderTest:
             component = self.components[name] = Component(name, [*words, *common], log)
         component.start(**environment)
         return component
-
-    def _resource(self) -> dict[str, Any]:
-        spec: dict[str, Any] = {
-            "subject": "logs",
-            "partitions": self.shape.partitions,
-            "stream": {"maxBytes": "256Mi"},
-            "collectors": {
-                "replicas": max(self.shape.collectors, 1),
-                "takeoverAfter": f"{TAKEOVER_AFTER_S}s",
-                "snapshotEvery": "1s",
-                # So small that rotation and compression happen while things die.
-                "rotation": {"maxBytes": "64Ki"},
-            },
-            "shippers": {"rescan": "500ms"},
-            "local": {
-                "shippers": [
-                    {"name": name, "hostsBelow": str(self.root_of(name))} for name in self.shippers
-                ]
-            },
-        }
-        return {
-            "apiVersion": "logpipeline.dev/v1alpha1",
-            "kind": "LogPipeline",
-            "metadata": {"name": "faults", "namespace": "test"},
-            "spec": merged(spec, self.shape.spec),
-        }
-
-
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return *base* with the values of *over*, folder by folder."""
-    result = dict(base)
-    for key, value in over.items():
-        inner = result.get(key)
-        both = isinstance(inner, dict) and isinstance(value, dict)
-        result[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
-    return result

@@ -1,0 +1,40 @@
+"""Kills at seeded random moments, each part in turn, while lines flow: the main promise."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import fault_settings
+from fault_shape import Shape
+from nemesis import Nemesis
+from pipeline_under_test import PipelineUnderTest
+
+# Two pipelines side by side, each with its share of the kills, keep two processors busy.
+SHARES = 2
+KILLS_PER_SHARE = -(-fault_settings.rounds() // SHARES)
+SECONDS_PER_KILL_MAX = 15
+
+
+@pytest.mark.timeout(120 + SECONDS_PER_KILL_MAX * KILLS_PER_SHARE)
+@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("seed", fault_settings.seeds())
+async def test_no_kill_loses_or_repeats_a_line(tmp_path: Path, seed: int, share: int) -> None:
+    """Shippers, collectors and the server are killed in turn; each line is archived once, in
+    order.
+    """
+    seed = seed * SHARES + share
+    shape = Shape(seed=seed, shippers=1 + share, collectors=2)
+    async with PipelineUnderTest(tmp_path, shape) as pipeline:
+        nemesis = Nemesis(pipeline, random.Random(seed))
+        await pipeline.run()
+        await nemesis.run(counted=KILLS_PER_SHARE)
+        verdict = await pipeline.settle()
+
+    print(nemesis.report())
+    print(verdict.summary())
+    assert nemesis.counted.total() >= KILLS_PER_SHARE, nemesis.report()
+    assert set(nemesis.counted) == {*pipeline.shippers, *pipeline.members, "nats-server"}
+    assert verdict.is_clean, verdict.explain()

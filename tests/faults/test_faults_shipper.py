@@ -1,0 +1,110 @@
+"""Shippers that were away, lost what they knew, or are there twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import fault_settings
+from component import Component
+from fault_shape import Shape
+from pipeline_under_test import PipelineUnderTest
+from waiting import eventually
+
+SHIPPER = "shipper-0"
+ROTATIONS = 4
+ENDS_WITHIN_S = 20.0
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("positions", ["kept", "lost"])
+async def test_what_was_rotated_while_the_shipper_was_down_arrives(
+    tmp_path: Path, positions: str
+) -> None:
+    """Several rotations, most of them compressed: drained oldest first. A shipper that lost all
+    its positions sends everything again, and collectors cut what they have.
+    """
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        pipeline.components[SHIPPER].kill()
+        if positions == "lost":
+            shutil.rmtree(pipeline.data_of(SHIPPER))
+        pipeline.writers.rotate(ROTATIONS)
+        compressed = list(pipeline.root_of(SHIPPER).rglob("*.gz"))
+        pipeline.components[SHIPPER].start()
+        await pipeline.write(1000)
+        verdict = await pipeline.settle()
+
+    assert compressed
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 512, b"{not what we wrote", None])
+async def test_broken_positions_cost_no_line(tmp_path: Path, damage: bytes | None) -> None:
+    """Emptied, overwritten or cut short: the shipper says so, and starts from what the files and
+    the collectors know.
+    """
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        shipper = pipeline.components[SHIPPER]
+        positions = pipeline.data_of(SHIPPER) / "positions"
+        await eventually(positions.exists, what="positions are saved")
+        shipper.kill()
+        whole = positions.read_bytes()
+        positions.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+        shipper.start()
+        await pipeline.write(1000)
+        verdict = await pipeline.settle()
+
+    assert verdict.is_clean, verdict.explain()
+    assert "positions" in shipper.log.read_text()
+
+
+@pytest.mark.timeout(120)
+async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """It ends at once and says why; the first one goes on, and each line is archived once."""
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(500)
+        first = pipeline.components[SHIPPER]
+        second = Component("second", first.words, tmp_path / "logs" / "second.log")
+        second.start()
+        code = await second.wait(ENDS_WITHIN_S)
+        said = second.log.read_text()
+        await pipeline.write(1000)
+        verdict = await pipeline.settle()
+
+    assert code not in (0, -9)
+    assert str(pipeline.data_of(SHIPPER)) in said
+    assert "Traceback" not in said
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(120)
+async def test_two_shippers_of_the_same_files_archive_each_line_once(tmp_path: Path) -> None:
+    """With another folder nobody can refuse the second one, and the server does not know its
+    ids: collectors cut what comes again.
+    """
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1000)
+        first = pipeline.components[SHIPPER]
+        words = [
+            word.replace(str(pipeline.data_of(SHIPPER)), str(tmp_path / "other"))
+            for word in first.words
+        ]
+        second = Component("second", words, tmp_path / "logs" / "second.log")
+        second.start()
+        try:
+            await second.ready()
+            await pipeline.write(1500)
+            verdict = await pipeline.settle()
+        finally:
+            second.kill()
+
+    assert verdict.is_clean, verdict.explain()

@@ -1,0 +1,137 @@
+"""Two collectors and one partition: whoever was taken for dead, and is not, must not write."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import fault_settings
+from fault_shape import Shape
+from logpipeline.failpoints import VARIABLE
+from nemesis import Nemesis
+from pipeline_under_test import PipelineUnderTest
+from proxy import Proxy
+from waiting import eventually
+
+OLD, NEW = "collector-0", "collector-1"
+DIES_WITHIN_S = 30.0
+COMES_BACK_WITHIN_S = 30.0
+CONNECTION_LOST_WITHIN_S = 60.0
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("place", ["", "collector.before-swap", "collector.after-swap"])
+async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
+    tmp_path: Path, place: str
+) -> None:
+    """What the dead collector had written and not committed is taken back from its files when
+    its folder is opened again: the union of both folders is exact.
+    """
+    seed = fault_settings.seed()
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        old = pipeline.components[OLD]
+        if place:
+            old.kill()
+            old.start(**{VARIABLE: f"{place}:5"})
+            await old.wait(DIES_WITHIN_S)
+        else:
+            stake = await Nemesis(pipeline, random.Random(seed)).kill(OLD)
+            assert stake.uncommitted_messages, "nothing was at stake"
+        await pipeline.assign([NEW])
+        await pipeline.state.owned([NEW])
+        await pipeline.write(1500)
+        # It has no partitions any more: it only puts its folder in order.
+        old.start()
+        verdict = await pipeline.settle()
+
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(150)
+async def test_a_frozen_collector_that_goes_on_later_writes_nothing(tmp_path: Path) -> None:
+    """Stopped past its take-over and continued, it finds itself fenced, takes its uncommitted
+    lines back, and works again when it is given partitions.
+    """
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        old = pipeline.components[OLD]
+        old.freeze()
+        await pipeline.assign([NEW])
+        await pipeline.state.owned([NEW])
+        await pipeline.write(1500)
+        old.thaw()
+        await eventually(
+            lambda: _fenced(pipeline), within_s=COMES_BACK_WITHIN_S, what="the old one is fenced"
+        )
+        await pipeline.assign([OLD, NEW])
+        await pipeline.state.owned([OLD, NEW])
+        await pipeline.write(1000)
+        starts = old.starts
+        verdict = await pipeline.settle()
+
+    assert starts == 1
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(180)
+async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path) -> None:
+    """Its connection is cut without a reset: the server keeps its waiting pulls, it keeps its
+    partitions in mind, and still every line is archived once.
+    """
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed()))
+    async with pipeline:
+        with Proxy(pipeline.server_port) as proxy:
+            pipeline.urls[OLD] = proxy.url
+            await pipeline.run()
+            await pipeline.write(1500)
+            proxy.cut()
+            await pipeline.assign([NEW])
+            await pipeline.state.owned([NEW])
+            await pipeline.write(1500)
+            proxy.heal()
+            await eventually(
+                lambda: _fenced(pipeline),
+                within_s=CONNECTION_LOST_WITHIN_S,
+                what="the old one is fenced",
+            )
+            await pipeline.assign([OLD, NEW])
+            await pipeline.state.owned([OLD, NEW], within_s=CONNECTION_LOST_WITHIN_S)
+            await pipeline.write(1000)
+            verdict = await pipeline.settle()
+
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(240)
+async def test_collectors_come_and_go_while_lines_flow(tmp_path: Path) -> None:
+    """From one to three to two to one: partitions move, no other process is started again, and
+    each line is archived once.
+    """
+    names = [f"collector-{number}" for number in range(3)]
+    shape = Shape(seed=fault_settings.seed(), collectors=1, partitions=6)
+    async with PipelineUnderTest(tmp_path, shape) as pipeline:
+        await pipeline.run()
+        for count in (1, 3, 2, 1):
+            for name in names[:count]:
+                if name not in pipeline.components:
+                    pipeline.start_collector(name)
+            await pipeline.assign(names[:count])
+            await pipeline.state.owned(names[:count])
+            for name in names[count:]:
+                if name in pipeline.components and pipeline.components[name].is_running:
+                    assert await pipeline.components[name].stop() == 0
+            await pipeline.write(1200)
+        starts = {name: component.starts for name, component in pipeline.components.items()}
+        verdict = await pipeline.settle()
+
+    assert set(starts.values()) == {1}
+    assert verdict.is_clean, verdict.explain()
+
+
+async def _fenced(pipeline: PipelineUnderTest) -> bool:
+    return (await pipeline.components[OLD].metrics()).get("fenced_total", 0) > 0
