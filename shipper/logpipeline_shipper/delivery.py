@@ -33,6 +33,8 @@ class Lot:
 class Delivery:
     """The way of one source's chunks to the server."""
 
+    __slots__ = ("_packer", "_past", "_shared", "_standing", "id", "key")
+
     def __init__(
         self, id: SourceId, packer: Packer, past: Past, standing: Standing, shared: Shared
     ) -> None:

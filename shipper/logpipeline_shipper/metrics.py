@@ -50,7 +50,7 @@ class ShipperMetrics:
             self._add(counter, (name, ""), read())
         for reason, count in self._shared.sender.retries.items():
             self._add(self._retries, ("retries", reason), count, reason)
-        for reason, count in self._fleet.unreadable().items():
+        for reason, count in self._fleet.unreadable.items():
             self._add(self._unreadable, ("unreadable", reason), count, reason)
         self._refresh_hosts()
 
@@ -59,7 +59,7 @@ class ShipperMetrics:
         sender, totals, quarantine = shared.sender, shared.totals, shared.quarantine
 
         def chains(name: str) -> Read:
-            return lambda: fleet.count(name)
+            return lambda: fleet.counts[name]
 
         return [
             ("acks", "Messages acknowledged.", lambda: sender.acks),

@@ -40,6 +40,8 @@ class Parcel:
 class Packer:
     """Packs the chunks of one source."""
 
+    __slots__ = ("_cluster", "_id", "_is_compressing", "_key", "_labels", "subject")
+
     def __init__(
         self,
         id: SourceId,

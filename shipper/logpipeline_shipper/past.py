@@ -29,6 +29,8 @@ class Past:
     until everything has been read once.
     """
 
+    __slots__ = ("_attempt", "_noted", "_sent_to", "_until", "is_in_doubt")
+
     def __init__(self, intents: Iterable[Intent], *, is_in_doubt: bool) -> None:
         self.is_in_doubt = is_in_doubt
         self._attempt = ""

@@ -7,6 +7,7 @@ that cannot be believed is set aside, and everything is sent again, marked so th
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -79,6 +80,15 @@ class State:
     was_broken: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What is to be saved of a `State`, the sources as `encode_row` makes them."""
+
+    rows: list[str]
+    acks: dict[str, LastAck]
+    rollbacks: dict[str, int]
+
+
 def load(folder: Path, boot: str) -> State:
     """Return what was saved in *folder*; after damage an empty state that says so."""
     path = folder / _KIND
@@ -104,9 +114,9 @@ def load(folder: Path, boot: str) -> State:
 
 
 class PositionKeeper:
-    """Writes the state that *take* returns whenever `changed` was called since the last time."""
+    """Writes the snapshot that *take* returns whenever `changed` was called since the last time."""
 
-    def __init__(self, folder: Path, intents: IntentLog, take: Callable[[], State]) -> None:
+    def __init__(self, folder: Path, intents: IntentLog, take: Callable[[], Snapshot]) -> None:
         self.problem: str | None = None
         self._path = folder / _KIND
         self._folder = folder
@@ -193,9 +203,14 @@ def _take_stop_mark(folder: Path) -> bool:
     return True
 
 
-def _encoded(state: State) -> dict[str, Any]:
+def encode_row(key: Key, record: SourceRecord) -> str:
+    """Return one source as it is saved; whoever keeps it need not be asked again."""
+    return json.dumps(_row(key, record), separators=(",", ":"))
+
+
+def _encoded(state: Snapshot) -> dict[str, Any]:
     return {
-        "sources": [_row(key, record) for key, record in state.sources.items()],
+        "sources": state.rows,
         "acks": {
             subject: [ack.stream, ack.sequence, ack.identifier, ack.time_s]
             for subject, ack in state.acks.items()
@@ -218,8 +233,9 @@ def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
 
 
 def _decoded(data: dict[str, Any]) -> State:
+    rows = [json.loads(row) for row in data["sources"]]
     return State(
-        sources={Key(row["host"], row["source"]): _record(row) for row in data["sources"]},
+        sources={Key(row["host"], row["source"]): _record(row) for row in rows},
         acks={subject: LastAck(*fields) for subject, fields in data["acks"].items()},
         rollbacks={str(name): int(count) for name, count in data["rollbacks"].items()},
     )

@@ -106,7 +106,7 @@ class ProgressListener:
 
     def _confirm(self, pump: Pump, group: str, committed: Committed) -> None:
         position = (committed.generation, committed.offset)
-        pump.standing.confirm(group, position)
+        pump.confirm(group, position)
         for hole in committed.holes:
             match self._tries.due(pump.key, hole, self._clock()):
                 case Due.NOW:

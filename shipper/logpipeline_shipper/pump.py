@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from typing import Any
 
 from logpipeline.failpoints import reach
 from logpipeline_shipper import healing
@@ -18,7 +18,7 @@ from logpipeline_shipper.intents import Key
 from logpipeline_shipper.mending import mend, rewind
 from logpipeline_shipper.parcels import Packer
 from logpipeline_shipper.past import Past
-from logpipeline_shipper.positions import SourceRecord
+from logpipeline_shipper.positions import Position, SourceRecord, encode_row
 from logpipeline_shipper.shared import Shared
 from logpipeline_shipper.standing import Standing
 
@@ -31,6 +31,13 @@ FILLS_MAX = 64
 
 class Pump:
     """One source on its way. *wake* it when there may be something to do."""
+
+    # A node may have 10,000 of them, nearly all idle.
+    __slots__ = (
+        "_again", "_delivery", "_fills", "_is_in_thread", "_listing", "_row", "_saved", "_shared",
+        "_task", "_wants_rewind", "active_s", "behind_since_s", "chain", "counted", "id", "key",
+        "past", "standing", "subject",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -52,12 +59,14 @@ class Pump:
         self.past = Past(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
         self._delivery = Delivery(id, packer, self.past, self.standing, shared)
-        self._saved = record.saved
+        self.counted: dict[str, int] = {}
+        self._saved: dict[str, Any] | None = None
+        self._row: str | None = None
         self._listing: Listing | None = None
         # The chain is used by one thread at a time: here, unless one reads for us.
         self._is_in_thread = False
         self._wants_rewind = False
-        self._fills: deque[healing.Hole] = deque()
+        self._fills: list[healing.Hole] = []
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -75,6 +84,7 @@ class Pump:
     def list(self, listing: Listing) -> None:
         """Take the source's files as they are now."""
         self._listing = listing
+        self._row = None
         if not self._is_in_thread:
             self._update()
         self.wake()
@@ -94,11 +104,24 @@ class Pump:
             self._fills.append(hole)
             self.wake()
 
+    def confirm(self, group: str, position: Position) -> None:
+        """Take in how far a group of collectors has archived the source."""
+        self.standing.confirm(group, position)
+        self._row = None
+
     def record(self) -> SourceRecord:
-        """Return what is to be saved; while a thread reads, the last one stays good."""
-        if not self._is_in_thread:
-            self._saved = self.chain.saved()
-        return self.standing.record(self._saved)
+        """Return what is to be saved; while a thread reads, what was there before stays good."""
+        saved = self._saved if self._is_in_thread else self.chain.saved()
+        return self.standing.record(saved)
+
+    def row(self) -> str:
+        """Return `record` as it is written; kept, for as long as nothing changes."""
+        if self._row is not None:
+            return self._row
+        row = encode_row(self.key, self.record())
+        if not self.is_running:
+            self._row = row
+        return row
 
     def close_idle(self) -> None:
         """Let go of descriptors that nobody needs now."""
@@ -122,6 +145,7 @@ class Pump:
 
     async def _run(self) -> None:
         try:
+            self._row = None
             while not self._shared.is_stopping:
                 self._again = False
                 self._update()
@@ -129,7 +153,7 @@ class Pump:
                     self._wants_rewind = False
                     rewind(self.key, self.chain, self.past, self.standing, self._shared)
                 elif self._fills:
-                    await mend(self._fills.popleft(), self.chain, self._delivery, self._shared)
+                    await mend(self._fills.pop(0), self.chain, self._delivery, self._shared)
                 elif not await self._ship() and not self._again:
                     return
         except Exception:
@@ -234,6 +258,7 @@ class Pump:
                 # Cancelled: the thread still has the chain, and nobody may touch it meanwhile.
                 await asyncio.wait([reading])
             self._is_in_thread = False
+            self._saved = None
 
     def _read_now(self) -> Lot | None:
         chunk = self.chain.read(self._shared.clock())

@@ -79,7 +79,7 @@ class Shipper:
         )
         self._watch = Watch(js, self._acks, self._subject_lost, self._listener.ask_all)
         self._intents = IntentLog(folder.path, boot)
-        self._keeper = positions.PositionKeeper(folder.path, self._intents, self._state)
+        self._keeper = positions.PositionKeeper(folder.path, self._intents, self._snapshot)
         self._shared = Shared(
             sender=Sender(
                 js,
@@ -197,9 +197,9 @@ class Shipper:
         log.info("metrics and probes are served", extra={"port": server.port})
         return server
 
-    def _state(self) -> positions.State:
-        return positions.State(
-            sources=self._fleet.snapshot(),
+    def _snapshot(self) -> positions.Snapshot:
+        return positions.Snapshot(
+            rows=self._fleet.rows(),
             acks=self._acks.last,
             rollbacks=self._listener.rollbacks.counts,
         )

@@ -14,9 +14,11 @@ from logpipeline_shipper.positions import (
     ABSENT_KEPT_S,
     LastAck,
     PositionKeeper,
+    Snapshot,
     SourceRecord,
     State,
     bounded,
+    encode_row,
 )
 
 KEY = Key("node-a", "/var/log/\udcffapp.log")
@@ -36,9 +38,14 @@ STATE = State(
 )
 
 
+def snapshot() -> Snapshot:
+    rows = [encode_row(key, record) for key, record in STATE.sources.items()]
+    return Snapshot(rows=rows, acks=STATE.acks, rollbacks=STATE.rollbacks)
+
+
 async def saved(folder: Path, *, is_last: bool = False) -> IntentLog:
     intents = IntentLog(folder, BOOT)
-    assert await PositionKeeper(folder, intents, lambda: STATE).save(is_last=is_last)
+    assert await PositionKeeper(folder, intents, snapshot).save(is_last=is_last)
     return intents
 
 
@@ -115,7 +122,7 @@ async def test_positions_of_another_shape_are_set_aside(tmp_path: Path) -> None:
 async def test_old_notes_are_removed_once_the_positions_tell_the_same(tmp_path: Path) -> None:
     """The folder does not grow with time."""
     intents = IntentLog(tmp_path, BOOT)
-    keeper = PositionKeeper(tmp_path, intents, lambda: STATE)
+    keeper = PositionKeeper(tmp_path, intents, snapshot)
     for _ in range(3):
         assert await keeper.save()
     intents.close()
@@ -139,7 +146,7 @@ class PositionKeeperAt(PositionKeeper):
     """A keeper whose next file of intents is the one that is blocked."""
 
     def __init__(self, folder: Path, intents: IntentLog) -> None:
-        super().__init__(folder, intents, lambda: STATE)
+        super().__init__(folder, intents, snapshot)
         self._number = 1
 
 
