@@ -72,15 +72,22 @@ class AssignmentWatch:
         except BadRecord as error:
             self._refuse(entry.value, str(error))
             return
-        if max(found.partitions, 1) != max(self._partitions, 1):
-            self._refuse(
-                entry.value,
-                f"the assignment is for {found.partitions} partitions, and this collector was "
-                f"started for {self._partitions}; restart it with the current resource",
-            )
+        if why := self._misfit(found):
+            self._refuse(entry.value, why)
             return
         self.problem = None
         self._accept(found)
+
+    def _misfit(self, found: Assignment) -> str | None:
+        count = max(self._partitions, 1)
+        if max(found.partitions, 1) != count:
+            return (
+                f"it is for {found.partitions} partitions, and this collector was started for "
+                f"{self._partitions}; restart it with the current resource"
+            )
+        if any(owned.end > count for _, owned in found.members):
+            return f"it gives away partitions beyond the last one, {count - 1}"
+        return None
 
     def _accept(self, found: Assignment) -> None:
         if found == self.current:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_collector.archive.config import ArchiveConfig
 
@@ -67,3 +68,54 @@ class CollectorConfig:
     def state_path(self, partition: int) -> Path:
         """Return where our folder keeps the state of the partition's files."""
         return self.archive.folder / "state" / self.group / f"p{partition}.sqlite"
+
+
+def from_pipeline(
+    pipeline: LogPipeline,
+    *,
+    member: str,
+    data: Path,
+    nats: NatsOptions,
+    http_host: str = "127.0.0.1",
+    http_port: int | None = None,
+) -> CollectorConfig:
+    """Return what the collector *member* of *pipeline* is told, with the folder *data*."""
+    names, collectors = pipeline.names, pipeline.spec.collectors
+    return CollectorConfig(
+        nats=nats,
+        subjects=Subjects(names.subject, pipeline.spec.partitions),
+        control=ControlSubjects(names.control_subject),
+        stream_base=names.stream_base,
+        state_bucket=names.state_bucket,
+        snapshot_stream=names.snapshot_stream,
+        snapshot_root=names.snapshot_subject,
+        dead_letter_root=names.dead_letter_subject,
+        group=collectors.group,
+        member=member,
+        archive=_archive(pipeline, data),
+        commit_interval_s=collectors.commit.interval_ns / 1e9,
+        commit_bytes=collectors.commit.max_bytes,
+        takeover_after_s=collectors.takeover_after_ns / 1e9,
+        snapshot_every_s=collectors.snapshot_every_ns / 1e9,
+        http_host=http_host,
+        http_port=http_port,
+    )
+
+
+def _archive(pipeline: LogPipeline, data: Path) -> ArchiveConfig:
+    collectors = pipeline.spec.collectors
+    return ArchiveConfig(
+        folder=data,
+        group=collectors.group,
+        path=collectors.path,
+        file_path=collectors.file_path,
+        output=collectors.output,
+        rotate_bytes=collectors.rotation.max_bytes,
+        rotate_age_s=collectors.rotation.max_age_ns / 1e9,
+        compression=collectors.compression,
+        retention_age_s=collectors.retention.max_age_ns / 1e9,
+        retention_bytes=collectors.retention.max_bytes,
+        min_free_percent=collectors.retention.min_free_percent,
+        open_files_max=collectors.max_open_files,
+        cluster=pipeline.spec.cluster,
+    )

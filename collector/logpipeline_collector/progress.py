@@ -88,7 +88,7 @@ class ProgressTeller:
             question = await self._questions.get()
             try:
                 await self._answer(question)
-            except (NotSent, BadHost, BadSubject) as error:
+            except (NotSent, BadHost, BadSubject, UnicodeDecodeError) as error:
                 log.debug("question not answered", extra={"reason": str(error)})
 
     async def _answer(self, question: RawMessage) -> None:

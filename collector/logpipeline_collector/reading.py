@@ -88,22 +88,56 @@ async def _names(js: JetStream, stream: str) -> list[str]:
     return names
 
 
+class Order:
+    """Checks that each delivery follows the one before; *missed* counts messages that left the
+    stream before we read them.
+    """
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.missed = 0
+        self._delivery = 0
+
+    def accept(self, delivered: Delivered) -> None:
+        """Go on to *delivered*.
+
+        Raises:
+            Interrupted: it is not the next one.
+        """
+        if delivered.delivery != self._delivery + 1:
+            raise Interrupted(
+                f"delivery {delivered.delivery} came after {self._delivery}: some were lost "
+                "between the server and us"
+            )
+        if delivered.sequence <= self.sequence:
+            raise Interrupted(
+                f"sequence {delivered.sequence} came after {self.sequence}: the stream went back"
+            )
+        if self.sequence:
+            # Behind what is committed nobody trims: these expired, or were removed.
+            self.missed += delivered.sequence - self.sequence - 1
+        self._delivery, self.sequence = delivered.delivery, delivered.sequence
+
+
 class StreamReader:
-    """Deliveries of one consumer; each is checked to follow the one before."""
+    """Deliveries of one consumer, in order."""
 
     def __init__(
         self, js: JetStream, stream: str, name: ConsumerName, *, pull_bytes: int, headers_only: bool
     ) -> None:
         self.name = name
         self.pending = 0
-        self.missed = 0
         self._js = js
         self._stream = stream
         self._headers_only = headers_only
         self._reader = PullReader(js, stream, str(name), pull_bytes=pull_bytes)
-        self._sequence = 0
-        self._delivery = 0
+        self._order = Order(0)
         self._heard_at_s = 0.0
+
+    @property
+    def missed(self) -> int:
+        """How many messages left the stream before we read them."""
+        return self._order.missed
 
     async def open(self, position: StreamPosition) -> None:
         """Begin behind *position*, and end every consumer that this one replaces.
@@ -111,7 +145,7 @@ class StreamReader:
         Raises:
             Interrupted: the server could not be asked, or refused.
         """
-        self._sequence = position.sequence
+        self._order = Order(position.sequence)
         config = consumer_config(
             self.name, after=position.sequence, headers_only=self._headers_only
         )
@@ -145,7 +179,7 @@ class StreamReader:
         except (ReaderClosed, NotSent) as error:
             raise Interrupted(str(error)) from error
         for delivery in deliveries:
-            self._check(delivery)
+            self._order.accept(delivery)
         now_s = asyncio.get_running_loop().time()
         if deliveries:
             self.pending, self._heard_at_s = deliveries[-1].pending, now_s
@@ -154,22 +188,6 @@ class StreamReader:
             self._heard_at_s = now_s
         return deliveries
 
-    def _check(self, delivery: Delivered) -> None:
-        if delivery.delivery != self._delivery + 1:
-            raise Interrupted(
-                f"delivery {delivery.delivery} came after {self._delivery}: some were lost between "
-                "the server and us"
-            )
-        if delivery.sequence <= self._sequence:
-            raise Interrupted(
-                f"sequence {delivery.sequence} came after {self._sequence}: the stream went back"
-            )
-        self._delivery = delivery.delivery
-        if self._sequence:
-            # Behind what is committed nobody trims: these expired, or were removed.
-            self.missed += delivery.sequence - self._sequence - 1
-        self._sequence = delivery.sequence
-
     async def _look(self) -> None:
         # nats-server has had consumers that stand still with messages pending, after restarts and
         # changes of leader.
@@ -177,13 +195,13 @@ class StreamReader:
             consumer = await self._js.call(f"CONSUMER.INFO.{self._stream}.{self.name}")
             info = await self._js.stream_info(self._stream)
             last = int(info["state"]["last_seq"]) if info is not None else 0
-            is_more = last > self._sequence and await self._js.message(self._stream, last)
+            is_more = last > self._order.sequence and await self._js.message(self._stream, last)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             raise Interrupted(str(error)) from error
-        if last < self._sequence:
-            raise Interrupted(f"the stream went back from {self._sequence} to {last}")
+        if last < self._order.sequence:
+            raise Interrupted(f"the stream went back from {self._order.sequence} to {last}")
         if is_more or consumer["num_pending"]:
             raise Interrupted(
                 f"nothing came for {SILENCE_BEFORE_LOOK_S:.0f} s though messages up to {last} are "
-                f"there, and {self._sequence} was the last to come"
+                f"there, and {self._order.sequence} was the last to come"
             )

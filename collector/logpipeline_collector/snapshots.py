@@ -111,11 +111,14 @@ class SnapshotStore:
             NotSent, OutcomeUnknown, ApiError: the server could not be asked.
         """
         manifest = await self._manifest(sequence)
-        parts = [(await self._message(chunk)).data for chunk in manifest.chunks]
-        sources = b"".join(parts)
+        sources = bytearray()
+        for chunk in manifest.chunks:
+            sources += (await self._message(chunk)).data
+            if len(sources) > manifest.size:
+                raise SnapshotBroken(f"the snapshot at {sequence} is larger than it says")
         if hashlib.sha256(sources).hexdigest() != manifest.sha256:
             raise SnapshotBroken(f"the checksum of the snapshot at {sequence} does not match")
-        return Snapshot(manifest.position, manifest.marks, sources)
+        return Snapshot(manifest.position, manifest.marks, bytes(sources))
 
     async def drop_before(self, sequence: int) -> None:
         """Remove what is older than the snapshot at *sequence*.

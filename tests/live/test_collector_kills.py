@@ -60,16 +60,17 @@ async def test_a_successor_with_another_folder_goes_on_after_a_kill(
 async def test_a_collector_that_slept_past_its_successor_is_fenced(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """What it had not committed when it was stopped is its successor's, and stands once."""
+    """What it had written, and not committed, is its successor's, and stands once."""
     folders, source = (tmp_path / "a", tmp_path / "b"), Source(HOSTS[0])
     async with pipeline(nats_server) as made:
         await made.assign("collector-0")
         with (
-            CollectorProcess(nats_server, folders[0], "collector-0") as sleeper,
+            CollectorProcess(nats_server, folders[0], "collector-0", commit_s=3600.0) as sleeper,
             CollectorProcess(nats_server, folders[1], "collector-1"),
         ):
             for number in range(50):
                 await source.send(made.js, f"before {number}")
+            await eventually(lambda: source.archived(folders[0]) == source.sent)
             sleeper.suspend()
             await made.assign("collector-1")
             for number in range(50):
@@ -81,6 +82,9 @@ async def test_a_collector_that_slept_past_its_successor_is_fenced(
 
             await eventually(lambda: source.archived(*folders) == source.sent)
             assert sleeper.exit_code is None
+            record = await made.epoch()
+            assert record is not None
+            assert (record.owner, record.epoch) == ("collector-1", 2)
 
 
 async def write_until_dead(made: Pipeline, source: Source, dying: CollectorProcess) -> None:

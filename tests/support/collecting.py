@@ -37,11 +37,12 @@ WITHIN_S = 15.0
 
 
 def config_for(
-    server: EmbeddedServer, folder: Path, member: str = "collector-0", **changes: Any
+    server: EmbeddedServer | str, folder: Path, member: str = "collector-0", **changes: Any
 ) -> CollectorConfig:
     """Return the configuration of a quick collector with *folder*."""
+    url = server if isinstance(server, str) else server.url
     config = CollectorConfig(
-        nats=NatsOptions(servers=(server.url,)),
+        nats=NatsOptions(servers=(url,)),
         subjects=Subjects("logs", PARTITIONS),
         control=ControlSubjects("_lp.logs"),
         stream_base=STREAM_BASE,
@@ -222,12 +223,18 @@ class CollectorProcess:
     """A collector as a process of its own, to kill, suspend and die at a failpoint."""
 
     def __init__(
-        self, server: EmbeddedServer, folder: Path, member: str, failpoint: str = ""
+        self,
+        server: EmbeddedServer,
+        folder: Path,
+        member: str,
+        failpoint: str = "",
+        *,
+        commit_s: float = 0.02,
     ) -> None:
-        words = [sys.executable, __file__, server.folder.as_posix(), folder.as_posix(), member]
+        words = [sys.executable, __file__, str(folder), member, server.url, str(commit_s)]
         self._log = (folder.parent / f"{folder.name}-{member}.log").open("ab")
         self._process = subprocess.Popen(
-            [*words, server.url],
+            words,
             env=os.environ | {VARIABLE: failpoint},
             stderr=self._log,
             stdin=subprocess.DEVNULL,
@@ -268,11 +275,11 @@ async def _main() -> int:
     from logpipeline.observe.logs import setup
 
     setup("collector", "json")
-    server, folder, member, url = sys.argv[1:]
+    folder, member, url, commit_s = sys.argv[1:]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    config = config_for(EmbeddedServer(Path(server)), Path(folder), member)
-    return await run(replace(config, nats=NatsOptions(servers=(url,))), stop)
+    config = config_for(url, Path(folder), member, commit_interval_s=float(commit_s))
+    return await run(config, stop)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,116 @@
+"""A delivery that is missing, and a message that cannot be believed, are noticed at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from logpipeline.nats.pull import Delivered
+from logpipeline.nats.session import RawMessage
+from logpipeline.subjects import Subjects
+from logpipeline.wire import BadMessage, Batch, encode_headers
+from logpipeline_collector.intake import read_message
+from logpipeline_collector.reading import ConsumerName, Interrupted, Order
+
+SUBJECTS = Subjects("logs", 10)
+
+
+def test_deliveries_in_order_are_accepted() -> None:
+    """Sequences may have gaps, which are counted; deliveries may not."""
+    order = Order(10)
+    for delivery, sequence in enumerate((11, 12, 15, 16), start=1):
+        order.accept(delivered(delivery=delivery, sequence=sequence))
+
+    assert (order.sequence, order.missed) == (16, 2)
+
+
+def test_a_reader_that_begins_at_the_start_has_missed_nothing() -> None:
+    """What expired before a group was made was never its own."""
+    order = Order(0)
+    order.accept(delivered(delivery=1, sequence=500))
+
+    assert order.missed == 0
+
+
+def test_a_lost_delivery_is_noticed() -> None:
+    """The client, or a network between, dropped one."""
+    order = Order(10)
+    order.accept(delivered(delivery=1, sequence=11))
+
+    with pytest.raises(Interrupted, match="delivery 3 came after 1"):
+        order.accept(delivered(delivery=3, sequence=13))
+
+
+def test_a_sequence_that_goes_back_is_noticed() -> None:
+    """The server lost its tail while we read."""
+    order = Order(10)
+
+    with pytest.raises(Interrupted, match="went back"):
+        order.accept(delivered(delivery=1, sequence=10))
+
+
+def test_a_consumer_names_its_group_and_epoch() -> None:
+    """Another group's, or a person's, is none of ours, however alike it looks."""
+    name = ConsumerName("main", 7, 2)
+
+    assert ConsumerName.read(str(name), "main") == name
+    assert ConsumerName.read("main-e5-e7-2", "main") is None
+    assert ConsumerName.read("audit", "main") is None
+    assert ConsumerName.read("main2-e7-2", "main") is None
+
+
+def test_an_older_consumer_is_replaced_and_a_newer_one_is_not() -> None:
+    """A zombie must not delete its successor's."""
+    ours = ConsumerName("main", 7, 2)
+
+    assert ConsumerName("main", 6, 9).is_before(ours)
+    assert ConsumerName("main", 7, 1).is_before(ours)
+    assert not ConsumerName("main", 8, 1).is_before(ours)
+    assert not ours.is_before(ours)
+
+
+def test_our_headers_and_none_at_all_are_both_read() -> None:
+    """A stranger's message has no batch."""
+    batch = Batch(source="a", generation="0" * 16, start=0, end=1, lines=1, format="plain")
+
+    ours = read_message(SUBJECTS, 7, delivered(headers=block(encode_headers(batch, "id"))))
+    theirs = read_message(SUBJECTS, 7, delivered())
+
+    assert (ours.host, ours.batch) == ("node-a", batch)
+    assert (theirs.host, theirs.batch) == ("node-a", None)
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        (b"logs.p3.node-a", "bad-subject"),
+        (b"logs.p6.node-b", "bad-subject"),
+        (b"other.p7.node-a", "bad-subject"),
+        (b"logs.p7", "bad-host"),
+        (b"logs.p07.node-a", "bad-subject"),
+        (b"logs.p7.a..b", "bad-host"),
+        (b"logs.p7.\xff", "bad-host"),
+        (b"logs.p7.*", "bad-host"),
+        (b"logs.p7." + b"a" * 300, "bad-host"),
+    ],
+)
+def test_a_subject_that_is_not_its_hosts_is_refused(subject: bytes, reason: str) -> None:
+    """Partition 7 of 10 is node-a's; node-b's is 6, a fine one, but not in this stream."""
+    with pytest.raises(BadMessage) as caught:
+        read_message(SUBJECTS, 7, delivered(subject=subject))
+
+    assert caught.value.reason == reason
+
+
+def block(headers: dict[str, str]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return b"NATS/1.0\r\n" + lines.encode() + b"\r\n"
+
+
+def delivered(
+    *,
+    delivery: int = 1,
+    sequence: int = 1,
+    subject: bytes = b"logs.p7.node-a",
+    headers: bytes = b"",
+) -> Delivered:
+    return Delivered(RawMessage(subject, b"", headers, b"x"), sequence, delivery, 0, 0)
