@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, archive_all, lines_of, run_of
 
+from demo_archive import CONTAINER, PLACES, PLAIN, archive, archive_all, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check, main
 from logpipeline_demo.verdict import Verdict
@@ -75,7 +75,8 @@ def test_a_loss_in_the_middle_is_found(bench: Bench) -> None:
 
     assert numbers(verdict) == {"lost_middle": 1}
     assert "0 twice" in verdict.summary()
-    assert f"lost: {KEY} 700, at {bench.folder}/collector-0/logs/{PLACES[KEY]}:" in verdict.explain()
+    place = f"{bench.folder}/collector-0/logs/{PLACES[KEY]}"
+    assert f"lost: {KEY} 700, at {place}:" in verdict.explain()
 
 
 def test_a_lost_tail_is_found(bench: Bench) -> None:

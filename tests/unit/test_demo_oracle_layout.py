@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 
@@ -25,10 +24,10 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
 
 
 @pytest.fixture
-def data(tmp_path: Path, expected: Expected) -> Iterator[Path]:
+def data(tmp_path: Path, expected: Expected) -> Path:
     """A folder that holds the plain file's lines, so that only the container's are missing."""
     archive(tmp_path, PLACES[PLAIN.key], lines_of(expected, PLAIN.key))
-    yield tmp_path
+    return tmp_path
 
 
 def spread(data: Path, expected: Expected, cuts: list[int], owners: list[int]) -> None:

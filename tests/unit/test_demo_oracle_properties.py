@@ -1,5 +1,5 @@
-"""Whatever happens to the archive: the oracle is content exactly if not a byte of it changed, and it
-counts lost and repeated lines exactly.
+"""Whatever happens to the archive: the oracle is content exactly if not a byte of it changed, and
+it counts lost and repeated lines exactly.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
