@@ -63,13 +63,7 @@ class Chain(Counts):
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing(now_s)
-        for _ in range(_PASSES_MAX):
-            try:
-                for generation in list(self._lineage.generations):
-                    self._keep_open(generation, now_s)
-                break
-            except Changed:
-                continue
+        self._hold(now_s)
         self._settle(now_s)
 
     def read(self, now_s: float) -> Chunk | None:
@@ -81,7 +75,7 @@ class Chain(Counts):
             try:
                 return self._read_oldest(now_s)
             except Changed:
-                continue
+                self._hold(now_s)
         return None
 
     def acknowledge(self, chunk: Chunk) -> None:
@@ -242,10 +236,10 @@ class Chain(Counts):
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
                 # The budget dropped it. It was open to the last, so its length is exact.
-                self.missing_bytes += max(0, handle.size - generation.offset)
-                self._lose(generation, handle.size)
+                self.missing_bytes += max(0, handle.size_at_close - generation.offset)
+                self._lose(generation, handle.size_at_close)
             elif since is not None and now_s - since >= self._limits.grace_s:
-                unread = generation.extent - generation.offset
+                unread = max(0, generation.size - generation.offset)
                 self.missing_bytes += unread
                 was_away = generation.restored is not None
                 if not generation.replaced and (unread or was_away):
@@ -266,6 +260,15 @@ class Chain(Counts):
         elif generation.name:
             generation.forget_tails()
 
+    def _hold(self, now_s: float) -> None:
+        for _ in range(_PASSES_MAX):
+            try:
+                for generation in list(self._lineage.generations):
+                    self._keep_open(generation, now_s)
+                return
+            except Changed:
+                continue
+
     def _keep_open(self, generation: Generation, now_s: float) -> None:
         """Hold on to a file with unacknowledged bytes: it may be deleted before they are read."""
         unread = generation.extent - generation.acked
@@ -280,6 +283,8 @@ class Chain(Counts):
                 self._tail.check_unchanged(generation, generation.handle, now_s)
             elif unread and budget.has_room():
                 self._tail.handle_of(generation, now_s)
+            elif generation.listed_size > generation.size:
+                self._tail.look_at(generation, now_s)
         except (Closed, Moved, TooManyOpen, Unreadable, OSError):
             return  # `read` meets it again, and says so
 

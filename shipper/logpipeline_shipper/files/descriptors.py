@@ -24,7 +24,10 @@ class Closed(Exception):
 class Handle:
     """A reader whose descriptor the budget may close between two reads."""
 
-    __slots__ = ("_budget", "deleted_since", "is_open", "key", "reader", "size", "used_s", "uses")
+    __slots__ = (
+        *("_budget", "deleted_since", "is_open", "key", "reader"),
+        *("size_at_close", "used_s", "uses"),
+    )
 
     def __init__(self, budget: DescriptorBudget, reader: Reader, key: tuple[int, int]) -> None:
         self._budget = budget
@@ -34,7 +37,7 @@ class Handle:
         self.is_open = True
         self.used_s = 0.0
         self.deleted_since: float | None = None
-        self.size = 0
+        self.size_at_close = 0
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to *size* bytes at *offset*.
@@ -49,6 +52,23 @@ class Handle:
             return self.reader.read(offset, size)
         finally:
             self.uses -= 1
+
+    def size(self) -> int:
+        """Return the length of the content.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        self._budget.borrow(self)
+        try:
+            return self.reader.size()
+        finally:
+            self.uses -= 1
+
+    @property
+    def compressed(self) -> bool:
+        """Return whether the file is gzipped."""
+        return self.reader.compressed
 
     @property
     def is_busy(self) -> bool:
@@ -116,7 +136,7 @@ class DescriptorBudget:
                 handle.is_open = False
                 self._handles.pop(handle, None)
                 self._deleted.pop(handle, None)
-                handle.size = handle.reader.size()
+                handle.size_at_close = handle.reader.size()
                 handle.reader.close()
 
     def keep_deleted(self, handle: Handle, unread_bytes: int, now_s: float) -> None:

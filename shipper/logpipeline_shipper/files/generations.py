@@ -82,6 +82,7 @@ class Generation:
     acked: int = 0
     acked_tail: bytes = b""
     acked_inside_line: bool = False
+    reached: Mark = Mark()  # how far it was read before it was read again
     restored: Mark | None = None  # what a saved state said, until a file was seen to match it
     closed: bool = False
     length: int | None = None
@@ -90,6 +91,7 @@ class Generation:
     no_cut_before: int = 0  # bytes up to here were searched for the end of a line in vain
     handle: Handle | None = None
     key: tuple[int, int] | None = None
+    is_compressed: bool = False
     newer_since_s: float | None = None
     gone_since_s: float | None = None
     replaced: bool = False  # other bytes took its place: what was lost is counted as that
@@ -117,7 +119,7 @@ class Generation:
     def bind(self, file: ChainFile) -> None:
         """Note where its bytes lie now."""
         self.file = file
-        self.key = file.key
+        self.key, self.is_compressed = file.key, file.compressed
         self.gone_since_s = None
         if not file.compressed:
             self.listed_size = file.size
@@ -140,6 +142,8 @@ class Generation:
 
     def is_in(self, reader: Content) -> bool:
         """Return whether *reader* has what was read of this generation, and may have more."""
+        if not self._may_be(reader.size(), reader.compressed):
+            return False
         if self.head is not None and not self.head.matches(reader):
             return False
         if self.restored is not None:
@@ -149,7 +153,17 @@ class Generation:
             self.acked_tail = self.tail = reader.read(start, self.restored.tail_bytes)
             self.restored = None
             return True
+        was_further = self.reached.offset > self.offset and not reader.compressed
+        if was_further and not self.reached.matches(reader):
+            return False
         return reader.read(self.offset - len(self.tail), len(self.tail)) == self.tail
+
+    def _may_be(self, size: int, is_compressed: bool) -> bool:
+        if not is_compressed:
+            return size >= self.size
+        # A gzipped file tells its length modulo 4 GiB, and one of several members only the last
+        # one's: it is believed where nothing else tells files with equal first lines apart.
+        return self.offset > 0 or size >= self.size & 0xFFFFFFFF
 
     def advance(self, data: bytes, *, inside_line: bool) -> None:
         """Note that *data*, at the offset, was read."""
@@ -182,13 +196,16 @@ class Generation:
 
     def rewind(self) -> None:
         """Read again from the acknowledged offset."""
+        if self.offset > max(self.acked, self.reached.offset) and self.tail:
+            self.reached = Mark.at(self.offset, self.tail)
         self.offset, self.tail = self.acked, self.acked_tail
         self.inside_line = self.acked_inside_line
         self.no_cut_before = self.offset
 
     def go_back(self, offset: int, before: bytes, *, inside_line: bool) -> None:
         """Read again from *offset*, whose preceding bytes are *before*."""
-        self.restored = None
+        if self.restored is not None:
+            self.reached, self.restored = self.restored, None
         self.acked, self.acked_tail, self.acked_inside_line = (
             offset,
             before[-TAIL_BYTES:],
@@ -224,18 +241,18 @@ class Generation:
         assert self.head is not None
         mark, key = self.mark, self.key or (0, 0)
         return [
-            *(self.name, self.head.name, self.head.size, *key),
+            *(self.name, self.head.name, self.head.size, *key, int(self.is_compressed)),
             *(*mark.saved(), int(self.acked_inside_line)),
-            *(int(self.closed and self.is_done), self.length, self.extent),
+            *(int(self.closed and self.is_done), self.length, self.size),
         ]
 
     @staticmethod
     def restore(row: list[Any]) -> Generation:
         """Return the generation that `saved` described; its file is still to be found."""
-        name, head, head_size, device, inode, offset, tail, digest, inside, closed, length, size = (
-            row
-        )
+        name, head, head_size, device, inode, is_compressed, *rest = row
+        offset, tail, digest, inside, closed, length, size = rest
         generation = Generation(None, Head(str(head), int(head_size)), str(name))
+        generation.is_compressed = bool(is_compressed)
         generation.restored = Mark(int(offset), int(tail), str(digest))
         generation.offset = generation.acked = generation.no_cut_before = int(offset)
         generation.inside_line = generation.acked_inside_line = bool(inside)

@@ -172,11 +172,11 @@ class Lineage:
     def _match_keys(
         self, files: tuple[ChainFile, ...], now_s: float
     ) -> tuple[dict[ChainFile, Generation], list[ChainFile]]:
-        by_key = {gen.key: gen for gen in self.generations if gen.key is not None}
+        by_key = {(gen.key, gen.is_compressed): gen for gen in self.generations if gen.key}
         found: dict[ChainFile, Generation] = {}
         unknown = []
         for file in files:
-            generation = by_key.get(file.key)
+            generation = by_key.get((file.key, file.compressed))
             if generation is not None and self._is_same(generation, file):
                 self._rebind(generation, file)
                 found[file] = generation
@@ -304,11 +304,16 @@ class Lineage:
         its bytes.
         """
         for known in self.generations:
+            if known.name or known.file is not None:
+                continue
             handle = known.handle
-            if not known.name and known.file is None and handle is not None and handle.is_open:
-                size = min(handle.reader.size(), _COPY_COMPARED_BYTES)
-                if reader.read(0, size) == handle.read(0, size):
-                    return known
+            if handle is None or not handle.is_open:
+                if reader.compressed and known.size <= reader.size():
+                    return known  # nothing of it is left to compare, and nothing was read of it
+                continue
+            size = min(handle.size(), _COPY_COMPARED_BYTES)
+            if reader.read(0, size) == handle.read(0, size):
+                return known
         return None
 
     def _exhume(self, past: Past) -> Generation:

@@ -14,20 +14,23 @@ _GZIP_WINDOW = 31  # zlib's way of saying: with a gzip header
 
 
 class Content(Protocol):
-    """Bytes that can be looked at."""
+    """Bytes of a log file that can be looked at."""
+
+    @property
+    def compressed(self) -> bool:
+        """Return whether the file is gzipped."""
 
     def read(self, offset: int, size: int, /) -> bytes:
         """Return up to *size* bytes at *offset*; fewer only at the end."""
+
+    def size(self) -> int:
+        """Return the length of the content, for a gzipped file the one that its end tells."""
 
 
 class Reader(Content, Protocol):
     """An open log file."""
 
-    compressed: bool
     broken: str
-
-    def size(self) -> int:
-        """Return the length of the content, for a gzipped file the one that its end tells."""
 
     def close(self) -> None:
         """Give the descriptor back."""

@@ -118,6 +118,28 @@ class Tail:
         if handle.reader.compressed or not generation.name:
             return
         if not generation.is_in(handle):
+            file = generation.file
+            if file is not None and file.key != handle.key:
+                generation.close_handle()  # truncated, but a copy of it was found already
+            else:
+                self.lineage.replace(generation, now_s, truncated=True)
+            raise Changed
+        generation.confirm()
+
+    def look_at(self, generation: Generation, now_s: float) -> None:
+        """See, without keeping it open, that the listed file is the generation's own.
+
+        Raises:
+            Changed: it is not; the lineage knows.
+            Moved, TooManyOpen, Unreadable, OSError: it cannot be opened now.
+        """
+        assert generation.file is not None
+        reader = self.open_file(generation.file)
+        try:
+            is_same = not generation.name or generation.is_in(reader)
+        finally:
+            reader.close()
+        if not is_same:
             self.lineage.replace(generation, now_s, truncated=True)
             raise Changed
         generation.confirm()
