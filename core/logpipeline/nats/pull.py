@@ -116,6 +116,10 @@ class PullReader:
             await self._renew()
         return taken
 
+    def wake(self) -> None:
+        """Let a `take` that waits return now."""
+        self._arrived.set()
+
     def _check_alive(self) -> None:
         if self._closed is not None:
             raise ReaderClosed(self._closed)
