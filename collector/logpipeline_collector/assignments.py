@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from logpipeline.nats.bucket import Bucket
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import Assignment, BadRecord, assignment_key
@@ -48,6 +48,11 @@ class AssignmentWatch:
                 self._hinted.clear()
                 try:
                     await self._read()
+                except NoResponders:
+                    self.problem = (
+                        f"bucket {self._bucket.name} does not answer; if it does not exist, "
+                        "`logpipeline apply` makes it"
+                    )
                 except (NotSent, OutcomeUnknown, ApiError) as error:
                     # What we own stays ours: epochs decide, not the reach of the bucket.
                     self.problem = f"the assignment cannot be read: {error}"

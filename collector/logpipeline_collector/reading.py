@@ -167,6 +167,10 @@ class StreamReader:
             except (NotSent, OutcomeUnknown, ApiError):
                 return  # It ends by itself after CONSUMER_INACTIVE_S.
 
+    def wake(self) -> None:
+        """Let a `take` that waits return now."""
+        self._reader.wake()
+
     async def take(self, *, timeout_s: float) -> list[Delivered]:
         """Return what has come, or an empty list after *timeout_s*.
 

@@ -119,7 +119,8 @@ class Tenure:
     async def wait_for_room(self) -> None:
         """Return when not too much is uncommitted, or nothing more will be."""
         limit = self.commit_bytes * UNCOMMITTED_COMMITS_MAX
-        while self.archive.dirty_bytes > limit and self.failure is None:
+        # What is read a second time is committed only when it is passed: it must not wait.
+        while self.archive.dirty_bytes > limit and self.failure is None and self.is_settled:
             self._has_room.clear()
             try:
                 await asyncio.wait_for(self._has_room.wait(), ROOM_POLL_S)

@@ -25,8 +25,8 @@ from logpipeline_collector.verify import StreamMissing, Verdict, verify
 
 log = logging.getLogger(__name__)
 
-# How soon a change of assignment is noticed while nothing comes.
-TAKE_TIMEOUT_S = 0.2
+# How often an idle partition looks round: whether its commits fail, or a snapshot is due.
+TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 FULL_RETRY_S = 1.0
 # The event loop serves others after so many messages.
@@ -47,6 +47,7 @@ class PartitionWorker:
         self._is_ending = False
         self._changed = asyncio.Event()
         self._snapshot_s = 0.0
+        self._reader: StreamReader | None = None
 
     @property
     def is_wanted(self) -> bool:
@@ -58,6 +59,8 @@ class PartitionWorker:
         self._generation = generation
         self._last_generation = self._last_generation if generation is None else generation
         self._changed.set()
+        if self._reader is not None and generation is None:
+            self._reader.wake()
 
     def end(self) -> None:
         """Give the partition up for good; `run` then returns."""
@@ -76,7 +79,7 @@ class PartitionWorker:
             if not self.is_wanted:
                 self.problem = None
                 self.beat_s = time.monotonic()
-                await self._pause(TAKE_TIMEOUT_S * 5)
+                await self._pause(TAKE_TIMEOUT_S)
                 continue
             taker = TakeOver(self._context, self.partition, lambda: self._last_generation)
             taken = await taker.attempt()
@@ -157,6 +160,7 @@ class PartitionWorker:
         )
         try:
             await reader.open(tenure.position)
+            self._reader = reader
             tenure.lag.pending = reader.pending
             self.problem = None
             while self.is_wanted and tenure.failure is None:
@@ -164,6 +168,7 @@ class PartitionWorker:
                 await self._take(reader, tenure)
                 await self._snapshot_if_due(tenure)
         finally:
+            self._reader = None
             context.metrics.missed.labels(self.partition).inc(reader.missed)
             tenure.missed += reader.missed
             await reader.close(delete=not self.is_wanted or tenure.failure is not None)

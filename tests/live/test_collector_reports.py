@@ -144,7 +144,8 @@ async def test_a_consumer_that_was_deleted_is_made_again(
 
 async def ask_until_answered(made: Pipeline, subject: str) -> list[RawMessage]:
     """Ask as a shipper does, until an answer comes that holds something."""
-    connection, answers = made.js.connection, []
+    connection = made.js.connection
+    answers: list[RawMessage] = []
     inbox = connection.new_inbox()
     await connection.listen(inbox, answers.append)
 
