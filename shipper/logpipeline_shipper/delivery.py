@@ -87,7 +87,8 @@ class Delivery:
             sender.check_size(parcel)
             if is_noted:
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt)
-                self._standing.in_flight.append(intent)
+                if intent not in self._standing.in_flight:
+                    self._standing.in_flight.append(intent)
                 self._shared.intents.note(self.key, intent)
             if self._shared.options.acknowledge == "none":
                 await sender.send_unacknowledged(parcel, resend=piece.resend)

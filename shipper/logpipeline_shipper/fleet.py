@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from logpipeline.partition import partition_of
+from logpipeline.records import Committed
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.limits import ReadLimits
@@ -19,6 +20,7 @@ from logpipeline_shipper.parcels import Packer
 from logpipeline_shipper.positions import SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.pump import Pump
 from logpipeline_shipper.shared import Shared
+from logpipeline_shipper.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,14 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 WARM_S = 10.0
 REFUSED_HOSTS_MAX = 1000
-COUNTERS = ("missing_bytes", "unseen_generations", "restarts", "long_lines", "truncations")
+# The chains' counters, and what is logged when one rises: what is lost is counted and named.
+COUNTERS = {
+    "missing_bytes": "bytes vanished before they were read",
+    "unseen_generations": "files came and went unseen, at least so many",
+    "restarts": "another file stands where the known one was; it is read from its beginning",
+    "long_lines": "lines were cut into pieces for their length",
+    "truncations": "a file was cut while it was read",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,8 @@ class Fleet:
         self._read_from = "beginning" if state.was_broken else options.read_from
         self._records = dict(state.sources)
         self._warm: set[Key] = set()
+        self._lost_subjects: set[str] = set()
+        self._lost_partitions: set[int] = set()
 
     def take(self, listing: Listing) -> None:
         """Take in what discovery saw of one source."""
@@ -122,18 +133,32 @@ class Fleet:
             totals[key.host] = (size + pump.chain.backlog_bytes(), max(seconds, now_s - since_s))
         return totals
 
-    def of_partition(self, partition: int) -> Iterator[Pump]:
-        """Yield the pumps of all hosts of *partition*."""
-        partitions = self._options.subjects.partitions
-        return (
-            pump
-            for key, pump in self.pumps.items()
-            if partition_of(key.host, partitions) == partition
-        )
+    def confirm(self, key: Key, committed: Committed, group: str) -> Pump | None:
+        """Take in how far a group has archived a source, and return its pump if it has one."""
+        pump = self.pumps.get(key)
+        position = (committed.generation, committed.offset)
+        if pump is not None:
+            pump.confirm(group, position)
+        elif key in self._records:
+            standing = Standing.of(self._records[key])
+            standing.confirm(group, position)
+            self._records[key] = replace(self._records[key], committed=standing.committed)
+        return pump
 
-    def of_subjects(self, subjects: set[str]) -> Iterator[Pump]:
-        """Yield the pumps that publish to one of *subjects*."""
-        return (pump for pump in self.pumps.values() if pump.subject in subjects)
+    def rewind_partition(self, partition: int) -> None:
+        """Send again what of *partition* is not confirmed."""
+        self._lost_partitions.add(partition)
+        for pump in self.pumps.values():
+            if self._partition(pump.key) == partition:
+                pump.rewind()
+
+    def rewind_subjects(self, subjects: set[str]) -> int:
+        """Send again what of *subjects* is not confirmed, and return how many sources have such."""
+        self._lost_subjects |= subjects
+        return sum([pump.rewind() for pump in self.pumps.values() if pump.subject in subjects])
+
+    def _partition(self, key: Key) -> int:
+        return partition_of(key.host, self._options.subjects.partitions)
 
     def release(self) -> None:
         """Let go of every file."""
@@ -143,13 +168,14 @@ class Fleet:
     def _count(self, pump: Pump) -> None:
         """Add what the chain counted since the last time: asking 10,000 idle ones is too much."""
         for reason, count in pump.chain.unreadable.items():
-            self.unreadable[reason] += count - pump.counted.get(reason, 0)
-            pump.counted[reason] = count
-        for counter in COUNTERS:
-            count = getattr(pump.chain, counter)
-            if count:
-                self.counts[counter] += count - pump.counted.get(counter, 0)
-                pump.counted[counter] = count
+            if more := pump.count(reason, count):
+                self.unreadable[reason] += more
+                fields = {**pump.key._asdict(), "reason": reason}
+                log.warning("a file cannot be read; it is tried again", extra=fields)
+        for counter, what in COUNTERS.items():
+            if more := pump.count(counter, getattr(pump.chain, counter)):
+                self.counts[counter] += more
+                log.warning(what, extra={**pump.key._asdict(), counter: more})
 
     def _is_allowed(self, host: str) -> bool:
         if host in self.hosts:
@@ -184,7 +210,11 @@ class Fleet:
             cluster=options.cluster,
             is_compressing=options.is_compressing,
         )
-        return Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
+        pump = Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
+        # Losses are noticed when the connection stands, which may be before the source is found.
+        if packer.subject in self._lost_subjects or self._partition(key) in self._lost_partitions:
+            pump.rewind()
+        return pump
 
     def _let_go(self, key: Key, pump: Pump) -> None:
         record = pump.record()

@@ -23,10 +23,8 @@ def rewind(key: Key, chain: Chain, past: Past, standing: Standing, shared: Share
     """Go back to where every collector has confirmed, or to what the files still hold after it."""
     chain.rewind()
     frontier = chain.position()
-    target = healing.least(standing.committed, standing.generations) or standing.first
+    target = standing.unconfirmed(frontier) if frontier is not None else None
     if frontier is None or target is None:
-        return
-    if not healing.is_before(target, frontier, standing.generations):
         return
     for generation, offset in _starts(target, standing.generations):
         if chain.rewind_to(generation, offset):

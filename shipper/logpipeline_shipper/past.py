@@ -38,6 +38,10 @@ class Past:
         self._sent_to: dict[str, int] = {}
         # The last word on a start counts: a batch that was too large was sent in smaller ones.
         self._noted: dict[Position, Intent] = {}
+        self.note(intents)
+
+    def note(self, intents: Iterable[Intent]) -> None:
+        """Take in what may have been sent, in the order in which it was."""
         for intent in intents:
             self._noted[intent.generation, intent.start] = intent
             sent_to = self._sent_to.get(intent.generation, 0)

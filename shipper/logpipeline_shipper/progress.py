@@ -92,21 +92,18 @@ class ProgressListener:
                 log.warning("a malformed progress message", extra={"reason": str(error)})
             return
         for committed in progress.sources:
-            pump = self.fleet.pumps.get(Key(host, committed.source))
+            pump = self.fleet.confirm(Key(host, committed.source), committed, progress.group)
             if pump is not None:
-                self._confirm(pump, progress.group, committed)
+                self._fill(pump, committed)
         if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
             log.error(
                 "a collector reports that the stream lost messages; what is not archived is sent "
                 "again",
                 extra={"host": host, "partition": progress.partition, "group": progress.group},
             )
-            for pump in self.fleet.of_partition(progress.partition):
-                pump.rewind()
+            self.fleet.rewind_partition(progress.partition)
 
-    def _confirm(self, pump: Pump, group: str, committed: Committed) -> None:
-        position = (committed.generation, committed.offset)
-        pump.confirm(group, position)
+    def _fill(self, pump: Pump, committed: Committed) -> None:
         for hole in committed.holes:
             match self._tries.due(pump.key, hole, self._clock()):
                 case Due.NOW:

@@ -34,8 +34,8 @@ class Pump:
 
     # A node may have 10,000 of them, nearly all idle.
     __slots__ = (
-        "_again", "_delivery", "_fills", "_is_in_thread", "_listing", "_row", "_saved", "_shared",
-        "_task", "_wants_rewind", "active_s", "behind_since_s", "chain", "counted", "id", "key",
+        "_again", "_counted", "_delivery", "_fills", "_is_in_thread", "_listing", "_row", "_saved",
+        "_shared", "_task", "_wants_rewind", "active_s", "behind_since_s", "chain", "id", "key",
         "past", "standing", "subject",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ class Pump:
         self.past = Past(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
         self._delivery = Delivery(id, packer, self.past, self.standing, shared)
-        self.counted: dict[str, int] = {}
+        self._counted: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
         self._row: str | None = None
         self._listing: Listing | None = None
@@ -89,10 +89,16 @@ class Pump:
             self._update()
         self.wake()
 
-    def rewind(self) -> None:
-        """Send again what no collector has confirmed: acknowledged bytes were lost."""
+    def rewind(self) -> bool:
+        """Send again what no collector has confirmed, for acknowledged bytes were lost; False if
+        all of it is confirmed.
+        """
+        position = self.chain.position()
+        if position is None or self.standing.unconfirmed(position) is None:
+            return False
         self._wants_rewind = True
         self.wake()
+        return True
 
     def fill(self, hole: healing.Hole) -> None:
         """Send the bytes of *hole* again, unless they are still to be sent anyway."""
@@ -122,6 +128,13 @@ class Pump:
         if not self.is_running:
             self._row = row
         return row
+
+    def count(self, name: str, value: int) -> int:
+        """Return by how much the chain's counter *name* rose since the last time."""
+        more = value - self._counted.get(name, 0)
+        if more:
+            self._counted[name] = value
+        return more
 
     def close_idle(self) -> None:
         """Let go of descriptors that nobody needs now."""
@@ -159,6 +172,7 @@ class Pump:
         except Exception:
             # A fault of ours in one source must not stop the others; the next tick tries again.
             self._shared.totals.failures += 1
+            self.past.note(self.standing.in_flight)
             self.chain.rewind()
             log.exception("a source failed; it is tried again", extra=self.key._asdict())
         finally:

@@ -49,12 +49,17 @@ async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
     try:
         folder = DataFolder.open(config.data)
     except (DataFolderBusy, OSError) as error:
-        log.error("the shipper cannot start", extra={"reason": str(error)})
-        return EXIT_CANNOT_START
+        return _cannot_start(str(error))
     try:
         return await Shipper(config, folder).run(stop)
+    except AddressUnusable as error:
+        return _cannot_start(str(error))
     finally:
         folder.close()
+
+
+class AddressUnusable(Exception):
+    """The address for metrics and probes cannot be listened on."""
 
 
 class Shipper:
@@ -109,7 +114,9 @@ class Shipper:
         )
         self._fleet = Fleet(options, self._shared, state, self._host_appeared)
         self._listener.fleet = self._fleet
-        self._health = Health(self._connection, self._fleet, self._shared, self._keeper)
+        self._health = Health(
+            self._connection, self._fleet, self._shared, self._keeper, root=config.subject_root
+        )
         self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener)
         self._skipped: set[Path] = set()
 
@@ -187,13 +194,15 @@ class Shipper:
             await asyncio.sleep(TICK_S)
 
     async def _serve_http(self, port: int) -> http.HttpServer:
-        server = await http.serve(
-            self._config.http_host,
-            port,
-            self._metrics.metrics,
-            self._health.live,
-            self._health.ready,
-        )
+        host = self._config.http_host
+        try:
+            server = await http.serve(
+                host, port, self._metrics.metrics, self._health.live, self._health.ready
+            )
+        except OSError as error:
+            raise AddressUnusable(
+                f"metrics cannot be served on {host}:{port}: {error.strerror}; give another address"
+            ) from error
         log.info("metrics and probes are served", extra={"port": server.port})
         return server
 
@@ -207,17 +216,15 @@ class Shipper:
     def _host_appeared(self, host: str) -> None:
         self._spawn(self._listener.listen(host))
 
-    def _subject_lost(self, subject: str) -> None:
-        for pump in self._fleet.of_subjects({subject}):
-            pump.rewind()
+    def _subject_lost(self, subject: str) -> int:
+        return self._fleet.rewind_subjects({subject})
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
             "the stream's sequences went back; what is not archived is sent again",
             extra={"stream": stream},
         )
-        for pump in self._fleet.of_subjects(self._acks.subjects_of(stream)):
-            pump.rewind()
+        self._fleet.rewind_subjects(self._acks.subjects_of(stream))
 
     def _asked(self, message: RawMessage) -> None:
         if message.reply:
@@ -236,6 +243,11 @@ class Shipper:
 
 async def _wait(stop: asyncio.Event) -> None:
     await stop.wait()
+
+
+def _cannot_start(reason: str) -> int:
+    log.error("the shipper cannot start", extra={"reason": reason})
+    return EXIT_CANNOT_START
 
 
 def _limits(config: ShipperConfig) -> ReadLimits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logpipeline_shipper.healing import GENERATIONS_MAX, GROUPS_MAX
+from logpipeline_shipper.healing import GENERATIONS_MAX, GROUPS_MAX, is_before, least
 from logpipeline_shipper.intents import Intent
 from logpipeline_shipper.positions import Position, SourceRecord
 
@@ -41,6 +41,15 @@ class Standing:
         if generation not in self.generations:
             self.generations.append(generation)
             del self.generations[:-GENERATIONS_MAX]
+
+    def unconfirmed(self, frontier: Position) -> Position | None:
+        """Return where what was sent up to *frontier* is to be sent from again after a loss: as far
+        as every group has confirmed, else from the first byte; None if nothing is.
+        """
+        start = least(self.committed, self.generations) or self.first
+        if start is None or not is_before(start, frontier, self.generations):
+            return None
+        return start
 
     def confirm(self, group: str, position: Position) -> None:
         """Take a group's word in; more groups than there may be are a stranger's."""

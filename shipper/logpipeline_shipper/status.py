@@ -20,8 +20,17 @@ class Health:
     """Judges the parts of a shipper; `refresh` is called once a second."""
 
     def __init__(
-        self, connection: Connection, fleet: Fleet, shared: Shared, keeper: PositionKeeper
+        self,
+        connection: Connection,
+        fleet: Fleet,
+        shared: Shared,
+        keeper: PositionKeeper,
+        *,
+        root: str,
     ) -> None:
+        # The server tells a denial in small letters. A node needs the right to publish its logs,
+        # and no other: what else is denied only makes us less certain.
+        self._denial = f'publish to "{root}.'.lower()
         self._connection = connection
         self._fleet = fleet
         self._shared = shared
@@ -47,8 +56,9 @@ class Health:
         """Return None, or why lines are not delivered or positions not kept."""
         if not self._connection.is_connected:
             return self._connection.problem or "not connected to NATS yet"
+        denied = self._connection.problem or ""
         problems = [
-            self._connection.problem,
+            denied if self._denial in denied.lower() else None,
             self._keeper.problem,
             self._shared.intents.problem,
             next(iter(self._shared.sender.problems.values()), None),

@@ -24,15 +24,16 @@ LOOKS_AT_ONCE_MAX = 16
 
 
 class Watch:
-    """The gate. *on_loss* gets each subject of which acknowledged messages are gone; *on_open* is
-    awaited each time when sending may begin.
+    """The gate. *on_loss* gets each subject of which acknowledged messages are gone, and returns
+    of how many sources something is to be sent again; *on_open* is awaited each time when sending
+    may begin.
     """
 
     def __init__(
         self,
         js: JetStream,
         acks: Acks,
-        on_loss: Callable[[str], None],
+        on_loss: Callable[[str], int],
         on_open: Callable[[], Awaitable[None]],
     ) -> None:
         self._js = js
@@ -75,7 +76,7 @@ class Watch:
                     await asyncio.gather(*(self._look(subject) for subject in some))
         except TimeoutError:
             # An answer that does not come is no evidence; a denied right shows in this way only.
-            self._is_denied = "permissions violation" in (self._js.connection.problem or "")
+            self._is_denied = ".direct.get." in (self._js.connection.problem or "").lower()
             log.warning("cannot look at what the server kept; sending goes on")
 
     async def _look(self, subject: str) -> None:
@@ -84,7 +85,11 @@ class Watch:
             found = await self._js.last_message(last.stream, subject)
         except (NoResponders, NotSent, OutcomeUnknown, ApiError):
             return
-        if is_lost(last, found, time.time()):
+        if not is_lost(last, found, time.time()):
+            return
+        self._acks.forget(subject)
+        # What is archived may be trimmed away: a subject that is empty for that has lost nothing.
+        if self._on_loss(subject) or found is not None:
             log.error(
                 "the server lost acknowledged messages; what is not archived is sent again",
                 extra={
@@ -93,5 +98,3 @@ class Watch:
                     "found": found.sequence if found else None,
                 },
             )
-            self._acks.forget(subject)
-            self._on_loss(subject)

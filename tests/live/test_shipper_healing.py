@@ -66,6 +66,31 @@ async def test_a_server_put_back_to_an_older_copy_gets_again_what_it_lost(
             await until_stored(js, path, lines_of(0, 400))
 
 
+async def test_a_loss_while_the_shipper_was_stopped_is_noticed_at_its_start(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """What was acknowledged last is remembered across restarts of both sides."""
+    path = tmp_path / "logs" / "app.log"
+    config = config_of(tmp_path, nats_server.url)
+    async with jetstream(nats_server) as js, shipping(config):
+        await make_stream(js)
+        append(path, lines_of(0, 100))
+        await until_stored(js, path, lines_of(0, 100))
+    await nats_server.stop()
+    shutil.copytree(nats_server.store, tmp_path / "copy")
+    await nats_server.start()
+    async with jetstream(nats_server) as js, shipping(config):
+        append(path, lines_of(100, 400))
+        await until_stored(js, path, lines_of(0, 400))
+    await nats_server.stop()
+    shutil.rmtree(nats_server.store)
+    shutil.copytree(tmp_path / "copy", nats_server.store)
+    await nats_server.start()
+
+    async with shipping(config), jetstream(nats_server) as js:
+        await until_stored(js, path, lines_of(0, 400))
+
+
 async def test_what_a_collector_confirmed_is_not_sent_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
