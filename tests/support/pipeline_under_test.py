@@ -195,7 +195,7 @@ class PipelineUnderTest:
         expected = Expected.read(self.writers.ledger_path)
         deadline = time.monotonic() + within_s
         while True:
-            await self._quiet(deadline)
+            await self.quiet(within_s=deadline - time.monotonic())
             seen = await asyncio.to_thread(check, expected, self.outputs(), **allowed)
             if is_enough(seen):
                 break
@@ -215,18 +215,21 @@ class PipelineUnderTest:
         found = sorted((self.folder / "data").glob("collector*/logs"))
         return [path.parent for path in found]
 
-    async def _quiet(self, deadline: float) -> None:
-        """Return when no part has anything left to do, or at the *deadline*: asking the oracle is
-        dear, and in vain before.
+    async def quiet(self, *, within_s: float = CONVERGE_WITHIN_S) -> None:
+        """Stop writing, and return when no part has anything left to do, or *within_s*: then the
+        oracle has the last word.
         """
+        await asyncio.to_thread(self.writers.close)
+        deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
+            # Its numbers are up to a second old: what was written last may not be in them.
+            await asyncio.sleep(LOOK_EVERY_S)
             pages = [await self.components[name].metrics() for name in self.shippers]
             backlog = sum(page.get("backlog_bytes", 1) for page in pages)
             stored, records = await self.state.stored(), await self.state.records()
             committed = {number: record.position.sequence for number, record in records.items()}
             if not backlog and all(committed.get(n, 0) >= last for n, last in stored.items()):
                 return
-            await asyncio.sleep(LOOK_EVERY_S)
 
     async def copy_store(self, target: Path) -> None:
         """Keep what the server's store holds now, as a snapshot of its disk would."""

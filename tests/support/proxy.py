@@ -88,6 +88,8 @@ class Proxy:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        # Sockets are closed one turn of the loop after they were asked to.
+        self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
     async def _accept(

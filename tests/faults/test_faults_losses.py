@@ -1,0 +1,123 @@
+"""What cannot be delivered any more is counted and named: reported loss equals measured loss."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fault_settings
+from fault_shape import Shape
+from logpipeline.subjects import ControlSubjects
+from logpipeline_demo.expected import Expected
+from logpipeline_demo.verdict import Verdict
+from losses import lost_bytes
+from pipeline_under_test import PipelineUnderTest
+from waiting import eventually
+
+SHIPPER = "shipper-0"
+# Hardly anything of a deleted file is kept in mind, so that deleting loses something.
+FORGETFUL = {"shippers": {"deletedFiles": {"maxBytes": "1Ki", "maxAge": "1s"}, "rescan": "200ms"}}
+SEEN_WITHIN_S = 20.0
+GIVEN_UP_WITHIN_S = 60.0
+STEADY_S = 1.5
+
+
+@pytest.mark.timeout(150)
+async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
+    tmp_path: Path,
+) -> None:
+    """Deleted beyond the limit of what is held open: the shipper's and the collectors' missing
+    bytes are what the oracle finds missing.
+    """
+    shape = Shape(seed=fault_settings.seed(), spec=FORGETFUL)
+    async with PipelineUnderTest(tmp_path, shape) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        shipper = pipeline.components[SHIPPER]
+        pipeline.server.kill()
+        await pipeline.write(1500)
+        await _backlog_is_seen(pipeline)
+        pipeline.writers.rotate()
+        await _backlog_is_seen(pipeline)
+        with pipeline.writers.held():
+            _delete_rotated(pipeline.root_of(SHIPPER))
+
+        async def is_given_up() -> bool:
+            return (await shipper.metrics())["missing_bytes_total"] > 0
+
+        await eventually(is_given_up, within_s=GIVEN_UP_WITHIN_S, what="something is given up")
+        await pipeline.server.start()
+        await pipeline.write(500)
+        await pipeline.quiet()
+        reported = (await shipper.metrics())["missing_bytes_total"]
+        pages = [await pipeline.components[name].metrics() for name in pipeline.members]
+        verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)
+
+    measured = sum(lost_bytes(Expected.read(pipeline.writers.ledger_path), verdict).values())
+    print(f"measured {measured}, reported {reported} bytes of {verdict.lost} lines")
+    assert measured > 0
+    assert reported == measured
+    assert sum(page["missing_bytes"] for page in pages) == measured
+
+
+@pytest.mark.timeout(150)
+async def test_files_that_vanish_while_the_shipper_is_down_are_named(tmp_path: Path) -> None:
+    """Nobody can know what stood in them; but each source that lost lines says that files are
+    missing, and no other one does.
+    """
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        pipeline.components[SHIPPER].kill()
+        pipeline.writers.rotate(3)
+        with pipeline.writers.held():
+            _delete_rotated(pipeline.root_of(SHIPPER) / _first_host(pipeline))
+        pipeline.components[SHIPPER].start()
+        await pipeline.write(500)
+        await pipeline.quiet()
+        status = await _status(pipeline)
+        verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)
+
+    named = {
+        source["host"]
+        for source in status["sources"]
+        if source["missing_bytes"] or source["unseen_generations"]
+    }
+    assert verdict.lost > 0
+    assert named == {source.key.host for source in verdict.sources if source.key and source.lost}
+
+
+def _is_exact_but_for_losses(verdict: Verdict) -> bool:
+    return not (verdict.twice or verdict.out_of_order or verdict.corrupt or verdict.invented)
+
+
+def _delete_rotated(root: Path) -> None:
+    for path in root.rglob("*"):
+        if path.is_file() and path.name not in ("0.log", "app.log"):
+            path.unlink()
+
+
+def _first_host(pipeline: PipelineUnderTest) -> str:
+    return min(path.name for path in pipeline.root_of(SHIPPER).iterdir())
+
+
+async def _backlog_is_seen(pipeline: PipelineUnderTest) -> None:
+    """Return when the shipper has seen every byte that is in the files now."""
+    shipper = pipeline.components[SHIPPER]
+    with pipeline.writers.held():
+        async with asyncio.timeout(SEEN_WITHIN_S):
+            seen = -1.0
+            while seen != (now := (await shipper.metrics()).get("backlog_bytes", 0)) or not now:
+                seen = now
+                # Longer than its numbers take to be brought up to date.
+                await asyncio.sleep(STEADY_S)
+
+
+async def _status(pipeline: PipelineUnderTest) -> dict[str, Any]:
+    subject = ControlSubjects(pipeline.pipeline.names.control_subject).status("shipper")
+    answer = await pipeline.js.connection.request(subject, b"", timeout_s=5)
+    return dict(json.loads(answer.data))

@@ -1,0 +1,88 @@
+"""A stranger publishes garbage to our subjects while lines flow."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import fault_settings
+from fault_shape import Shape
+from logpipeline.subjects import Subjects
+from logpipeline.wire import BATCH_BYTES_MAX, MESSAGE_ID, Batch, encode_headers
+from pipeline_under_test import PipelineUnderTest
+from waiting import eventually
+
+STRANGER = "stranger"
+ROUNDS = 10
+COUNTED_WITHIN_S = 30.0
+BOMB_BYTES = 4 * BATCH_BYTES_MAX
+
+Message = tuple[str, bytes, dict[str, str]]
+
+
+@pytest.mark.timeout(120)
+async def test_garbage_bombs_and_wrong_ranges_change_nothing(tmp_path: Path) -> None:
+    """Each bad message is kept aside and counted, and every line of the others is archived once."""
+    seed = fault_settings.seed()
+    rng = random.Random(seed)
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1000)
+        host = rng.choice([source.key.host for source in pipeline.writers.sources])
+        subjects = Subjects(pipeline.pipeline.names.subject, pipeline.shape.partitions)
+        sent = 0
+        for _ in range(ROUNDS):
+            for subject, payload, headers in _bad_messages(rng, subjects, host):
+                await pipeline.js.publish(subject, payload, headers)
+                sent += 1
+            # Without headers it is a line of its own, as a stranger's program may well write.
+            await pipeline.js.publish(subjects.of_host(STRANGER), rng.randbytes(200))
+            await pipeline.write(100)
+
+        async def are_counted() -> bool:
+            pages = [await pipeline.components[name].metrics() for name in pipeline.members]
+            counted = sum(page.get("dead_letters_total", 0) for page in pages)
+            assert counted == sent, f"{counted} of {sent} dead letters"
+            return True
+
+        await eventually(are_counted, within_s=COUNTED_WITHIN_S, what="all are counted")
+        kept = await pipeline.js.stream_info(pipeline.pipeline.names.dead_letter_stream)
+        verdict = await pipeline.settle(is_ignored=lambda place: place.startswith(f"{STRANGER}/"))
+
+    assert verdict.is_clean, verdict.explain()
+    assert kept is not None
+    # A letter in the name of one host is not kept above its rate, only counted.
+    assert 0 < kept["state"]["messages"] <= sent
+
+
+def _bad_messages(rng: random.Random, subjects: Subjects, host: str) -> Iterator[Message]:
+    """Yield messages in the name of *host*, none of which can be believed."""
+    ours = subjects.of_host(host)
+    good = Batch(
+        source=f"/var/log/{rng.getrandbits(32)}",
+        generation=f"{rng.getrandbits(64):016x}",
+        start=0,
+        end=6,
+        lines=1,
+        format="plain",
+    )
+    headers = encode_headers(good, "")
+    del headers[MESSAGE_ID]  # equal ids would make one of them all
+    noise = rng.randbytes(300)
+    bomb = zstandard.ZstdCompressor().compress(bytes(BOMB_BYTES))
+    yield ours, b"longer than it says\n", headers
+    yield ours, b"line1\n", {**headers, "Log-Range": "6-0"}
+    yield ours, b"line1\n", {**headers, "Log-Range": f"0-{1 << 70}"}
+    yield ours, b"line1\n", {**headers, "Log-Version": "999"}
+    yield ours, b"line1\n", {**headers, "Log-Generation": "../../etc/passwd"}
+    yield ours, b"line1\n", {**headers, "Log-Format": "exe"}
+    yield ours, noise, {**headers, "Content-Encoding": "zstd"}
+    yield ours, bomb, {**headers, "Content-Encoding": "zstd"}
+    yield ours, bomb, {**headers, "Content-Encoding": "zstd", "Log-Range": f"0-{BOMB_BYTES}"}
+    wrong = (int(ours.split(".")[1][1:]) + 1) % subjects.partitions
+    yield f"{subjects.root}.p{wrong}.{host}", b"line1\n", headers
+    yield f"{subjects.root}.p{wrong}.{STRANGER}$", b"a host with a bad name", {}
