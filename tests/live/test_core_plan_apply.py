@@ -13,7 +13,7 @@ import pytest
 
 from logpipeline import embedded
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.connection import Connection, NatsOptions, OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.apply import Report, Result, apply
 from logpipeline.plan.diff import make_plan
@@ -209,7 +209,36 @@ async def test_a_consumer_that_is_not_wanted_goes_only_when_loss_is_allowed(js: 
     assert (await js.call("CONSUMER.NAMES.LOGS_0"))["consumers"] == ["theirs"]
 
 
-async def test_an_answer_that_is_lost_is_looked_up(
+class LosesAnswers(JetStream):
+    """JetStream that carries out each change and then loses its first answer."""
+
+    def __init__(self, js: JetStream) -> None:
+        super().__init__(js.connection)
+        self.lost: list[str] = []
+
+    async def call(
+        self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = 5.0
+    ) -> Any:
+        answer = await super().call(request, body, timeout_s=timeout_s)
+        is_change = ".CREATE." in request or ".UPDATE." in request
+        if is_change and request not in self.lost:
+            self.lost.append(request)
+            raise OutcomeUnknown("the answer was lost")
+        return answer
+
+
+async def test_an_answer_that_is_lost_is_looked_up(js: JetStream) -> None:
+    """A change whose outcome is unknown is looked at, and counts as done when it was made."""
+    losing = LosesAnswers(js)
+
+    report = await reconcile(losing, wanted(partitions=2, consumers=(AUDIT,)))
+
+    assert report.is_complete
+    assert len(losing.lost) == 4
+    assert (await plan_of(js, wanted(partitions=2, consumers=(AUDIT,)))).is_empty
+
+
+async def test_a_server_that_restarts_meanwhile_is_waited_for(
     js: JetStream, nats_server: EmbeddedServer
 ) -> None:
     """When the server goes away under a request, the plan goes on as soon as it is back."""
