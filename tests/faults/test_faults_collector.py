@@ -11,7 +11,7 @@ from component import Component
 from fault_shape import Shape
 from pipeline_under_test import PipelineUnderTest
 
-COLLECTOR = "collector-0"
+COLLECTOR, OTHER = "collector-0", "collector-1"
 ENDS_WITHIN_S = 20.0
 EXIT_BUSY = 3
 
@@ -42,3 +42,42 @@ async def test_a_second_collector_of_the_same_name_is_refused(tmp_path: Path, fo
     assert "Traceback" not in said
     assert first.starts == 1
     assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("damage", ["overwritten", "cut", "emptied"])
+async def test_a_broken_state_file_is_named_and_never_trusted(tmp_path: Path, damage: str) -> None:
+    """The collector ends with a clear error; another one goes on where the group was, and each
+    line is archived once.
+    """
+    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+        await pipeline.run()
+        await pipeline.write(1500)
+        broken = pipeline.components[COLLECTOR]
+        assert await broken.stop() == 0
+        state = pipeline.data_of(COLLECTOR) / "state" / pipeline.state.group / "p0.sqlite"
+        _damage(state, damage)
+        broken.start()
+        code = await broken.wait(ENDS_WITHIN_S)
+        said = broken.log_tail()
+        await pipeline.assign([OTHER])
+        await pipeline.state.owned([OTHER])
+        await pipeline.write(1000)
+        verdict = await pipeline.settle()
+
+    assert code not in (0, -9)
+    assert str(state) in said
+    assert "Traceback" not in said
+    assert verdict.is_clean, verdict.explain()
+
+
+def _damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    assert data
+    match how:
+        case "overwritten":
+            path.write_bytes(b"\xff" * len(data))
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "emptied":
+            path.write_bytes(b"")

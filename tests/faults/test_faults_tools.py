@@ -54,7 +54,7 @@ async def test_a_cut_is_silent_and_ends_with_the_connection(echo_port: int) -> N
 
 async def test_answers_alone_can_be_cut() -> None:
     """What the client says still arrives."""
-    heard = asyncio.Event()
+    heard, ended = asyncio.Event(), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -62,6 +62,8 @@ async def test_answers_alone_can_be_cut() -> None:
         writer.write(b"answer\n")
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     with Proxy(server.sockets[0].getsockname()[1]) as proxy:
@@ -72,6 +74,7 @@ async def test_answers_alone_can_be_cut() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.readline(), SILENCE_S)
         writer.close()
+    await asyncio.wait_for(ended.wait(), 5)
     server.close()
 
 
