@@ -285,7 +285,7 @@ class Lineage:
         for known in [gen for gen in self.generations if gen.head == head]:
             if known.file is not None and not self._holds(known, known.file, unseen=True):
                 raise _Stale(known)
-            if known.file is None and known.is_in(reader):
+            if known.file is None and self._goes_on_in(known, reader):
                 known.replaced = False
                 return known
             if not (is_newest or self._first) and self._is_copy(file, known):
@@ -299,6 +299,18 @@ class Lineage:
         self.name(new, head, reader)
         return new
 
+    def _goes_on_in(self, known: Generation, reader: Reader) -> bool:
+        """Return whether *known*, whose file has vanished, is what *reader* reads."""
+        if not known.is_in(reader):
+            return False
+        handle = known.handle
+        if handle is None or not handle.is_open:
+            return True
+        if not known.is_in(handle):
+            known.close_handle()  # the file was truncated before it vanished
+            return True
+        return _begin_alike(reader, handle)
+
     def _nameless(self, reader: Reader) -> Generation | None:
         """Return the generation that vanished before its first line was complete, if *reader* has
         its bytes.
@@ -311,8 +323,7 @@ class Lineage:
                 if reader.compressed and known.size <= reader.size():
                     return known  # nothing of it is left to compare, and nothing was read of it
                 continue
-            size = min(handle.size(), _COPY_COMPARED_BYTES)
-            if reader.read(0, size) == handle.read(0, size):
+            if _begin_alike(reader, handle):
                 return known
         return None
 
@@ -338,8 +349,7 @@ class Lineage:
             reader.close()
             return True
         try:
-            size = min(reader.size(), original.size(), _COPY_COMPARED_BYTES)
-            return reader.read(0, size) == original.read(0, size)
+            return _begin_alike(reader, original)
         finally:
             original.close()
             reader.close()
@@ -388,3 +398,8 @@ class Lineage:
             elif generation.is_done and generation.name:
                 generation.close_handle()
                 generation.forget_tails()
+
+
+def _begin_alike(one: Content, other: Content) -> bool:
+    size = min(one.size(), other.size(), _COPY_COMPARED_BYTES)
+    return one.read(0, size) == other.read(0, size)
