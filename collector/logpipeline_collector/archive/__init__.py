@@ -1,0 +1,3 @@
+"""The collector's files and what is known of them: one archive a partition, beside the files it
+describes.
+"""
