@@ -9,7 +9,7 @@ import logging
 from logpipeline.records import EpochRecord
 from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.context import Context
-from logpipeline_collector.recovery import FolderCommit, Recovery, Source, recover
+from logpipeline_collector.recovery import NOWHERE, FolderCommit, Recovery, Source, recover
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def settle(
     if found.source is Source.UNDO:
         log.info("last commit taken back", extra={"partition": partition})
         archive.undo()
-        found = recover(_last_commit(archive), record, is_our_folder=is_ours)
+        found = recover(_last_commit(archive, can_undo=False), record, is_our_folder=is_ours)
     if found.warning:
         context.metrics.warnings.labels(partition).inc()
         log.warning(found.warning, extra={"partition": partition, "epoch": found.epoch})
@@ -52,9 +52,13 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
         archive.close()
 
 
-def _last_commit(archive: PartitionArchive) -> FolderCommit | None:
+def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderCommit | None:
     last = archive.committed()
     if last is None:
         return None
-    previous = last.previous[1] if last.previous is not None else None
+    previous = None
+    if can_undo and last.previous is not None:
+        previous = last.previous[1]
+    elif can_undo and last.number == 1:
+        previous = NOWHERE
     return FolderCommit(last.epoch, last.position, previous, last.rollbacks)

@@ -58,7 +58,7 @@ def problem_of(worker: PartitionWorker) -> str | None:
     """Return why a partition is not archived now, None if it is."""
     if worker.tenure is None:
         return worker.problem or "not taken yet"
-    return worker.tenure.problem or worker.problem
+    return worker.tenure.problem or worker.tenure.commit_problem or worker.problem
 
 
 def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, Any]:

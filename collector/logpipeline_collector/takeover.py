@@ -12,7 +12,8 @@ from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.records import BadRecord, EpochRecord
-from logpipeline_collector.archive.partition import ArchiveBusy, PartitionArchive
+from logpipeline_collector.archive.errors import ArchiveBusy, ArchiveFull
+from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced, Seen
 from logpipeline_collector.handover import catch_up, find_snapshot
@@ -33,6 +34,7 @@ PASSING = (
     ApiError,
     Fenced,
     ArchiveBusy,
+    ArchiveFull,
     BadRecord,
     Interrupted,
     StreamMissing,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -11,16 +12,20 @@ from dataclasses import dataclass, field
 from logpipeline.failpoints import reach
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import Committed, StreamPosition
-from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.archive.errors import ArchiveFull
+from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
 from logpipeline_collector.epochs import Fenced, HeldEpoch
 from logpipeline_collector.marks import Marks
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.threads import in_thread
 from logpipeline_collector.verify import Verdict, Verified
 
+log = logging.getLogger(__name__)
+
 # A commit that waits for the state bucket lets so many commits' worth of bytes come in meanwhile.
 UNCOMMITTED_COMMITS_MAX = 4
 ROOM_POLL_S = 0.1
+FULL_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -52,6 +57,7 @@ class Tenure:
     committed_rollbacks: int = field(init=False)
     failure: Exception | None = None
     problem: str | None = None
+    commit_problem: str | None = None
     missed: int = 0
     dead_letters: int = 0
     lag: Lag = field(default_factory=Lag)
@@ -144,7 +150,7 @@ class Tenure:
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
         pending = self.archive.prepare(position, epoch=self.epoch, rollbacks=rollbacks)
-        await in_thread(executor, self.archive.write, pending)
+        await self._write(pending, executor)
         reach("collector.before-swap")
         await self.held.advance(position, rollbacks=rollbacks, assignment=self.assignment())
         reach("collector.after-swap")
@@ -152,6 +158,18 @@ class Tenure:
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks
         self.marks.add(position)
+
+    async def _write(self, pending: PendingCommit, executor: Executor) -> None:
+        while True:
+            try:
+                await in_thread(executor, self.archive.write, pending)
+            except ArchiveFull as error:
+                # Nothing is committed, so nothing is told; the same is written when there is room.
+                self.commit_problem = f"the disk is full: {error}"
+                await asyncio.sleep(FULL_RETRY_S)
+            else:
+                self.commit_problem = None
+                return
 
     async def snapshot(self) -> Snapshot:
         """Return the sources' positions as everybody knows them.
@@ -182,6 +200,8 @@ class Tenure:
                 return
             try:
                 await in_thread(executor, self.archive.maintain, now_s)
+            except ArchiveFull as error:
+                log.warning("no room to rotate or compress", extra={"reason": str(error)})
             except Exception as error:  # noqa: BLE001  # the owner's task raises it again
                 self.failure = error
 

@@ -11,7 +11,7 @@ from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
-from logpipeline_collector.archive.partition import ArchiveFull
+from logpipeline_collector.archive.errors import ArchiveFull
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced
 from logpipeline_collector.handover import SNAPSHOT_DEADLINE_S, write_snapshot
@@ -19,7 +19,7 @@ from logpipeline_collector.marks import save_marks
 from logpipeline_collector.reading import Interrupted, StreamReader
 from logpipeline_collector.settling import tidy
 from logpipeline_collector.takeover import PASSING, NotYet, TakeOver
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.tenure import FULL_RETRY_S, Tenure
 from logpipeline_collector.threads import in_thread
 from logpipeline_collector.verify import StreamMissing, Verdict, verify
 
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 # How often an idle partition looks round: whether its commits fail, or a snapshot is due.
 TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
-FULL_RETRY_S = 1.0
 # The event loop serves others after so many messages.
 MESSAGES_AT_ONCE = 64
 
