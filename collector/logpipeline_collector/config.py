@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from logpipeline.nats.connection import NatsOptions
-from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_collector.archive.config import ArchiveConfig
+
+if TYPE_CHECKING:
+    from logpipeline.spec import LogPipeline
 
 COMMIT_INTERVAL_S = 0.2
 COMMIT_BYTES = 16 * 1024 * 1024
