@@ -242,7 +242,7 @@ class Chain(Counts):
                 unread = max(0, generation.size - generation.offset)
                 self.missing_bytes += unread
                 was_away = generation.restored is not None
-                if not generation.replaced and (unread or was_away):
+                if was_away or (unread and not generation.replaced):
                     self.unseen_generations += 1
                 self._lose(generation, None)
 

@@ -1,0 +1,104 @@
+"""A chain over the files of one folder, driven by hand: list, read, acknowledge, let time pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from logpipeline_shipper.files.chain import Chain, Chunk
+from logpipeline_shipper.files.descriptors import DescriptorBudget
+from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.sources import HostSources, Listing
+
+GRACE_S = 2.0
+
+
+class Folder:
+    """The one source in *path*, and a chain that reads it."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        cri: bool = False,
+        saved: dict[str, Any] | None = None,
+        read_from: Literal["beginning", "end"] = "beginning",
+        skipped: Callable[[Path, str], None] = lambda path, reason: None,
+        **limits: Any,
+    ) -> None:
+        self.now_s = 100.0
+        if cri:
+            self.path = path / "pods" / "ns_pod_uid" / "box"
+            host = HostSources(host="h", pods_dir=path / "pods")
+            self.live = self.path / "0.log"
+        else:
+            self.path = path
+            host = HostSources(host="h", include=(f"{path}/*.log",))
+            self.live = path / "app.log"
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.discovery = Discovery([host], skipped=skipped)
+        self.limits = ReadLimits(
+            batch_bytes=limits.pop("batch_bytes", 4096),
+            line_bytes=limits.pop("line_bytes", 8192),
+            grace_s=GRACE_S,
+            descriptors=DescriptorBudget(limits.pop("open_files", 64)),
+            **limits,
+        )
+        self.saved, self.read_from = saved, read_from
+        self._chain: Chain | None = None
+        self._listing: Listing | None = None
+
+    @property
+    def chain(self) -> Chain:
+        """Return the chain; it is made at the first listing."""
+        assert self._chain is not None
+        return self._chain
+
+    def look(self) -> Chain:
+        """Take in what files there are now."""
+        found = self.discovery.scan()
+        if found:
+            self._listing = found[0]
+        assert self._listing is not None
+        listing = found[0] if found else Listing(self._listing.id, ())
+        return self.take(listing)
+
+    def take(self, listing: Listing) -> Chain:
+        """Take in *listing*, which may be out of date."""
+        self._listing = listing
+        if self._chain is None:
+            self._chain = Chain(
+                listing.id, saved=self.saved, read_from=self.read_from, limits=self.limits
+            )
+        self._chain.update(listing, self.now_s)
+        return self._chain
+
+    def read(self) -> list[Chunk]:
+        """List, and read and acknowledge all there is."""
+        self.look()
+        return self.read_on()
+
+    def read_on(self) -> list[Chunk]:
+        """Read and acknowledge all there is, without looking at the folder."""
+        chunks = []
+        while (chunk := self.chain.read(self.now_s)) is not None:
+            self.chain.acknowledge(chunk)
+            chunks.append(chunk)
+        return chunks
+
+    def drain(self) -> list[Chunk]:
+        """Read all there is, until nothing more comes as time goes by."""
+        chunks, quiet = self.read(), 0
+        while quiet < 3:
+            self.now_s += GRACE_S
+            more = self.read()
+            chunks += more
+            quiet = 0 if more else quiet + 1
+        return chunks
+
+
+def joined(chunks: list[Chunk]) -> bytes:
+    """Return all bytes of *chunks* in their order."""
+    return b"".join(chunk.data for chunk in chunks)
