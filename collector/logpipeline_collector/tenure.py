@@ -149,7 +149,9 @@ class Tenure:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
-        pending = self.archive.prepare(position, epoch=self.epoch, rollbacks=rollbacks)
+        pending = self.archive.prepare(
+            position, epoch=self.epoch, rollbacks=rollbacks, since=self.committed
+        )
         await self._write(pending, executor)
         reach("collector.before-swap")
         await self.held.advance(position, rollbacks=rollbacks, assignment=self.assignment())

@@ -164,8 +164,12 @@ class PartitionArchive:
             before = self._sources.get(name, _NOTHING)
             self._learn(name, before, knowledge.decide(before, batch), is_counted=False)
 
-    def prepare(self, position: StreamPosition, *, epoch: int, rollbacks: int) -> PendingCommit:
-        """Return a commit of all that was taken so far."""
+    def prepare(
+        self, position: StreamPosition, *, epoch: int, rollbacks: int, since: StreamPosition
+    ) -> PendingCommit:
+        """Return a commit of all that was taken so far; *since* is the position before it, which a
+        folder that never committed cannot know.
+        """
         with self._lock:
             last = self._last
             now = LocalCommit(
@@ -173,13 +177,13 @@ class PartitionArchive:
                 epoch=epoch,
                 position=position,
                 rollbacks=rollbacks,
-                previous=(last.epoch, last.position) if last else None,
+                previous=(last.epoch, last.position) if last else (epoch, since),
             )
             files = {path: replace(file) for path, file in self.output.dirty.items()}
             for file in self.output.dirty.values():
                 file.is_new = False
-            sources = self._changed
-            self.output.dirty, self._changed, self._dirty_bytes = {}, {}, 0
+            sources, self._changed = self._changed, {}
+            self.output.dirty, self._dirty_bytes = {}, 0
             self._last = now
             return PendingCommit(now, files, sources, self.output.next_intents())
 
