@@ -44,9 +44,10 @@ async def test_a_kill_between_any_two_steps_stores_nothing_twice(
     path = tmp_path / "logs" / "app.log"
     async with jetstream(nats_server) as js:
         await make_stream(js)
-        append(path, lines_of(0, 1000))
+        # A batch smaller than the next one could be: repeated by chance it would not be the same.
+        append(path, lines_of(0, 10))
         process = await start_process(tmp_path, nats_server.url, failpoint=f"{failpoint}:{count}")
-        written = 1000
+        written = 10
         while process.returncode is None and written < 20_000:
             append(path, lines_of(written, written + 10))
             written += 10
@@ -57,6 +58,35 @@ async def test_a_kill_between_any_two_steps_stores_nothing_twice(
             await until_stored(js, path, lines_of(0, written + 100))
 
         batches = [batch_of(message) for message in await stored(js)]
+        assert [b.start for b in batches[1:]] == [b.end for b in batches[:-1]]
+
+
+async def test_a_batch_in_flight_while_positions_are_saved_is_still_known_after_a_kill(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The save takes over from the notes what has no acknowledgement yet."""
+    path = tmp_path / "logs" / "app.log"
+    data = tmp_path / "data"
+    async with jetstream(nats_server) as js:
+        await make_stream(js)
+        append(path, lines_of(0, 10))
+        process = await start_process(tmp_path, nats_server.url)
+        await until_stored(js, path, lines_of(0, 10))
+        nats_server.suspend()
+        append(path, lines_of(10, 20))
+        end = str(len(lines_of(0, 20))).encode()
+        await eventually(lambda: any(end in file.read_bytes() for file in data.glob("intents.*")))
+        append(path.with_name("other.log"), b"one\n")
+        await eventually(lambda: b"other.log" in (data / "positions").read_bytes())
+        process.kill()
+        await process.wait()
+        nats_server.resume()
+        append(path, lines_of(20, 500))
+        async with shipping(config_of(tmp_path, nats_server.url)):
+            await until_stored(js, path, lines_of(0, 500))
+
+        batches = [batch_of(message) for message in await stored(js)]
+        batches = [batch for batch in batches if batch.source == str(path)]
         assert [b.start for b in batches[1:]] == [b.end for b in batches[:-1]]
 
 
