@@ -54,7 +54,8 @@ class CollectorMetrics:
         )
         self.lag_messages = gauge("lag_messages", "Messages still to read", by_partition)
         self.lag_seconds = gauge("lag_seconds", "Age of the last message read", by_partition)
-        self.lag_bytes = gauge("uncommitted_bytes", "Bytes written, not committed", by_partition)
+        self.lag_bytes = gauge("lag_bytes", "Bytes still to read, as estimated", by_partition)
+        self.uncommitted = gauge("uncommitted_bytes", "Bytes written, not committed", by_partition)
         self.missing = gauge("missing_bytes", "Bytes in holes that may still fill", by_partition)
         self._archive = {
             name: counter(name, text, by_partition) for name, text in ARCHIVE_COUNTERS.items()
@@ -85,7 +86,8 @@ class CollectorMetrics:
         """Note how far *tenure* is behind."""
         self.lag_messages.labels(tenure.partition).set(tenure.lag.pending)
         self.lag_seconds.labels(tenure.partition).set(lag_seconds(tenure))
-        self.lag_bytes.labels(tenure.partition).set(tenure.archive.dirty_bytes)
+        self.lag_bytes.labels(tenure.partition).set(tenure.lag.bytes)
+        self.uncommitted.labels(tenure.partition).set(tenure.archive.dirty_bytes)
 
     def gone(self, partition: int) -> None:
         """Drop what is true only of an owned partition."""
@@ -94,6 +96,7 @@ class CollectorMetrics:
             self.lag_messages,
             self.lag_seconds,
             self.lag_bytes,
+            self.uncommitted,
             self.missing,
             self.rollbacks,
         ):

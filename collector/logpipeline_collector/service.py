@@ -100,6 +100,8 @@ class Service:
         bucket = Bucket(js, config.state_bucket)
         metrics = CollectorMetrics()
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
+        descriptors = Descriptors(config.archive.open_files_max)
+        metrics.metrics.watch("open_files", "Files kept open", lambda: descriptors.count)
         letters = DeadLetters(js, config.dead_letter_root, metrics.dead_letter)
         return Context(
             config=config,
@@ -123,7 +125,7 @@ class Service:
                 executor, interval_s=config.commit_interval_s, commit_bytes=config.commit_bytes
             ),
             executor=executor,
-            descriptors=Descriptors(config.archive.open_files_max),
+            descriptors=descriptors,
             metrics=metrics,
             committed_to=metrics.committed,
             wanted_count=lambda: sum(worker.is_wanted for worker in self._workers.values()),
@@ -224,11 +226,9 @@ class Service:
         return self._workers[partition]
 
     def _found_in_folder(self) -> list[int]:
-        return [
-            partition
-            for partition in range(self._config.partitions)
-            if self._config.state_path(partition).exists()
-        ]
+        folder = self._config.state_path(0).parent
+        names = (path.stem[1:] for path in folder.glob("p*.sqlite"))
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def _tenures(self) -> list[Tenure]:
         return [worker.tenure for worker in self._workers.values() if worker.tenure is not None]

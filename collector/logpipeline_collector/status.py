@@ -43,7 +43,7 @@ def ready(
     context: Context, watch: AssignmentWatch, workers: Iterable[PartitionWorker]
 ) -> str | None:
     """Return None while all that is assigned to us is ours and archived, else what is not."""
-    if not context.connection.is_connected:
+    if context.connection.problem or not context.connection.is_connected:
         return context.connection.problem or "not connected to NATS"
     if watch.current is None:
         return watch.problem
@@ -87,6 +87,7 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
         "time_ns": tenure.committed.time_ns,
         "read": tenure.position.sequence,
         "pending_messages": tenure.lag.pending,
+        "pending_bytes": tenure.lag.bytes,
         "uncommitted_bytes": archive.dirty_bytes,
         "lag_seconds": round(lag_seconds(tenure), 3),
         "rollbacks": tenure.rollbacks,

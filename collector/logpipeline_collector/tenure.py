@@ -34,6 +34,19 @@ class Lag:
 
     pending: int = 0
     time_ns: int = 0
+    messages_read: int = 0
+    bytes_read: int = 0
+
+    def note(self, delivered: Delivered) -> None:
+        """Look at one more delivery."""
+        self.pending, self.time_ns = delivered.pending, delivered.time_ns
+        self.messages_read += 1
+        self.bytes_read += len(delivered.message.data)
+
+    @property
+    def bytes(self) -> int:
+        """How much is pending, if it is like what came so far."""
+        return self.pending * self.bytes_read // max(self.messages_read, 1)
 
 
 @dataclass(eq=False)
@@ -116,7 +129,7 @@ class Tenure:
     def note_read(self, delivered: Delivered) -> None:
         """Move on: *delivered* was archived, known already, or kept as a dead letter."""
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
-        self.lag = Lag(delivered.pending, delivered.time_ns)
+        self.lag.note(delivered)
 
     def is_known_already(self, delivered: Delivered) -> bool:
         """Return whether a message without a range was read before a roll-back."""

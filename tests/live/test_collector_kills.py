@@ -57,6 +57,48 @@ async def test_a_successor_with_another_folder_goes_on_after_a_kill(
                 await eventually(lambda: source.archived(*folders) == source.sent)
 
 
+async def test_a_killed_collector_in_its_own_folder_does_not_wait(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The lock of the folder proves that the one before it is gone: no silence is waited for."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with CollectorProcess(nats_server, folder, "collector-0", takeover_after_s=3600.0) as first:
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            first.kill()
+        with CollectorProcess(nats_server, folder, "collector-0", takeover_after_s=3600.0):
+            await source.send(made.js, "two")
+            await made.until_committed(2)
+
+    assert source.archived(folder) == source.sent
+
+
+@pytest.mark.parametrize("failpoint", ["collector.after-snapshot", "collector.after-release"])
+async def test_a_kill_while_giving_up_a_partition_loses_and_doubles_nothing(
+    nats_server: EmbeddedServer, tmp_path: Path, failpoint: str
+) -> None:
+    """Half of the hand-over is done; the successor does the rest, by itself."""
+    folders, source = (tmp_path / "a", tmp_path / "b"), Source(HOSTS[0])
+    rarely = {"snapshot_every_s": 3600.0}
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        with (
+            CollectorProcess(nats_server, folders[0], "collector-0", failpoint, **rarely) as dying,
+            CollectorProcess(nats_server, folders[1], "collector-1"),
+        ):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+            await made.assign("collector-1")
+            await eventually(lambda: dying.exit_code is not None)
+            await source.send_again(made.js, 0, attempt="resent")
+            await source.send(made.js, "two")
+            await made.until_committed(3)
+
+    assert source.archived(*folders) == source.sent
+
+
 async def test_a_collector_that_slept_past_its_successor_is_fenced(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -65,7 +107,9 @@ async def test_a_collector_that_slept_past_its_successor_is_fenced(
     async with pipeline(nats_server) as made:
         await made.assign("collector-0")
         with (
-            CollectorProcess(nats_server, folders[0], "collector-0", commit_s=3600.0) as sleeper,
+            CollectorProcess(
+                nats_server, folders[0], "collector-0", commit_interval_s=3600.0
+            ) as sleeper,
             CollectorProcess(nats_server, folders[1], "collector-1"),
         ):
             for number in range(50):

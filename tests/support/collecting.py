@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -228,10 +229,9 @@ class CollectorProcess:
         folder: Path,
         member: str,
         failpoint: str = "",
-        *,
-        commit_s: float = 0.02,
+        **changes: float,
     ) -> None:
-        words = [sys.executable, __file__, str(folder), member, server.url, str(commit_s)]
+        words = [sys.executable, __file__, str(folder), member, server.url, json.dumps(changes)]
         self._log = (folder.parent / f"{folder.name}-{member}.log").open("ab")
         self._process = subprocess.Popen(
             words,
@@ -275,10 +275,10 @@ async def _main() -> int:
     from logpipeline.observe.logs import setup
 
     setup("collector", "json")
-    folder, member, url, commit_s = sys.argv[1:]
+    folder, member, url, changes = sys.argv[1:]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    config = config_for(url, Path(folder), member, commit_interval_s=float(commit_s))
+    config = config_for(url, Path(folder), member, **json.loads(changes))
     return await run(config, stop)
 
 
