@@ -65,9 +65,6 @@ def line_diff(
     left = {index for waiting in places.values() for index in waiting}
     reached = max([-1, *(set(range(len(must), len(must) + len(may))) - left)])
     diff.lost = sorted(index for index in left if index < max(len(must), reached))
-    if diff.is_clean:
-        # Each line is there once, and yet they do not fit together: the order is all that is left.
-        diff.out_of_order.append((0, 0))
     return diff
 
 

@@ -7,9 +7,10 @@ without copies, and each chain must rise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from logpipeline_demo.blanks import assign, candidates_of
 from logpipeline_demo.expected import Expected, ExpectedSource
 from logpipeline_demo.intervals import Intervals
 from logpipeline_demo.judge import Bad, Blanks, ChainFindings, Run
@@ -50,8 +51,7 @@ def settle(
         for bad in findings.invented:
             tally = tallies.get(bad.key) if bad.key else None
             _count_invented(tally.verdict if tally else nobody, bad)
-    for blanks in (blanks for findings in found for blanks in findings.blanks):
-        _place_blanks(tallies, blanks, nobody)
+    _place_blanks(tallies, [blanks for findings in found for blanks in findings.blanks], nobody)
     for tally in tallies.values():
         _count_lost(tally)
     return [*(tally.verdict for tally in tallies.values()), nobody]
@@ -101,53 +101,20 @@ def _count_invented(verdict: SourceVerdict, bad: Bad) -> None:
 
 
 def _place_blanks(
-    tallies: dict[SourceKey, _Tally], blanks: Blanks, nobody: SourceVerdict
+    tallies: dict[SourceKey, _Tally], found: Sequence[Blanks], nobody: SourceVerdict
 ) -> None:
     """Give each empty line to an empty line that is missing where it stands."""
-    candidates = _missing_blanks(tallies, blanks)
-    for at in blanks.places:
-        place = next(candidates, None)
-        if place is None:
+    places: list[Location] = []
+    candidates: list[list[tuple[SourceKey, int]]] = []
+    for blanks in found:
+        places += blanks.places
+        candidates += [candidates_of(tallies, blanks)] * len(blanks.places)
+    for at, given in zip(places, assign(candidates), strict=True):
+        if given is None:
             _count_invented(nobody, Bad(None, None, at, "an empty line that is nobody's"))
-            continue
-        tally, seq = place
-        tally.seen.add(seq, seq + 1)
-
-
-def _missing_blanks(
-    tallies: dict[SourceKey, _Tally], blanks: Blanks
-) -> Iterator[tuple[_Tally, int]]:
-    """Yield the empty lines that are missing: right after the line before, right before the line
-    after, then anywhere between.
-    """
-    if blanks.before:
-        tally, seq = tallies[blanks.before[0]], blanks.before[1] + 1
-        while seq < tally.source.attempted_end and tally.source.is_blank(seq):
-            if seq not in tally.seen:
-                yield tally, seq
-            seq += 1
-    if blanks.after:
-        tally, seq = tallies[blanks.after[0]], blanks.after[1] - 1
-        while seq >= 0 and tally.source.is_blank(seq):
-            if seq not in tally.seen:
-                yield tally, seq
-            seq -= 1
-    yield from _missing_blanks_between(tallies, blanks)
-
-
-def _missing_blanks_between(
-    tallies: dict[SourceKey, _Tally], blanks: Blanks
-) -> Iterator[tuple[_Tally, int]]:
-    for key in blanks.homes:
-        tally = tallies[key]
-        first = blanks.before[1] + 1 if blanks.before and blanks.before[0] == key else 0
-        end = tally.source.attempted_end
-        if blanks.after and blanks.after[0] == key:
-            end = blanks.after[1]
-        for start, stop in tally.seen.missing(first, end):
-            for seq in range(start, stop):
-                if tally.source.is_blank(seq) and seq not in tally.seen:
-                    yield tally, seq
+        else:
+            key, seq = given
+            tallies[key].seen.add(seq, seq + 1)
 
 
 def _count_lost(tally: _Tally) -> None:

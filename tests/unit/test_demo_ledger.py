@@ -63,8 +63,10 @@ def test_a_torn_line_of_unknown_outcome_is_fine(tmp_path: Path) -> None:
     data = interrupted(tmp_path)
     maker = Expected.read(tmp_path / "ledger").sources[PLAIN.key].maker
     archive(data, PLACES[PLAIN.key], [maker.lines(0, 105), maker.line(105)[:-5]])
-
     assert check(Expected.read(tmp_path / "ledger"), [data]).explain() == ""
+    archive(data, PLACES[PLAIN.key], [maker.lines(0, 105), maker.line(105)[:-5], b"?"])
+
+    assert check(Expected.read(tmp_path / "ledger"), [data]).corrupt == 1
 
 
 @given(end=st.integers(20, 400))

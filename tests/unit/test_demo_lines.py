@@ -70,9 +70,10 @@ def test_the_hostile_bytes_are_there() -> None:
     assert b"\n\n\n" in LineMaker(1, KEY, "plain").lines(0, 2 * PERIOD)
 
 
-def test_a_containers_lines_come_out_of_the_runtimes_format_in_order() -> None:
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_containers_lines_come_out_of_the_runtimes_format_in_order(seed: int) -> None:
     """Fragments of both streams, interleaved too, are joined to the very lines."""
-    maker = LineMaker(1, KEY, "cri")
+    maker = LineMaker(seed, KEY, "cri")
     written = maker.written(0, PERIOD, 1_795_258_304_000_000_001)
     joined = list(cri.join(written))
 

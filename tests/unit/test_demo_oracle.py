@@ -198,6 +198,27 @@ def test_a_truncated_archive_is_found(bench: Bench, suffix: str) -> None:
     assert verdict.lost > 0
 
 
+def test_an_unreadable_file_is_no_clean_archive(bench: Bench) -> None:
+    """Even if nothing is missing without it: nobody knows what it holds."""
+    archive(bench.folder, PLACES[KEY], [b"x"], suffix=".20261121-100000.000001")
+    path = bench.folder / "collector-0" / "logs" / f"{PLACES[KEY]}.20261121-100000.000001"
+    path.rename(path.with_name(path.name + ".gz"))
+    verdict = check(bench.expected, [bench.folder])
+
+    assert (verdict.lost, verdict.twice, verdict.invented) == (0, 0, 0)
+    assert not verdict.is_clean
+    assert "1 files unreadable" in verdict.summary()
+
+
+def test_a_missing_last_newline_is_found(bench: Bench) -> None:
+    """The last byte of a file counts as well."""
+
+    def cut(lines: list[bytes]) -> None:
+        lines[-1] = lines[-1][:-1]
+
+    assert numbers(bench.damage(cut)) == {"corrupt": 1}
+
+
 def test_max_minus_count_misses_what_the_oracle_finds(bench: Bench) -> None:
     """The well-known formula is happy with a loss beside a duplicate, a lost tail and a swap."""
 

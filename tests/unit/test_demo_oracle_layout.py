@@ -60,6 +60,24 @@ def test_rotation_and_hand_over_change_nothing(
         assert verdict.is_clean
 
 
+@pytest.mark.parametrize("start", range(0, 400, 7))
+def test_empty_lines_at_a_hand_over_are_told_apart(
+    data: Path, expected: Expected, start: int
+) -> None:
+    """One collector stops before an empty line and goes on with another: only the lines of the
+    second collector tell which is which.
+    """
+    source, lines = expected.sources[PLAIN.key], lines_of(expected, PLAIN.key)
+    blanks = [seq for seq in range(start + 1, LINES) if source.is_blank(seq)]
+    first, last = blanks[0], blanks[-1]
+    assert start < first < last
+    archive(data, PLACES[CONTAINER.key], lines_of(expected, CONTAINER.key))
+    archive(data, PLACES[PLAIN.key], lines[start:first] + lines[last:])
+    archive(data, PLACES[PLAIN.key], lines[:start] + lines[first:last], collector=1)
+
+    assert check(expected, [data]).explain() == ""
+
+
 def test_a_copy_in_another_collectors_folder_is_found(data: Path, expected: Expected) -> None:
     """A hand-over that repeats lines: each folder alone is fine, together they are not."""
     lines = lines_of(expected, CONTAINER.key)

@@ -95,6 +95,24 @@ def test_a_hand_over_changes_nothing(cuts: list[int]) -> None:
     assert line_diff(LINES, [], pieces).is_clean
 
 
+def test_two_collectors_that_share_a_file_are_checked_together(
+    tmp_path: Path, path: Path
+) -> None:
+    """After a hand-over the file is what both have of it."""
+    file = RealFile.observe(path, host="here")
+
+    assert verdict_of(tmp_path, file, LINES[:10] + LINES[20:], LINES[10:20]).is_clean
+    assert verdict_of(tmp_path, file, LINES[:10] + LINES[20:], LINES[10:19]).lost == 1
+    assert verdict_of(tmp_path, file, LINES[:10] + LINES[20:], LINES[9:20]).twice == 1
+
+
+def test_each_line_that_moved_is_counted() -> None:
+    """A batch that comes late: its lines are out of order, the others are not."""
+    diff = line_diff(LINES, [], [LINES[:10] + LINES[13:30] + LINES[10:13] + LINES[30:]])
+
+    assert len(diff.out_of_order) == 3
+
+
 @given(st.data())
 def test_a_loss_in_a_hand_over_is_found(data: st.DataObject) -> None:
     """Whatever line is left out where two collectors share a file, it is one line lost."""

@@ -233,6 +233,8 @@ def test_a_line_that_is_never_finished_is_expected_as_far_as_it_got(
     assert check(expected, [tmp_path / "data"]).explain() == ""
     archive(tmp_path / "data", PLACES[source.key], [before, after])
     assert check(expected, [tmp_path / "data"]).lost == 1
+    archive(tmp_path / "data", PLACES[source.key], [wanted.maker.lines(0, 11)])
+    assert not check(expected, [tmp_path / "data"]).is_clean, "the rest was never written"
 
 
 def test_a_line_too_short_to_recognise_is_not_abandoned(desk: Callable[..., Desk]) -> None:
