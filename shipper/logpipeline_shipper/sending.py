@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 5.0
+# A server that syncs each message answers 1,000 a second: with 10,000 sources of a host at once,
+# most acknowledgements would come too late, and their batches be sent twice.
+IN_FLIGHT_PER_SUBJECT_MAX = 64
 # The server works on the same id right now; its answer is a matter of milliseconds.
 IN_PROCESS_WAIT_S = 0.05
 
@@ -67,6 +70,7 @@ class Sender:
         self._ack_timeout_s = ack_timeout_s
         self._on_ack = on_ack
         self._floor = floor
+        self._turns: dict[str, asyncio.Semaphore] = {}
 
     def check_size(self, parcel: Parcel) -> None:
         """Refuse what the server's ``max_payload`` forbids, before anything is noted or sent.
@@ -89,7 +93,8 @@ class Sender:
             while True:
                 await self._gate.wait()
                 try:
-                    await self._try(parcel, resend=resend)
+                    async with self._turn(parcel.subject):
+                        await self._try(parcel, resend=resend)
                     return
                 except (ApiError, NotSent, OutcomeUnknown) as error:
                     verdict = judge(error)
@@ -136,6 +141,11 @@ class Sender:
         self.acked_bytes += parcel.batch.end - parcel.batch.start
         self.duplicates += ack.duplicate
         self._on_ack(parcel, ack, floor)
+
+    def _turn(self, subject: str) -> asyncio.Semaphore:
+        if subject not in self._turns:
+            self._turns[subject] = asyncio.Semaphore(IN_FLIGHT_PER_SUBJECT_MAX)
+        return self._turns[subject]
 
     def _note_problem(self, subject: str, verdict: Verdict, error: Exception) -> None:
         self.retries[verdict.value] += 1
