@@ -57,7 +57,8 @@ class AssignmentWatch:
                     # What we own stays ours: epochs decide, not the reach of the bucket.
                     self.problem = f"the assignment cannot be read: {error}"
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._hinted.wait(), POLL_S)
+                    async with asyncio.timeout(POLL_S):
+                        await self._hinted.wait()
         finally:
             await self._bucket.unlisten(listener)
 

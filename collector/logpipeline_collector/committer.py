@@ -50,7 +50,8 @@ class Committer:
             while True:
                 self._poked.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._poked.wait(), self._interval_s)
+                    async with asyncio.timeout(self._interval_s):
+                        await self._poked.wait()
                 self.beat_s = time.monotonic()
                 self._start_commits()
                 self._start_maintenance()

@@ -135,7 +135,8 @@ class Connection:
         if patience_s is None:
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._connected.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._connected.wait()
         if not self.is_connected:
             await self.close()
             servers = ", ".join(self.options.servers)
@@ -249,7 +250,9 @@ class Connection:
             await self.publish(
                 subject, payload, headers=headers, reply=f"{self._inbox}.{token.decode()}"
             )
-            answer = await asyncio.wait_for(future, timeout_s)
+            # Not wait_for: in Python 3.11 it drops a cancellation that comes with the answer.
+            async with asyncio.timeout(timeout_s):
+                answer = await future
         except TimeoutError:
             raise OutcomeUnknown(f"no answer on {subject} in {timeout_s:g} s") from None
         finally:
@@ -290,9 +293,8 @@ class Connection:
     async def _connect(self) -> Session:
         session = Session(self._session_lost, self._denied)
         try:
-            await asyncio.wait_for(
-                session.connect(**_connect_options(self.options)), CONNECT_TIMEOUT_S * 2
-            )
+            async with asyncio.timeout(CONNECT_TIMEOUT_S * 2):
+                await session.connect(**_connect_options(self.options))
             for listener in list(self._listeners):
                 listener.live = await session.listen(
                     listener.subject, listener.sink, listener.queue

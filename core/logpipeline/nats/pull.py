@@ -108,7 +108,8 @@ class PullReader:
             self._check_alive()
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._arrived.wait()
         taken, self._queue = self._queue, []
         if not taken:
             self._check_alive()
