@@ -36,7 +36,10 @@ OnWrite = Callable[[SourceId], None]
 
 
 class Discovery:
-    """See the module. *skipped* is told each path that is left out, once, with the reason."""
+    """See the module. *skipped* is told each path that is left out, once, with the reason.
+
+    Without *is_watching*, as where the system cannot watch, every rescan looks at every folder.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,9 @@ class Discovery:
         *,
         rescan_s: float = 2.0,
         skipped: Callable[[Path, str], None],
+        is_watching: bool = True,
     ) -> None:
+        self._is_watching = is_watching
         self._hosts = tuple(hosts)
         self._rescan_s = rescan_s
         self._skipped = skipped
@@ -69,7 +74,7 @@ class Discovery:
         file is known to be complete.
         """
         try:
-            watcher: Watcher | None = Watcher()
+            watcher = Watcher() if self._is_watching else None
         except OSError:
             watcher = None
         patrol = _Patrol(self._roots(), watcher, self._rescan_s, on_listing, on_write)
@@ -175,7 +180,8 @@ class _Patrol:
                 await self._look(folder)
 
     async def _rescan(self) -> None:
-        for folder in [*self._roots, *self._polled]:
+        absent = [root for root in self._roots if root not in self._told]
+        for folder in [*absent, *self._polled]:
             await self._look(folder)
         self._credit_s = min(self._credit_s, 0.0) + _IDLE_SHARE * self._rescan_s
         for _ in range(len(self._round)):

@@ -6,12 +6,15 @@ import errno
 import os
 import struct
 import sys
+from pathlib import Path
 from typing import Protocol
 
 from logpipeline_shipper.files.tree import Folder
 
-# Half of what a small system allows (8192); folders beyond are looked at in every rescan.
-WATCHES_MAX = 4096
+# A watch costs the kernel 1 KiB. Folders beyond are looked at in every rescan.
+WATCHES_MAX = 32_768
+# The system's limit is shared with everybody else of our user; half of it is left to them.
+_SYSTEM_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
 _READ_BYTES = 256 * 1024
 _EVENT = struct.Struct("iIII")
 
@@ -29,6 +32,13 @@ class Events(Protocol):
         """Events were lost: anything may have changed."""
 
 
+def _system_limit() -> int:
+    try:
+        return int(_SYSTEM_LIMIT.read_text())
+    except (OSError, ValueError):
+        return WATCHES_MAX
+
+
 class Watcher:
     """Watches up to `WATCHES_MAX` folders.
 
@@ -42,6 +52,7 @@ class Watcher:
         from inotify_simple import INotify, flags  # type: ignore[import-untyped]  # has no types
 
         self._inotify = INotify(nonblocking=True)
+        self._watches_max = min(WATCHES_MAX, _system_limit() // 2)
         self._folders: dict[int, Folder] = {}
         self._watches: dict[Folder, int] = {}
         self._mask = (
@@ -66,7 +77,7 @@ class Watcher:
         """Watch *folder*; return False where that is not possible: it has to be polled."""
         if folder in self._watches:
             return True
-        if len(self._watches) >= WATCHES_MAX:
+        if len(self._watches) >= self._watches_max:
             return False
         try:
             watch = self._inotify.add_watch(folder.path, self._mask)

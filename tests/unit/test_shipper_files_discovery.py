@@ -1,0 +1,255 @@
+"""Sources are found, told apart from everything else, and seen to change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from log_chain import Folder, joined
+from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from waiting import eventually
+
+NEVER_S = 3600.0
+
+
+class Seen:
+    """What a discovery has told."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, list[str]] = {}
+        self.ids: dict[str, SourceId] = {}
+        self.writes: list[str] = []
+        self.skipped: dict[str, str] = {}
+
+    def on_listing(self, listing: Listing) -> None:
+        self.ids[listing.id.source] = listing.id
+        self.files[listing.id.source] = [file.path.name for file in listing.files]
+
+    def on_write(self, source: SourceId) -> None:
+        self.writes.append(source.source)
+
+    def on_skipped(self, path: Path, reason: str) -> None:
+        self.skipped[path.name] = reason
+
+
+@asynccontextmanager
+async def discovering(
+    *hosts: HostSources, rescan_s: float = NEVER_S, is_watching: bool = True
+) -> AsyncIterator[Seen]:
+    seen = Seen()
+    discovery = Discovery(
+        hosts, rescan_s=rescan_s, skipped=seen.on_skipped, is_watching=is_watching
+    )
+    task = asyncio.create_task(discovery.run(seen.on_listing, seen.on_write))
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def scan(host: HostSources) -> Seen:
+    seen = Seen()
+    for listing in Discovery([host], skipped=seen.on_skipped).scan():
+        seen.on_listing(listing)
+    return seen
+
+
+def test_containers_are_named_by_their_folders(tmp_path: Path) -> None:
+    """Namespace, pod and container come from the path; anything else there is no container."""
+    box = tmp_path / "web_shop-1_0a1b/box"
+    box.mkdir(parents=True)
+    (box / "0.log").touch()
+    (box / "notes.txt").touch()
+    (tmp_path / "lost+found").mkdir()
+    seen = scan(HostSources(host="h", pods_dir=tmp_path))
+
+    assert seen.files == {"web/shop-1/0a1b/box/0": ["0.log"]}
+    (source,) = seen.ids.values()
+    assert (source.namespace, source.pod, source.container) == ("web", "shop-1", "box")
+    assert seen.skipped == {"lost+found": "not-a-pod"}
+
+
+def test_rotated_files_belong_to_their_live_file(tmp_path: Path) -> None:
+    """They are no sources of their own, whether a pattern means them or not."""
+    for name in ("app.log", "app.log.1", "app.log.2.gz", "gone.log.1"):
+        (tmp_path / name).write_bytes(b"x\n")
+    chains = {
+        str(tmp_path / "app.log"): ["app.log.2.gz", "app.log.1", "app.log"],
+        str(tmp_path / "gone.log"): ["gone.log.1"],
+    }
+
+    assert scan(HostSources(host="h", include=(f"{tmp_path}/*",))).files == chains
+    assert scan(HostSources(host="h", include=(f"{tmp_path}/*.log",))).files == chains
+
+
+def test_each_folder_below_can_be_a_host(tmp_path: Path) -> None:
+    """`F/pods` and `F/files` are those of the host F."""
+    (tmp_path / "h1/pods/ns_pod_uid/box").mkdir(parents=True)
+    (tmp_path / "h1/pods/ns_pod_uid/box/0.log").touch()
+    (tmp_path / "h2/files/deep/er").mkdir(parents=True)
+    (tmp_path / "h2/files/deep/er/any.txt").touch()
+    seen = scan(HostSources(host="", hosts_below=tmp_path))
+
+    assert {source.host: source.format for source in seen.ids.values()} == {
+        "h1": "cri",
+        "h2": "plain",
+    }
+
+
+def test_what_is_no_log_file_is_left_out_with_a_reason(tmp_path: Path) -> None:
+    """Folders, pipes, links, loops and binary files neither hang nor are read."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tmp_path / "outside.log").write_bytes(b"secret\n")
+    (tree / "good.log").write_bytes(b"good\n")
+    (tree / "folder.log").mkdir()
+    os.mkfifo(tree / "pipe.log")
+    (tree / "out.log").symlink_to(tmp_path / "outside.log")
+    (tree / "loop.log").symlink_to(tree / "loop.log")
+    (tree / "wtmp.log").write_bytes(b"\x07\0\0\0" * 100)
+    (tree / "j.log").write_bytes(b"LPKSHHRH\n")
+    (tree / "x.log.zst").write_bytes(b"?")
+    (tree / "mine.log").write_bytes(b"mine\n")
+    host = HostSources(
+        host="h", include=(f"{tree}/**/*.log*",), exclude=(f"{tree}/mine*", f"{tree}/folder.log")
+    )
+    seen = scan(host)
+
+    assert list(seen.files) == [str(tree / "good.log")]
+    assert seen.skipped == {
+        "pipe.log": "not-a-regular-file",
+        "out.log": "symbolic-link",
+        "loop.log": "symbolic-link",
+        "wtmp.log": "binary",
+        "j.log": "binary",
+        "x.log.zst": "temporary-or-unknown-compression",
+        "mine.log": "excluded",
+    }
+
+
+@pytest.mark.parametrize(("target", "is_read"), [("id-json.log", True), ("shadow", False)])
+def test_a_link_of_a_container_leads_to_a_log_only(
+    tmp_path: Path, target: str, is_read: bool
+) -> None:
+    """Docker's links are followed, and one that was planted is not."""
+    (tmp_path / target).write_bytes(b"x\n")
+    folder = Folder(tmp_path, cri=True)
+    folder.live.symlink_to(tmp_path / target)
+
+    assert joined(folder.read()) == (b"x\n" if is_read else b"")
+    assert ("symbolic-link" in folder.chain.unreadable) is not is_read
+
+
+async def test_changes_are_told_at_once(tmp_path: Path) -> None:
+    """New folders, files, writes, rotations and deletions need no rescan."""
+    async with discovering(HostSources(host="h", include=(f"{tmp_path}/**",))) as seen:
+        await asyncio.sleep(0)
+        live = tmp_path / "new" / "er" / "app.log"
+        live.parent.mkdir(parents=True)
+        live.write_bytes(b"one\n")
+        await eventually(lambda: seen.files.get(str(live)) == ["app.log"])
+        with live.open("ab") as file:
+            file.write(b"two\n")
+        await eventually(lambda: str(live) in seen.writes)
+        live.rename(live.with_name("app.log.1"))
+        live.touch()
+        await eventually(lambda: seen.files[str(live)] == ["app.log.1", "app.log"])
+        for path in (live, live.with_name("app.log.1")):
+            path.unlink()
+        live.parent.rmdir()
+
+        await eventually(lambda: seen.files[str(live)] == [])
+
+
+async def test_a_folder_that_is_replaced_is_watched_again(tmp_path: Path) -> None:
+    """Its path leads to another folder; the old one is of no interest any more."""
+    folder = tmp_path / "box"
+    folder.mkdir()
+    (folder / "a.log").write_bytes(b"a\n")
+    async with discovering(HostSources(host="h", include=(f"{tmp_path}/**/*.log",))) as seen:
+        await eventually(lambda: str(folder / "a.log") in seen.files)
+        folder.rename(tmp_path / "moved")
+        await eventually(lambda: seen.files[str(folder / "a.log")] == [])
+        folder.mkdir()
+        (folder / "b.log").write_bytes(b"b\n")
+        await eventually(lambda: str(folder / "b.log") in seen.files)
+        with (folder / "b.log").open("ab") as file:
+            file.write(b"more\n")
+
+        await eventually(lambda: str(folder / "b.log") in seen.writes)
+
+
+async def test_without_watches_the_rescan_sees_everything(tmp_path: Path) -> None:
+    """Where the system cannot watch folders, nothing but time is lost."""
+    live = tmp_path / "app.log"
+    live.write_bytes(b"one\n")
+    host = HostSources(host="h", include=(f"{tmp_path}/*.log",))
+    async with discovering(host, rescan_s=0.05, is_watching=False) as seen:
+        await eventually(lambda: seen.files.get(str(live)) == ["app.log"])
+        live.rename(tmp_path / "app.log.1")
+        await eventually(lambda: seen.files[str(live)] == ["app.log.1"])
+        (tmp_path / "app.log.1").unlink()
+
+        await eventually(lambda: seen.files[str(live)] == [])
+
+
+async def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
+    """When the system drops events, everything is looked at once more."""
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    async with discovering(HostSources(host="h", include=(f"{tmp_path}/*.log",))) as seen:
+        one, two = ((tmp_path / name).open("ab", buffering=0) for name in ("1.log", "2.log"))
+        with one, two:
+            one.write(b"x\n")
+            two.write(b"x\n")
+            await eventually(lambda: len(seen.files) == 2)
+            for _ in range(limit // 2 + 100):
+                one.write(b"x\n")
+                two.write(b"x\n")
+        (tmp_path / "late.log").write_bytes(b"its event was dropped\n")
+
+        await eventually(lambda: str(tmp_path / "late.log") in seen.files)
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_folder_that_cannot_be_looked_into_is_not_empty(tmp_path: Path) -> None:
+    """Out of descriptors, the sources stay as they were; nobody is told that they vanished."""
+    (tmp_path / "app.log").write_bytes(b"x\n")
+    host = HostSources(host="h", include=(f"{tmp_path}/*.log",))
+    async with discovering(host, rescan_s=0.02, is_watching=False) as seen:
+        await eventually(lambda: bool(seen.files))
+        with no_descriptor_left():
+            await eventually(lambda: seen.skipped.get(tmp_path.name) == "EMFILE")
+            assert seen.files == {str(tmp_path / "app.log"): ["app.log"]}
+
+
+def test_a_file_that_finds_no_descriptor_is_read_later(tmp_path: Path) -> None:
+    """It counts as nothing: neither as unreadable, nor as missing."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"one\n")
+    (listing,) = folder.discovery.scan()
+    with no_descriptor_left():
+        folder.take(listing)
+        assert folder.read_on() == []
+    folder.now_s += 5
+
+    assert joined(folder.read_on()) == b"one\n"
+    assert (folder.chain.unreadable, folder.chain.missing_bytes) == ({}, 0)
