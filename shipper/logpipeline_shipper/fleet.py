@@ -136,12 +136,11 @@ class Fleet:
     def confirm(self, key: Key, committed: Committed, group: str) -> Pump | None:
         """Take in how far a group has archived a source, and return its pump if it has one."""
         pump = self.pumps.get(key)
-        position = (committed.generation, committed.offset)
         if pump is not None:
-            pump.confirm(group, position)
+            pump.confirm(group, committed)
         elif key in self._records:
             standing = Standing.of(self._records[key])
-            standing.confirm(group, position)
+            standing.confirm(group, (committed.generation, committed.offset))
             self._records[key] = replace(self._records[key], committed=standing.committed)
         return pump
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -18,6 +19,10 @@ from logpipeline_shipper.intents import Key
 from logpipeline_shipper.pump import Pump
 
 log = logging.getLogger(__name__)
+
+
+# Collectors tell what changed, once a second; one that is silent for longer has nothing to tell.
+ASK_AFTER_S = 10.0
 
 
 class ProgressListener:
@@ -71,6 +76,23 @@ class ProgressListener:
         except NotSent:
             return
 
+    async def run(self) -> None:
+        """Ask, for ever, where something was sent and nobody says what became of it.
+
+        A roll-back, or a hole that was filled in vain, is told only to who asks, once nothing else
+        changes.
+        """
+        while True:
+            await asyncio.sleep(ASK_AFTER_S)
+            assert self.fleet is not None
+            hosts = {pump.key.host for pump in self.fleet.pumps.values() if _lacks_word(pump)}
+            try:
+                for token, host in self._answering.items():
+                    if host in hosts:
+                        await self._ask(host, token)
+            except NotSent:
+                continue
+
     async def _ask(self, host: str, token: str) -> None:
         partition = partition_of(host, self._partitions)
         subject = self._control.ask_committed(partition, host)
@@ -114,3 +136,7 @@ class ProgressListener:
                         "a hole was filled again and again, and is still there",
                         extra={**pump.key._asdict(), "hole": hole},
                     )
+
+
+def _lacks_word(pump: Pump) -> bool:
+    return pump.lacks_word(ASK_AFTER_S)

@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from logpipeline.failpoints import reach
+from logpipeline.records import Committed
 from logpipeline_shipper import healing
 from logpipeline_shipper.delivery import Delivery, Lot
 from logpipeline_shipper.files.chain import Chain
@@ -18,7 +19,7 @@ from logpipeline_shipper.intents import Key
 from logpipeline_shipper.mending import mend, rewind
 from logpipeline_shipper.parcels import Packer
 from logpipeline_shipper.past import Past
-from logpipeline_shipper.positions import Position, SourceRecord, encode_row
+from logpipeline_shipper.positions import SourceRecord, encode_row
 from logpipeline_shipper.shared import Shared
 from logpipeline_shipper.standing import Standing
 
@@ -110,10 +111,19 @@ class Pump:
             self._fills.append(hole)
             self.wake()
 
-    def confirm(self, group: str, position: Position) -> None:
+    def confirm(self, group: str, committed: Committed) -> None:
         """Take in how far a group of collectors has archived the source."""
-        self.standing.confirm(group, position)
+        self.standing.confirm(group, (committed.generation, committed.offset))
+        self.standing.has_holes = bool(committed.holes)
+        self.standing.told_s = self._shared.clock()
         self._row = None
+
+    def lacks_word(self, patience_s: float) -> bool:
+        """Return whether collectors owe us a word on what was sent, and were silent so long."""
+        position = self.chain.position()
+        if position is None or self._shared.clock() - self.standing.told_s < patience_s:
+            return False
+        return not self.standing.is_settled(position)
 
     def record(self) -> SourceRecord:
         """Return what is to be saved; while a thread reads, what was there before stays good."""

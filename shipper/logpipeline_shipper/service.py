@@ -135,7 +135,13 @@ class Shipper:
             await self._keeper.save()
             await self._connection.start()
             stack.push_async_callback(self._connection.close)
-            for part in (self._watch.run(), self._keeper.run(), self._discover(), self._tick()):
+            for part in (
+                self._watch.run(),
+                self._keeper.run(),
+                self._listener.run(),
+                self._discover(),
+                self._tick(),
+            ):
                 self._spawn(part)
             if await self._until_broken_or(stop):
                 code = EXIT_BROKEN

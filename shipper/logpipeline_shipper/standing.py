@@ -12,12 +12,17 @@ from logpipeline_shipper.positions import Position, SourceRecord
 
 @dataclass(slots=True)
 class Standing:
-    """See `SourceRecord`; *in_flight* are the messages of the chunk that is being sent."""
+    """See `SourceRecord`; *in_flight* are the messages of the chunk that is being sent.
+
+    *has_holes* is a collector's last word, of *told_s* on the loop's clock.
+    """
 
     first: Position | None
     generations: list[str]
     committed: dict[str, Position]
     in_flight: list[Intent] = field(default_factory=list)
+    has_holes: bool = False
+    told_s: float = 0.0
 
     @staticmethod
     def of(record: SourceRecord) -> Standing:
@@ -50,6 +55,11 @@ class Standing:
         if start is None or not is_before(start, frontier, self.generations):
             return None
         return start
+
+    def is_settled(self, position: Position) -> bool:
+        """Return whether all up to *position* is archived, as far as was told."""
+        archived = least(self.committed, self.generations)
+        return archived == position and not self.has_holes
 
     def confirm(self, group: str, position: Position) -> None:
         """Take a group's word in; more groups than there may be are a stranger's."""

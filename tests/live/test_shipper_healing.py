@@ -4,14 +4,19 @@ collector has confirmed.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.session import RawMessage
 from logpipeline.records import Committed, Progress
 from logpipeline.subjects import ControlSubjects
+from logpipeline_shipper import progress
 from shipping import (
     CONTROL,
     HOST,
@@ -40,9 +45,9 @@ async def tell(
 ) -> None:
     """Tell the shipper, as a collector would, how far it has archived *path*."""
     committed = Committed(str(path), generation, offset, holes)
-    progress = Progress("main", 0, 1, rollbacks, (committed,))
+    word = Progress("main", 0, 1, rollbacks, (committed,))
     subject = ControlSubjects(CONTROL).committed(0, HOST)
-    await js.connection.publish(subject, progress.encode())
+    await js.connection.publish(subject, word.encode())
 
 
 async def generation_of(js: JetStream) -> str:
@@ -187,6 +192,35 @@ async def test_a_hole_is_filled_with_exactly_its_bytes(
             "once, though told thrice"
         )
         assert all(batch.resend for batch in later)
+
+
+async def test_a_shipper_that_hears_nothing_asks(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Collectors tell what changes; a loss noticed later is told to who asks."""
+    monkeypatch.setattr(progress, "ASK_AFTER_S", 0.2)
+    path = tmp_path / "logs" / "app.log"
+    async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
+        await make_stream(js)
+        append(path, lines_of(0, 100))
+        await until_stored(js, path, lines_of(0, 100))
+        before, generation = len(await stored(js)), await generation_of(js)
+        size = path.stat().st_size
+        hole = (generation, len(lines_of(0, 10)), len(lines_of(0, 20)))
+        answer = Progress("main", 0, 1, 0, (Committed(str(path), generation, size, (hole,)),))
+        answers: set[asyncio.Task[None]] = set()
+
+        def asked(question: RawMessage) -> None:
+            reply = js.connection.publish(question.reply.decode(), answer.encode())
+            answers.add(asyncio.create_task(reply))
+
+        await js.connection.listen(ControlSubjects(CONTROL).ask_committed(0, HOST), asked)
+
+        async def again() -> list[tuple[int, int]]:
+            later = [batch_of(message) for message in (await stored(js))[before:]]
+            return [(batch.start, batch.end) for batch in later]
+
+        assert await until(again) == [hole[1:]]
 
 
 async def test_a_rollback_that_a_collector_counts_is_healed(
