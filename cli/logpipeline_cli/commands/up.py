@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import hashlib
 import logging
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from logpipeline.spec import LogPipeline, SpecError, check_update, load
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.local.layout import Layout, default_data
-from logpipeline_cli.local.running import apply_here, running
+from logpipeline_cli.local.running import apply_here, running, write_applied
 from logpipeline_cli.local.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
     if mistakes := check_update(old, pipeline):
         raise CliError("; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes))
     await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
-    shutil.copyfile(file, supervisor.layout.pipeline)
+    write_applied(file, supervisor.layout)
     await supervisor.change(pipeline)
     log.info("applied the changed file")
 

@@ -22,9 +22,13 @@ class Probe:
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
         self._found: Path | None = None
 
+    def prepare(self) -> None:
+        """Make the file, so that it can be watched from its beginning."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+
     async def run(self) -> None:
         """Measure for ever."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         number = 0
         with self.path.open("ab", buffering=0) as file:
             while True:

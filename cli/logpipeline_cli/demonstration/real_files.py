@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,24 +14,40 @@ from pathlib import Path
 HEAD_BYTES = 4096
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 FILES_MAX = 10_000
+# logrotate's names for the generations of NAME: NAME.1, NAME.2.gz.
+_ROTATED = re.compile(r"(?P<live>.+)\.(?P<number>[0-9]+)(?P<packed>\.gz)?")
 
 
 @dataclass(frozen=True, slots=True)
-class RealFile:
-    """A file of the machine; *reason* says why it is left out, and is empty where it is shipped."""
+class Found:
+    """A file of the machine; *reason* says why it is left out, and is empty where it is shipped.
+
+    *older* are its rotated generations, the oldest first.
+    """
 
     path: Path
     reason: str
+    older: tuple[Path, ...] = ()
 
 
-def look_below(root: Path, exclude: Sequence[str]) -> list[RealFile]:
+def look_below(root: Path, exclude: Sequence[str]) -> list[Found]:
     """Return every file below *root* with what is done about it, in the order of their paths."""
-    files = []
-    for path in sorted(_walk(root)):
-        files.append(RealFile(path, _reason(path, exclude)))
-        if len(files) >= FILES_MAX:
-            break
-    return files
+    paths = sorted(path for path, _ in zip(_walk(root), range(FILES_MAX), strict=False))
+    live = {path for path in paths if not _reason(path, exclude)}
+    older: dict[Path, list[tuple[int, Path]]] = {}
+    found = []
+    for path in paths:
+        rotated = _ROTATED.fullmatch(str(path))
+        if rotated and (of := Path(rotated["live"])) in live:
+            older.setdefault(of, []).append((int(rotated["number"]), path))
+            live.discard(path)
+            found.append(Found(path, f"rotated: it is shipped before {of.name}"))
+    for path in paths:
+        if not any(entry.path == path for entry in found):
+            generations = sorted(older.get(path, []), reverse=True)
+            reason = _reason(path, exclude)
+            found.append(Found(path, reason, tuple(name for _, name in generations)))
+    return sorted(found, key=lambda entry: entry.path)
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -53,7 +70,7 @@ def _reason(path: Path, exclude: Sequence[str]) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if path.suffix in COMPRESSED:
-        return "compressed: an older generation"
+        return "compressed, and no live file is beside it"
     if not head:
         return "empty"
     if b"\0" in head:

@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import secrets
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -53,7 +52,7 @@ async def running(
             _connection(options) as js,
         ):
             await apply_here(js, pipeline, allow_data_loss=allow_data_loss)
-            shutil.copyfile(source, layout.pipeline)
+            write_applied(source, layout)
             token = str(options.token_file) if options.token_file == layout.token else ""
             supervisor = Supervisor(layout, js, ",".join(options.servers), token, pipeline, on_line)
             trimming = asyncio.create_task(trim_forever(js, lambda: supervisor.pipeline))
@@ -77,6 +76,14 @@ async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: b
     if not report.is_complete:
         name = f"{pipeline.namespace}/{pipeline.name}"
         raise CliError(f"JetStream is not as {name} says:\n{render_report(report)}")
+
+
+def write_applied(source: Path, layout: Layout) -> None:
+    """Keep the resource in *source* as the parts read it: with the folder for ``${DATA}``."""
+    text = source.read_text().replace("${DATA}", str(layout.data.resolve()))
+    temporary = layout.pipeline.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(layout.pipeline)
 
 
 @contextmanager
