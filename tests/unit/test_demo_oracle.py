@@ -107,6 +107,17 @@ def test_a_batch_that_is_repeated_later_is_found(bench: Bench) -> None:
     assert numbers(bench.damage(repeat)) == {"twice": 100}
 
 
+def test_a_repeated_batch_with_empty_lines_is_counted_whole(bench: Bench) -> None:
+    """Empty lines between repeated ones are repeated ones."""
+    lines = lines_of(bench.expected, PLAIN.key)
+    first = lines.index(b"\n") - 5
+    lines[first + 200 : first + 200] = lines[first : first + 10]
+    archive(bench.folder, PLACES[PLAIN.key], lines)
+    verdict = check(bench.expected, [bench.folder])
+
+    assert (verdict.twice, verdict.invented, verdict.lost, verdict.out_of_order) == (10, 0, 0, 0)
+
+
 def test_loss_and_duplicate_do_not_cancel_out(bench: Bench) -> None:
     """As many lines as there should be, and still one is missing and another there twice."""
 

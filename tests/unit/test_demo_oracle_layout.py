@@ -14,7 +14,7 @@ from demo_archive import CONTAINER, PLACES, PLAIN, archive, lines_of, run_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 
-LINES = 1200
+LINES = 400
 SUFFIXES = ("", ".gz", ".zst")
 
 
@@ -60,7 +60,7 @@ def test_rotation_and_hand_over_change_nothing(
         assert verdict.is_clean
 
 
-@pytest.mark.parametrize("start", range(0, 400, 7))
+@pytest.mark.parametrize("start", range(0, 149, 7))
 def test_empty_lines_at_a_hand_over_are_told_apart(
     data: Path, expected: Expected, start: int
 ) -> None:
@@ -81,8 +81,8 @@ def test_empty_lines_at_a_hand_over_are_told_apart(
 def test_a_copy_in_another_collectors_folder_is_found(data: Path, expected: Expected) -> None:
     """A hand-over that repeats lines: each folder alone is fine, together they are not."""
     lines = lines_of(expected, CONTAINER.key)
-    archive(data, PLACES[CONTAINER.key], lines[:700], collector=0)
-    archive(data, PLACES[CONTAINER.key], lines[650:], collector=1)
+    archive(data, PLACES[CONTAINER.key], lines[:250], collector=0)
+    archive(data, PLACES[CONTAINER.key], lines[200:], collector=1)
     verdict = check(expected, [data])
 
     assert (verdict.twice, verdict.lost, verdict.out_of_order) == (50, 0, 0)
@@ -91,8 +91,8 @@ def test_a_copy_in_another_collectors_folder_is_found(data: Path, expected: Expe
 def test_a_gap_between_two_collectors_is_found(data: Path, expected: Expected) -> None:
     """A hand-over that skips lines."""
     lines = lines_of(expected, CONTAINER.key)
-    archive(data, PLACES[CONTAINER.key], lines[:650], collector=0)
-    archive(data, PLACES[CONTAINER.key], lines[700:], collector=1)
+    archive(data, PLACES[CONTAINER.key], lines[:200], collector=0)
+    archive(data, PLACES[CONTAINER.key], lines[250:], collector=1)
 
     assert check(expected, [data]).source(CONTAINER.key).lost_middle == 50
 
@@ -101,11 +101,11 @@ def test_order_holds_across_the_files_of_a_folder(data: Path, expected: Expected
     """Rotated files come in the order of their names, before the active one."""
     lines = lines_of(expected, CONTAINER.key)
     place = PLACES[CONTAINER.key]
-    archive(data, place, lines[600:], suffix=".20261121-100000.000001")
-    archive(data, place, lines[:600])
+    archive(data, place, lines[150:], suffix=".20261121-100000.000001")
+    archive(data, place, lines[:150])
     verdict = check(expected, [data])
 
-    assert (verdict.out_of_order, verdict.lost, verdict.twice) == (600, 0, 0)
+    assert (verdict.out_of_order, verdict.lost, verdict.twice) == (150, 0, 0)
 
 
 def test_a_line_may_go_on_in_the_next_file(data: Path, expected: Expected) -> None:
@@ -121,13 +121,13 @@ def test_a_line_may_go_on_in_the_next_file(data: Path, expected: Expected) -> No
 def test_the_collectors_folders_may_be_named_one_by_one(data: Path, expected: Expected) -> None:
     """A folder of collectors, the collectors, or their logs: the same is found."""
     lines = lines_of(expected, CONTAINER.key)
-    archive(data, PLACES[CONTAINER.key], lines[:700], collector=0)
-    archive(data, PLACES[CONTAINER.key], lines[700:], collector=1)
+    archive(data, PLACES[CONTAINER.key], lines[:250], collector=0)
+    archive(data, PLACES[CONTAINER.key], lines[250:], collector=1)
     collectors = [data / "collector-0", data / "collector-1"]
 
     assert check(expected, collectors).is_clean
     assert check(expected, [collector / "logs" for collector in collectors]).is_clean
-    assert check(expected, collectors[:1]).lost == LINES - 700
+    assert check(expected, collectors[:1]).lost == LINES - 250
 
 
 def test_containers_lines_are_checked_in_their_own_format(data: Path, expected: Expected) -> None:

@@ -17,7 +17,7 @@ from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
 from logpipeline_demo.verdict import Verdict
 
-LINES = 1000
+LINES = 300
 places = st.integers(0, LINES - 1)
 sizes = st.integers(0, 30)
 KEYS = st.sampled_from([PLAIN.key, CONTAINER.key])
