@@ -59,15 +59,7 @@ async def catch_up(
     Raises:
         Interrupted: reading broke off; begin again with the snapshot.
     """
-    start = StreamPosition(tenure.position.created, 0, 0)
-    if found.snapshot is not None:
-        start = found.snapshot.position
-    else:
-        log.warning(
-            "no snapshot of the sources' positions; reading the headers of the whole stream",
-            extra={"partition": tenure.partition, "reason": found.why},
-        )
-    tenure.archive.import_sources(found.snapshot.sources if found.snapshot else b"")
+    start = _import(tenure, found)
     if start.created != tenure.position.created or start.sequence >= tenure.position.sequence:
         return 0
     reader = StreamReader(js, tenure.stream, name, pull_bytes=PULL_BYTES, headers_only=True)
@@ -76,6 +68,24 @@ async def catch_up(
         return await _take_until(reader, intake, tenure)
     finally:
         await reader.close(delete=True)
+
+
+def _import(tenure: Tenure, found: Found) -> StreamPosition:
+    """Take the snapshot's sources over, and return the position that they describe."""
+    why = found.why
+    if found.snapshot is not None:
+        try:
+            tenure.archive.import_sources(found.snapshot.sources)
+        except ValueError as error:
+            why = str(error)
+        else:
+            return found.snapshot.position
+    log.warning(
+        "no snapshot of the sources' positions; reading the headers of the whole stream",
+        extra={"partition": tenure.partition, "reason": why},
+    )
+    tenure.archive.import_sources(b"")
+    return StreamPosition(tenure.position.created, 0, 0)
 
 
 async def _take_until(reader: StreamReader, intake: Intake, tenure: Tenure) -> int:

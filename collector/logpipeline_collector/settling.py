@@ -9,7 +9,7 @@ import logging
 from logpipeline.records import EpochRecord
 from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.context import Context
-from logpipeline_collector.recovery import NOWHERE, FolderCommit, Recovery, Source, recover
+from logpipeline_collector.recovery import FolderCommit, Recovery, Source, recover
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +56,5 @@ def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderC
     last = archive.committed()
     if last is None:
         return None
-    previous = None
-    if can_undo and last.previous is not None:
-        previous = last.previous[1]
-    elif can_undo and last.number == 1:
-        previous = NOWHERE
+    previous = last.previous[1] if can_undo and last.previous is not None else None
     return FolderCommit(last.epoch, last.position, previous, last.rollbacks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -141,10 +142,9 @@ class Tenure:
         # What is read a second time is committed only when it is passed: it must not wait.
         while self.archive.dirty_bytes > limit and self.failure is None and self.is_settled:
             self._has_room.clear()
-            try:
-                await asyncio.wait_for(self._has_room.wait(), ROOM_POLL_S)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ROOM_POLL_S):
+                    await self._has_room.wait()
 
     async def commit(self, executor: Executor) -> None:
         """Make durable what was read so far, and tell the group; failing sets *failure*."""

@@ -245,4 +245,6 @@ class PartitionWorker:
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            # Not wait_for: in Python 3.11 it drops a cancellation that meets the result.
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()

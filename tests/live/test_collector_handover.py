@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from collecting import GROUP, HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.records import epoch_key
+from logpipeline_collector.marks import Marks
 from logpipeline_collector.service import EXIT_BUSY
+from logpipeline_collector.snapshots import Snapshot, SnapshotStore
 
 
 async def test_scaling_while_lines_flow_loses_and_doubles_none(
@@ -73,6 +77,26 @@ async def test_without_a_snapshot_the_whole_stream_tells_what_is_known(
         assert source.archived(*folders) == source.sent
 
 
+async def test_a_snapshot_that_cannot_be_understood_is_no_snapshot(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Its checksum is right, and its content is not what this version knows."""
+    folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, folders[0], "collector-0")):
+            await source.send(made.js, "one")
+            await made.until_committed(1)
+        await point_to_strange_snapshot(made)
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, folders[1], "collector-1")):
+            await source.send_again(made.js, 0, attempt="resent")
+            await source.send(made.js, "two")
+            await made.until_committed(3)
+
+        assert source.archived(*folders) == source.sent
+
+
 async def test_old_snapshots_are_removed(nats_server: EmbeddedServer, tmp_path: Path) -> None:
     """Two of them stay, each of a chunk and a manifest, however often one was made."""
     source = Source(HOSTS[0])
@@ -106,6 +130,18 @@ async def test_a_second_process_of_the_same_member_refuses(
         async with collecting(config_for(nats_server, tmp_path / "b")) as other_folder:
             assert await other_folder == EXIT_BUSY
         assert not first.done()
+
+
+async def point_to_strange_snapshot(made: Pipeline) -> None:
+    """Store a snapshot of bytes that no archive wrote, and let the epoch record name it."""
+    record = await made.epoch()
+    assert record is not None
+    store = SnapshotStore(
+        made.js, stream="SNAPSHOTS", subject=f"_lp-snapshots.{GROUP}.p0", partition=0
+    )
+    sequence = await store.write(Snapshot(record.position, Marks().encode(), b"of the future"))
+    changed = replace(record, snapshot=sequence, snapshot_at=record.position.sequence)
+    await made.bucket.put(epoch_key(GROUP, 0), changed.encode())
 
 
 async def send_for_a_while(made: Pipeline, sources: list[Source]) -> None:
