@@ -213,6 +213,33 @@ def test_a_deleted_file_swallows_lines_until_it_is_recreated(desk: Callable[...,
     assert kept.content() == source.maker.lines(20, 10)
 
 
+def test_rotated_files_can_be_taken_away(desk: Callable[..., Desk]) -> None:
+    """All files but the live one are gone, and the ledger says which lines went with them."""
+    kept = desk(CONTAINER)
+    for _ in range(3):
+        kept.writer.write(10)
+        kept.writer.rotate_kubelet()
+    kept.writer.write(10)
+    kept.writer.delete_rotated()
+
+    assert kept.names() == ["0.log"]
+    assert list(kept.expected().sources[CONTAINER.key].removed) == [(0, 30)]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
+def test_an_open_line_is_finished_before_anything_else(
+    desk: Callable[..., Desk], source: LogSource
+) -> None:
+    """What was begun is open, and not written, until the next call goes on with it."""
+    kept = desk(source)
+    kept.writer.write_partial(10)
+    begun, open_then = kept.expected().lines, kept.writer.has_open_line
+    kept.writer.write(1)
+
+    assert (begun, open_then) == (0, True)
+    assert (kept.expected().lines, kept.writer.has_open_line) == (2, False)
+
+
 @pytest.mark.parametrize("ending", [b"", b"\n"])
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
 def test_a_line_that_is_never_finished_is_expected_as_far_as_it_got(
