@@ -1,4 +1,4 @@
-"""The file that is moved: lines like a web server's, made anew from a seed, so that nobody has to download one."""
+"""The file that is moved: lines like a web server's, made anew from a seed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ import random
 from pathlib import Path
 
 BLOCK_LINES = 20_000
-PATHS = ("/", "/login", "/cart", "/api/v1/items", "/api/v1/items/{}", "/static/app.{}.js", "/healthz")
-AGENTS = ("Mozilla/5.0 (X11; Linux x86_64)", "curl/8.5.0", "kube-probe/1.34", "python-requests/2.32")
+PATHS = (
+    "/",
+    "/login",
+    "/cart",
+    "/api/v1/items",
+    "/api/v1/items/{}",
+    "/static/app.{}.js",
+    "/healthz",
+)
+AGENTS = (
+    "Mozilla/5.0 (X11; Linux x86_64)",
+    "curl/8.5.0",
+    "kube-probe/1.34",
+    "python-requests/2.32",
+)
 
 
 def make_log(path: Path, *, size: int, seed: int = 1) -> int:
@@ -26,7 +39,9 @@ def make_log(path: Path, *, size: int, seed: int = 1) -> int:
 def _line(pick: random.Random, number: int) -> str:
     address = f"10.{pick.randrange(256)}.{pick.randrange(256)}.{pick.randrange(256)}"
     path = pick.choice(PATHS).format(pick.randrange(100_000))
-    moment = f"21/Nov/2026:{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d} +0000"
+    moment = (
+        f"21/Nov/2026:{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d} +0000"
+    )
     status = pick.choices((200, 304, 404, 500), (90, 6, 3, 1))[0]
     return (
         f'{address} - - [{moment}] "GET {path} HTTP/1.1" {status} {pick.randrange(50_000)} '

@@ -20,7 +20,7 @@ RESULT = Path(__file__).parent / "latest.json"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure: the median, against the same of a rival (empty: none), and (max - min) / median."""
+    """One figure: the median, *against* the same of a rival, and (max - min) / median."""
 
     case: str
     metric: str

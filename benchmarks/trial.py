@@ -1,4 +1,4 @@
-"""One measurement: a file is put before running processes, and is timed until all of it has arrived."""
+"""One measurement: a file is put before running processes, until all of it has arrived."""
 
 from __future__ import annotations
 
