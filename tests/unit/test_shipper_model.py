@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logpipeline.generation import generation_of, head_of
@@ -297,6 +297,9 @@ def actions_of(*kinds: list[Action]) -> st.SearchStrategy[list[Action]]:
 
 
 @given(actions_of(GROWING, ROTATING, READING, FAILING, RESTARTING))
+@example([write_partial, rotate_twice, restart, compress])
+@example([write, rotate_twice, rotate, write_partial, rotate_twice, let_time_pass, compress])
+@example([write, write_partial, look_and_read, write_long])
 def test_renamed_and_compressed_files_are_read_whole(actions: list[Action]) -> None:
     """Each incarnation arrives whole, under the name that its content gives it."""
     world, ship = run(actions)
@@ -307,6 +310,7 @@ def test_renamed_and_compressed_files_are_read_whole(actions: list[Action]) -> N
 
 
 @given(actions_of(GROWING, ROTATING, READING, FAILING, RESTARTING, TRUNCATING))
+@example([write, let_time_pass, copy_and_truncate, write, rotate_twice, compress, let_time_pass])
 def test_truncated_files_are_read_whole_from_their_copies(actions: list[Action]) -> None:
     """What copytruncate copied is read on in the copy, under its name, and not once more."""
     world, ship = run(actions)
@@ -316,6 +320,10 @@ def test_truncated_files_are_read_whole_from_their_copies(actions: list[Action])
 
 
 @given(actions_of(GROWING, ROTATING, READING, FAILING, TRUNCATING))
+@example([write, copy_then_truncate, write, copy_then_truncate])
+@example([write, rotate_twice, rotate, write, rotate_twice, look_and_read, compress])
+@example([write_long, copy_then_truncate, write, let_time_pass, copy_and_truncate])
+@example([write, copy_and_truncate, let_time_pass, write, send_in_vain, copy_and_truncate])
 def test_equal_first_lines_are_told_apart(actions: list[Action]) -> None:
     """Files that all begin with the same line have names of their own, and arrive whole."""
     world, ship = run(actions, header=b"the same in each file\n")
@@ -324,6 +332,8 @@ def test_equal_first_lines_are_told_apart(actions: list[Action]) -> None:
 
 
 @given(actions_of(GROWING, ROTATING, READING, [save, restart], DELETING))
+@example([write, look_and_read, restart, recreate, look_and_read, recreate])
+@example([rotate_twice, rotate_twice, let_time_pass, recreate])
 def test_what_was_deleted_unread_is_counted(actions: list[Action]) -> None:
     """Nothing but deleted files is missing, and each byte that was seen of them is counted."""
     world, ship = run(actions)
