@@ -52,14 +52,26 @@ def lines_written(ledger: Path) -> int:
     return Expected.read(ledger).lines if ledger.exists() and ledger.stat().st_size else 0
 
 
+def content_of(live: Path) -> bytes:
+    """Return what stands in all files of a source, oldest first; a kill may have left it between
+    any two steps of a rotation.
+    """
+    files = [path for path in [*rotated_files(live), live] if path.exists()]
+    packed = {path.with_name(path.name + ".gz") for path in files}
+    content = b""
+    for path in files:
+        if path.suffix == ".tmp" or path in packed:
+            continue  # its original is still there
+        data = path.read_bytes()
+        content += gzip.decompress(data) if path.suffix == ".gz" else data
+    return content
+
+
 def archive_files(folder: Path) -> Path:
     """Copy the generator's own files into an archive, and return that."""
     for source in sources_of(host_names(HOSTS, seed=SEED), seed=SEED):
         live = source.live_path(folder / "root")
-        content = b"".join(
-            gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            for path in [*rotated_files(live), live]
-        )
+        content = content_of(live)
         place = f"{source.host}/{source.namespace}/{source.pod}/{source.container}.log"
         if source.kind == "plain":
             place = f"{source.host}/_files/app.log"
