@@ -4,10 +4,12 @@ of a log.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 # C0 and C1 controls but tab; bidirectional overrides and isolates; line and paragraph separators.
@@ -20,8 +22,27 @@ def escaped(line: bytes) -> str:
     """Return *line* as text that a terminal only shows: unsafe characters and bytes as
     ``\\x1b``.
     """
-    text = line.decode("utf-8", "backslashreplace")
-    return _UNSAFE.sub(lambda match: _escape(match.group()), text)
+    return _escaped(line.decode("utf-8", "backslashreplace"))
+
+
+def write_content(chunks: Iterable[bytes], *, raw: bool) -> None:
+    """Print a file's content as it comes, byte for byte if *raw*; a line may be longer than memory.
+
+    Unless *raw*, the next file begins on a line of its own.
+    """
+    if raw:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        return
+    # A character may lie in two chunks.
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    end = "\n"
+    for chunk in chain(chunks, (b"",)):
+        text = decoder.decode(chunk, final=not chunk)
+        sys.stdout.write("\n".join(_escaped(part) for part in text.split("\n")))
+        end = text[-1:] or end
+    if end != "\n":
+        sys.stdout.write("\n")
 
 
 def write_line(line: bytes, *, raw: bool) -> None:
@@ -64,6 +85,10 @@ def seconds_text(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} m" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _escaped(text: str) -> str:
+    return _UNSAFE.sub(lambda match: _escape(match.group()), text)
 
 
 def _escape(character: str) -> str:

@@ -1,0 +1,208 @@
+"""Reads what collectors have committed, in order, while they write, rotate, compress and remove.
+
+A name is no identity here: while somebody reads, the active file becomes a rotated one, and that
+one a packed one. So an active file is opened first, and taken for what was listed only when the
+list, read again, knows of no rotation since.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby, islice
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import zstandard
+
+from logpipeline_cli.errors import CliError
+from logpipeline_collector.archive.reading import CommittedFile, committed_files
+
+CHUNK_BYTES = 64 * 1024
+# So many chains are opened between two looks at the list: descriptors are few, and a look is dear.
+CHAINS_AT_ONCE = 32
+# A file that rotates at each look is rotated many times a second; it is told instead of chased.
+ATTEMPTS_MAX = 10
+# What a collector appends to the name of a file that it sets aside.
+_ROTATED = re.compile(r"(?P<chain>.+)\.(?P<stamp>\d{8}-\d{6}\.\d{6})(\.gz|\.zst)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One committed file of *collector*. Those of one *chain* were one file after the other;
+    *stamp* orders them, and is empty for the active one.
+    """
+
+    collector: str
+    chain: str
+    stamp: str
+    file: CommittedFile
+
+
+class Readable(Protocol):
+    """A file, or what unpacks one."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to *size* bytes, none at the end."""
+
+
+Key = tuple[str, str]
+
+
+def pieces_of(folders: Sequence[Path], host: str | None = None) -> list[Piece]:
+    """Return what the collectors in *folders* committed, of *host* or of all, by path and age.
+
+    Raises:
+        CliError: a collector's state cannot be read.
+    """
+    pieces = []
+    for folder in folders:
+        try:
+            pieces += [
+                _piece(folder.name, file)
+                for file in committed_files(folder.absolute())
+                if host is None or file.host == host
+            ]
+        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+            raise CliError(
+                f"the state of {folder} cannot be read: {error}; is its collector of another "
+                "version, or its disk damaged?"
+            ) from error
+    return sorted(pieces, key=_order)
+
+
+def matching(pieces: Sequence[Piece], glob: str | None) -> list[Piece]:
+    """Return those of which the path, or the path before it was rotated, matches *glob*."""
+    if glob is None:
+        return list(pieces)
+    return [p for p in pieces if fnmatchcase(p.file.name, glob) or fnmatchcase(p.chain, glob)]
+
+
+class Reading:
+    """The committed content of one host's files; *lost* are those that were removed meanwhile."""
+
+    def __init__(self, folders: Sequence[Path], host: str, glob: str | None) -> None:
+        self._folders = folders
+        self._host = host
+        self._glob = glob
+        self.lost: list[str] = []
+
+    def files(self) -> Iterator[Iterator[bytes]]:
+        """Yield each file's content, the oldest of a chain first, as chunks to be read in turn."""
+        chains = [list(chain) for _, chain in groupby(self._list(), _key)]
+        left = iter(chains)
+        while batch := list(islice(left, CHAINS_AT_ONCE)):
+            yield from self._batch(batch)
+
+    def _list(self) -> list[Piece]:
+        return matching(pieces_of(self._folders, self._host), self._glob)
+
+    def _batch(self, chains: list[list[Piece]]) -> Iterator[Iterator[bytes]]:
+        with ExitStack() as stack:
+            settled, active = self._settle(chains, stack)
+            for chain in settled:
+                for piece in chain:
+                    if not piece.stamp:
+                        if file := active.get(_key(piece)):
+                            yield _chunks(file, piece.file.length)
+                    elif file := self._open_rotated(piece):
+                        with file:
+                            yield _unpacked(file, piece.file.length)
+
+    def _settle(
+        self, chains: list[list[Piece]], stack: ExitStack
+    ) -> tuple[list[list[Piece]], dict[Key, BinaryIO]]:
+        """Return *chains* as they are, with the active files open: none rotated in between."""
+        active: dict[Key, BinaryIO] = {}
+        for _ in range(ATTEMPTS_MAX):
+            for chain in chains:
+                if (file := _open_active(chain)) is not None:
+                    active[_key(chain[0])] = stack.enter_context(file)
+            wanted = {_key(chain[0]) for chain in chains}
+            fresh = [list(chain) for _, chain in groupby(self._list(), _key)]
+            now = {_key(chain[0]): chain for chain in fresh if _key(chain[0]) in wanted}
+            if all(_stamps(now.get(_key(c[0]), [])) == _stamps(c) for c in chains):
+                return chains, active
+            chains = list(now.values())
+            active.clear()
+        raise CliError(
+            f"the files of {self._host} are rotated faster than they can be opened; raise "
+            "spec.collectors.rotation.maxBytes"
+        )
+
+    def _open_rotated(self, piece: Piece) -> BinaryIO | None:
+        """Open *piece* under the name that it has by now; its content is the same."""
+        for name in (piece.file.path, *_other_names(piece)):
+            try:
+                return name.open("rb")
+            except FileNotFoundError:
+                continue
+        self.lost.append(piece.file.name)
+        return None
+
+
+def _piece(collector: str, file: CommittedFile) -> Piece:
+    rotated = _ROTATED.fullmatch(file.name) if file.is_rotated else None
+    if rotated is None:
+        return Piece(collector, file.name, "", file)
+    return Piece(collector, rotated["chain"], rotated["stamp"], file)
+
+
+def _order(piece: Piece) -> tuple[str, str, bool, str]:
+    return piece.chain, piece.collector, not piece.stamp, piece.stamp
+
+
+def _key(piece: Piece) -> Key:
+    return piece.chain, piece.collector
+
+
+def _stamps(chain: Sequence[Piece]) -> list[str]:
+    return [piece.stamp for piece in chain if piece.stamp]
+
+
+def _open_active(chain: Sequence[Piece]) -> BinaryIO | None:
+    if chain[-1].stamp:
+        return None
+    try:
+        return chain[-1].file.path.open("rb")
+    except FileNotFoundError:
+        # It was renamed since; the next look at the list says so.
+        return None
+
+
+def _other_names(piece: Piece) -> Iterator[Path]:
+    path = piece.file.path
+    if not piece.file.is_compressed:
+        yield from (path.with_name(path.name + suffix) for suffix in (".zst", ".gz"))
+
+
+def _unpacked(file: BinaryIO, length: int) -> Iterator[bytes]:
+    """Yield the content of a rotated file; its name, which only a collector gives, says how it is
+    packed.
+    """
+    name = str(file.name)
+    if name.endswith(".zst"):
+        return _chunks(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+    if name.endswith(".gz"):
+        return _chunks(gzip.GzipFile(fileobj=file))
+    return _chunks(file, length)
+
+
+def _chunks(file: Readable, length: int | None = None) -> Iterator[bytes]:
+    """Yield *file* up to *length*: what stands behind it is written, and not yet committed."""
+    left = length
+    while left is None or left > 0:
+        try:
+            chunk = file.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left))
+        except (zstandard.ZstdError, EOFError, gzip.BadGzipFile) as error:
+            raise CliError(f"a packed file is damaged: {error}") from error
+        if not chunk:
+            return
+        if left is not None:
+            left -= len(chunk)
+        yield chunk
