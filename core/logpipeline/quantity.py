@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 _BYTE_UNITS = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
@@ -14,49 +13,58 @@ _DURATION_UNITS = {
     "d": 86_400 * 10**9, "w": 604_800 * 10**9,
 }  # fmt: skip
 BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
-DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+$"
-_BYTES = re.compile(BYTES_PATTERN)
-_DURATION = re.compile(DURATION_PATTERN)
-_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
+# Each unit once, the largest first, so that a typing mistake is not taken for a sum.
+DURATION_PATTERN = (
+    "^" + "".join(rf"([0-9]+(\.[0-9]+)?{unit})?" for unit in reversed(_DURATION_UNITS)) + "$"
+)
 # JetStream's and Go's durations are 64-bit nanoseconds, sizes 64-bit bytes.
 VALUE_MAX = 2**63 - 1
+# A longer text is no number that anybody meant, and costs time to read.
+QUANTITY_CHARS_MAX = 32
+
+_BYTES = re.compile(BYTES_PATTERN)
+_DURATION = re.compile(DURATION_PATTERN)
+_NUMBER = re.compile(r"([0-9]+)(?:\.([0-9]+))?([A-Za-z]*)")
 
 
 class QuantityError(ValueError):
     """A text that is no size or no time span."""
 
 
-def parse_bytes(text: str | int) -> int:
-    """Return a number of bytes.
+def parse_bytes(value: object) -> int:
+    """Return a number of bytes; a fraction of a byte is dropped.
 
     Raises:
-        QuantityError: *text* is none.
+        QuantityError: *value* is no size.
     """
-    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= VALUE_MAX:
-        return text
-    match = _BYTES.fullmatch(str(text)) if isinstance(text, str) else None
-    if match is None:
-        raise QuantityError(f"expected a size such as 10Gi, 500M or 1048576, found {text!r}")
-    unit = match.group(2) or ""
-    value = Decimal(text[: len(text) - len(unit)] if isinstance(text, str) else text)
-    count = int(value * _BYTE_UNITS[unit])
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        count = value
+    elif isinstance(value, str) and _is_of(value, _BYTES):
+        count = _sum(value, _BYTE_UNITS)
+    else:
+        raise QuantityError(
+            f"expected a size such as 10Gi, 500M, 64Ki or 1048576, found {_shown(value)}"
+        )
     if count > VALUE_MAX:
-        raise QuantityError(f"{text} is more than {VALUE_MAX} bytes")
+        raise QuantityError(f"expected at most {VALUE_MAX} bytes, found {_shown(value)}")
     return count
 
 
-def parse_duration(text: str) -> int:
+def parse_duration(value: object) -> int:
     """Return a time span in nanoseconds.
 
     Raises:
-        QuantityError: *text* is none.
+        QuantityError: *value* is no time span.
     """
-    if not _DURATION.fullmatch(str(text)):
-        raise QuantityError(f"expected a time span such as 24h, 1d, 90s or 200ms, found {text!r}")
-    total = sum(int(Decimal(value) * _DURATION_UNITS[unit]) for value, unit in _SPAN.findall(text))
-    if total > VALUE_MAX:
-        raise QuantityError(f"{text} is longer than 292 years")
-    return total
+    if not isinstance(value, str) or not value or not _is_of(value, _DURATION):
+        raise QuantityError(
+            "expected a time span with its unit, such as 24h, 1d, 1h30m, 90s or 200ms, "
+            f"found {_shown(value)}"
+        )
+    span_ns = _sum(value, _DURATION_UNITS)
+    if span_ns > VALUE_MAX:
+        raise QuantityError(f"expected at most 292 years, found {_shown(value)}")
+    return span_ns
 
 
 def format_bytes(count: int) -> str:
@@ -73,3 +81,24 @@ def format_duration(span_ns: int) -> str:
         if span_ns and span_ns % _DURATION_UNITS[unit] == 0:
             return f"{span_ns // _DURATION_UNITS[unit]}{unit}"
     return f"{span_ns}ns" if span_ns else "0s"
+
+
+def _is_of(text: str, pattern: re.Pattern[str]) -> bool:
+    return len(text) <= QUANTITY_CHARS_MAX and pattern.fullmatch(text) is not None
+
+
+def _sum(text: str, units: dict[str, int]) -> int:
+    # In integers: a float would already be off by bytes at a few pebibytes.
+    total = 0
+    for whole, fraction, unit in _NUMBER.findall(text):
+        total += int(whole + fraction) * units[unit] // 10 ** len(fraction)
+    return total
+
+
+def _shown(value: object) -> str:
+    # What is quoted comes from a user's file: escaped, and no longer than a line.
+    if isinstance(value, str):
+        return f'"{repr(value[:80])[1:-1]}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)[:80] if isinstance(value, int | float) else f"a {type(value).__name__}"

@@ -1,5 +1,6 @@
 """The resource `LogPipeline`: one declaration, from which the parser and the CRD are made."""
 
+from logpipeline.spec.local import expand_local
 from logpipeline.spec.mistakes import Mistake, SpecError
 from logpipeline.spec.model import LogPipeline, LogPipelineSpec
 from logpipeline.spec.parse import check_update, dump, load, parse
@@ -11,6 +12,7 @@ __all__ = [
     "SpecError",
     "check_update",
     "dump",
+    "expand_local",
     "load",
     "parse",
 ]

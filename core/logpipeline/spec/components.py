@@ -7,11 +7,14 @@ from typing import Any, Literal
 
 from logpipeline.spec.fields import spec
 from logpipeline.spec.pods import PodOptions
-from logpipeline.spec.streams import DAY_NS, NAME, SUBJECT
+from logpipeline.spec.streams import DAY_NS, MINUTE_NS, MS_NS, NAME, SECOND_NS, SUBJECT
 
 MIB = 2**20
-SECOND_NS = 10**9
-ABSOLUTE = r"^(/|\$\{DATA\}|~/).*$"
+# No control character belongs in a path, and none may reach a terminal.
+ABSOLUTE = r"^(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f]*$"
+POD_PATH = r"^/[^\x00-\x1f\x7f]+$"
+TEMPLATE = r"^[^\x00-\x1f\x7f]+$"
+GLOB_EXAMPLE = "/var/log/*.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,7 @@ class Rotation:
     """When a file is set aside and a new one begun."""
 
     max_bytes: int = spec("Size of a file.", default=256 * MIB, unit="bytes", minimum=4096)
-    max_age_ns: int = spec("Age of a file.", default=DAY_NS, unit="duration")
+    max_age_ns: int = spec("Age of a file.", default=DAY_NS, unit="duration", minimum=SECOND_NS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,10 @@ class Retention:
 class Commit:
     """How often lines become durable in files."""
 
-    interval_ns: int = spec("At least this often.", default=200 * 10**6, unit="duration")
+    interval_ns: int = spec(
+        "At least this often.",
+        default=200 * MS_NS, unit="duration", minimum=MS_NS, maximum=MINUTE_NS,
+    )  # fmt: skip
     max_bytes: int = spec(
         "At least after so many bytes.", default=16 * MIB, unit="bytes", minimum=64 * 1024
     )
@@ -45,11 +51,13 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStrategy:
-    """How pods are replaced."""
+    """How collector pods are replaced."""
 
-    type: Literal["RollingUpdate", "OnDelete"] = spec("The strategy.", default="RollingUpdate")
-    max_unavailable: Any = spec(
-        "Pods that may be away: a number or a percentage.", default=None, is_open=True
+    type: Literal["RollingUpdate", "OnDelete"] = spec(
+        "One after the other by itself, or when you delete them.", default="RollingUpdate"
+    )
+    max_unavailable: int | str | None = spec(
+        "Pods that may be away: a number or a percentage.", default=None
     )
 
 
@@ -67,8 +75,8 @@ class ClaimRetention:
 class Persistence:
     """The volume of each collector."""
 
-    size: int = spec("Size of the volume.", default=10 * 2**30, unit="bytes")
-    storage_class_name: str | None = spec("Storage class.", default=None)
+    size: int = spec("Size of the volume.", default=10 * 2**30, unit="bytes", minimum=MIB)
+    storage_class_name: str | None = spec("Its storage class.", default=None, max_length=253)
     retention_policy: ClaimRetention = spec("What becomes of it.", factory=ClaimRetention)
 
 
@@ -77,9 +85,11 @@ class DisruptionBudget:
     """How many collectors may be away at once."""
 
     enabled: bool = spec("Whether there is a budget.", default=True)
-    max_unavailable: Any = spec("A number or a percentage.", default=None, is_open=True)
+    max_unavailable: int | str | None = spec(
+        "Pods that may be away: a number or a percentage.", default=None
+    )
     unhealthy_pod_eviction_policy: Literal["IfHealthyBudget", "AlwaysAllow"] = spec(
-        "Whether unready pods may be evicted.", default="AlwaysAllow"
+        "Whether pods that are not ready may be evicted.", default="AlwaysAllow"
     )
 
 
@@ -90,41 +100,49 @@ class Collectors(PodOptions):
     replicas: int = spec("How many collectors.", default=1, minimum=0, maximum=1024)
     group: str = spec(
         "Name of the group; each group reads everything.",
-        default="main",
-        max_length=32,
-        pattern=NAME,
-    )
+        default="main", max_length=32, pattern=NAME, example="main",
+    )  # fmt: skip
     workers: int = spec("Processes of a collector.", default=1, minimum=1, maximum=64)
-    directory: str = spec("Folder in the pod.", default="/data", max_length=256, pattern=r"^/.+")
+    directory: str = spec(
+        "Folder in the pod; on one machine the data folder takes its place.",
+        default="/data", max_length=256, pattern=POD_PATH, example="/data",
+    )  # fmt: skip
     path: str = spec(
         "Path of a container's file, of {cluster} {host} {namespace} {pod} {container} "
         "{partition} and strftime.",
-        default="{host}/{namespace}/{pod}/{container}.log", max_length=512,
+        default="{host}/{namespace}/{pod}/{container}.log", max_length=512, pattern=TEMPLATE,
     )  # fmt: skip
     file_path: str = spec(
-        "Path of a plain file's file; {path} is the file's own path.",
-        default="{host}/_files/{path}",
-        max_length=512,
+        "Path of a plain file's file; {path} is the file's own path, with its folders.",
+        default="{host}/_files/{path}", max_length=512, pattern=TEMPLATE,
+    )  # fmt: skip
+    output: Literal["raw", "cri", "json"] = spec(
+        "Lines as the program wrote them, as the runtime did, or as JSON.", default="raw"
     )
-    output: Literal["raw", "cri", "json"] = spec("Format of the lines.", default="raw")
     rotation: Rotation = spec("When a file is set aside.", factory=Rotation)
     compression: Literal["gzip", "zstd", "none"] = spec(
         "Compression of rotated files.", default="zstd"
     )
     retention: Retention = spec("When rotated files go.", factory=Retention)
-    max_open_files: int = spec("Open files.", default=4096, minimum=16, maximum=1_000_000)
+    max_open_files: int = spec(
+        "Files that are open at once.", default=4096, minimum=16, maximum=1_000_000
+    )
     commit: Commit = spec("How often lines become durable.", factory=Commit)
     takeover_after_ns: int = spec(
-        "Silence after which another collector takes over.", default=10 * SECOND_NS, unit="duration"
-    )
+        "Silence after which another collector takes over.",
+        default=10 * SECOND_NS, unit="duration", minimum=SECOND_NS,
+    )  # fmt: skip
     snapshot_every_ns: int = spec(
-        "How often source positions are stored.", default=5 * SECOND_NS, unit="duration"
-    )
+        "How often source positions are stored.",
+        default=5 * SECOND_NS, unit="duration", minimum=100 * MS_NS,
+    )  # fmt: skip
     update_strategy: UpdateStrategy = spec("How pods are replaced.", factory=UpdateStrategy)
-    drain_timeout_seconds: int = spec("Time to hand partitions over.", default=300, minimum=0)
+    drain_timeout_seconds: int = spec(
+        "Seconds that a collector has to hand its partitions over.", default=300, minimum=0
+    )
     persistence: Persistence | None = spec("The volume of each collector.", default=None)
     pod_disruption_budget: DisruptionBudget = spec(
-        "How many may be away.", factory=DisruptionBudget
+        "How many may be away at once.", factory=DisruptionBudget
     )
 
 
@@ -134,24 +152,24 @@ class FilePatterns:
 
     include: tuple[str, ...] = spec(
         "Globs of absolute paths; ** crosses folders.",
-        factory=tuple,
-        max_items=256,
-        pattern=ABSOLUTE,
-        max_length=1024,
-    )
+        min_items=1, max_items=256, max_length=1024, pattern=ABSOLUTE, example=GLOB_EXAMPLE,
+    )  # fmt: skip
     exclude: tuple[str, ...] = spec(
-        "Globs that are left out.", factory=tuple, max_items=256, max_length=1024
-    )
+        "Globs of absolute paths that are left out.",
+        factory=tuple, max_items=256, max_length=1024, pattern=ABSOLUTE, example=GLOB_EXAMPLE,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSelector:
     """Pods by namespace, label and container."""
 
-    namespaces: tuple[str, ...] = spec("Namespaces.", factory=tuple, max_items=256, max_length=63)
-    labels: dict[str, str] = spec("Labels that a pod must have.", factory=dict)
+    namespaces: tuple[str, ...] = spec(
+        "In one of these namespaces.", factory=tuple, max_items=256, max_length=63
+    )
+    labels: dict[str, str] = spec("With all of these labels.", factory=dict)
     container_names: tuple[str, ...] = spec(
-        "Containers.", factory=tuple, max_items=64, max_length=63
+        "Only containers of these names.", factory=tuple, max_items=64, max_length=63
     )
 
 
@@ -168,14 +186,16 @@ class DeletedFiles:
     """How long deleted files are kept open to be read to their ends."""
 
     max_bytes: int = spec("Unread bytes of all of them.", default=256 * MIB, unit="bytes")
-    max_age_ns: int = spec("Age of one.", default=3600 * SECOND_NS, unit="duration")
+    max_age_ns: int = spec("Time since one was deleted.", default=3600 * SECOND_NS, unit="duration")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShipperUpdate:
     """How shipper pods are replaced."""
 
-    max_unavailable: Any = spec("A number or a percentage.", default=None, is_open=True)
+    max_unavailable: int | str | None = spec(
+        "Pods that may be away: a number or a percentage.", default=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,30 +203,38 @@ class Shippers(PodOptions):
     """The shippers: one a node, or beside a container."""
 
     enabled: bool = spec("Whether shippers run.", default=True)
-    mode: Literal["daemonset", "sidecar"] = spec("Where they run.", default="daemonset")
-    container_logs: bool = spec("Ship /var/log/pods.", default=True)
+    mode: Literal["daemonset", "sidecar"] = spec(
+        "One on each node, or one in each pod.", default="daemonset"
+    )
+    container_logs: bool = spec("Ship what containers print (/var/log/pods).", default=True)
     host_files: tuple[FilePatterns, ...] = spec(
         "Plain files of the node.", factory=tuple, max_items=64
     )
     read_from: Literal["beginning", "end"] = spec(
-        "Where a file seen for the first time is begun.", default="beginning"
+        "Where a file that is there at the first start is begun.", default="beginning"
     )
-    match: tuple[Match, ...] = spec("Which pods.", factory=tuple, max_items=32)
+    match: tuple[Match, ...] = spec(
+        "Which pods; the first entry that fits decides.", factory=tuple, max_items=32
+    )
     labels: tuple[str, ...] = spec(
-        "Pod labels to carry.", factory=tuple, max_items=32, max_length=316
+        "Pod labels that lines carry.", factory=tuple, max_items=32, max_length=316, unique_by=""
     )
     max_in_flight_bytes: int = spec(
         "Bytes on the way at once.", default=16 * MIB, unit="bytes", minimum=MIB
     )
     deleted_files: DeletedFiles = spec("Deleted files that are not read yet.", factory=DeletedFiles)
-    max_open_files: int = spec("Open files.", default=1024, minimum=16, maximum=1_000_000)
-    rescan_ns: int = spec(
-        "How often folders are looked through.", default=2 * SECOND_NS, unit="duration"
+    max_open_files: int = spec(
+        "Files that are open at once.", default=1024, minimum=16, maximum=1_000_000
     )
+    rescan_ns: int = spec(
+        "How often folders are looked through.",
+        default=2 * SECOND_NS, unit="duration", minimum=100 * MS_NS,
+    )  # fmt: skip
     update_strategy: ShipperUpdate = spec("How pods are replaced.", factory=ShipperUpdate)
     positions_host_path: str | None = spec(
-        "Folder of the node for positions.", default=None, max_length=256, pattern=r"^/.+"
-    )
+        "Folder of the node for positions.",
+        default=None, max_length=256, pattern=POD_PATH, example="/var/lib/logpipeline",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,43 +244,50 @@ class NetworkPolicy:
     enabled: bool = spec("Whether NetworkPolicies are made.", default=False)
 
 
+def _path(description: str, example: str) -> Any:
+    return spec(description, default=None, max_length=1024, pattern=ABSOLUTE, example=example)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalNats:
     """Credentials on one machine: files."""
 
-    ca_file: str | None = spec("Certificate authority.", default=None)
-    cert_file: str | None = spec("Client's certificate.", default=None)
-    key_file: str | None = spec("Client's private key.", default=None)
-    creds_file: str | None = spec("Credentials (JWT and seed).", default=None)
-    nkey_file: str | None = spec("nkey seed.", default=None)
-    token_file: str | None = spec("Token.", default=None)
-    user_file: str | None = spec("User's name.", default=None)
-    password_file: str | None = spec("Password.", default=None)
+    ca_file: str | None = _path("Certificate authority.", "/etc/nats/ca.pem")
+    cert_file: str | None = _path("Client's certificate.", "/etc/nats/client.pem")
+    key_file: str | None = _path("Client's private key.", "/etc/nats/client-key.pem")
+    creds_file: str | None = _path("Credentials (JWT and seed).", "/etc/nats/user.creds")
+    nkey_file: str | None = _path("nkey seed.", "/etc/nats/user.nk")
+    token_file: str | None = _path("Token.", "/etc/nats/token")
+    user_file: str | None = _path("User's name.", "/etc/nats/user")
+    password_file: str | None = _path("Password.", "/etc/nats/password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalShipper:
     """One shipper of this machine."""
 
-    name: str = spec("Its name.", min_length=1, max_length=63, pattern=NAME)
+    name: str = spec("Its name.", max_length=63, pattern=NAME, example="machine")
     host: str | None = spec(
-        "The host's name; by default the machine's.", default=None, max_length=253, pattern=SUBJECT
-    )
+        "The host's name; by default the machine's.",
+        default=None, max_length=253, pattern=SUBJECT, example="web1.example.net",
+    )  # fmt: skip
     files: tuple[FilePatterns, ...] = spec("Plain files.", factory=tuple, max_items=64)
-    pods: str | None = spec(
-        "A folder like /var/log/pods.", default=None, max_length=1024, pattern=ABSOLUTE
-    )
-    hosts_below: str | None = spec(
-        "Each folder below it is one more host: its pods/ and files/.",
-        default=None,
-        max_length=1024,
-        pattern=ABSOLUTE,
+    pods: str | None = _path("A folder like /var/log/pods.", "/var/log/pods")
+    hosts_below: str | None = _path(
+        "Each folder below it is one more host: <folder>/pods is its /var/log/pods, and below "
+        "<folder>/files are its plain files.",
+        "${DATA}/hosts",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """What `logpipeline up` needs beyond what Kubernetes does; the operator refuses it."""
+    """What `logpipeline up` needs beyond what Kubernetes does; the operator refuses it.
 
-    nats: LocalNats = spec("Credentials.", factory=LocalNats)
-    shippers: tuple[LocalShipper, ...] = spec("The shippers.", factory=tuple, max_items=64)
+    A path in it may begin with ``${DATA}``, the data folder, or with ``~``.
+    """
+
+    nats: LocalNats = spec("Credentials, in files.", factory=LocalNats)
+    shippers: tuple[LocalShipper, ...] = spec(
+        "The shippers of this machine.", factory=tuple, max_items=64, unique_by="name"
+    )

@@ -1,4 +1,4 @@
-"""Makes the CustomResourceDefinition: ``python -m logpipeline.spec.crd FILE``."""
+"""Makes the CustomResourceDefinition: ``python -m logpipeline.spec.crd [FILE]`` writes it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from logpipeline.quantity import BYTES_PATTERN, DURATION_PATTERN
-from logpipeline.spec.fields import Rule, rule_of, yaml_name
+from logpipeline.quantity import (
+    BYTES_PATTERN,
+    DURATION_PATTERN,
+    QUANTITY_CHARS_MAX,
+    format_bytes,
+    format_duration,
+)
+from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
+from logpipeline.spec.crossrule import CrossRule, milliseconds_cel, quantity_cel
+from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
 from logpipeline.spec.model import KIND, NAME_CHARS_MAX, LogPipelineSpec
 from logpipeline.spec.parse import plain
-from logpipeline.spec.rules import CHANGE_RULES, SPEC_RULES
+from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.status import STATUS_SCHEMA
 
 GROUP = "logpipeline.dev"
 VERSION = "v1alpha1"
+FILE = Path("deploy/crd.yaml")
 PLURAL = "logpipelines"
 Schema = dict[str, Any]
 
@@ -37,26 +46,24 @@ COLUMNS = (
 
 def crd() -> Schema:
     """Return the CustomResourceDefinition."""
-    spec = _object(LogPipelineSpec)
-    spec["description"] = "What is wanted."
-    spec["default"] = {}
-    spec["x-kubernetes-validations"] = [
-        {"rule": rule.cel, "message": f"{rule.path.removeprefix('spec.')} {rule.message}"}
-        for rule in (*SPEC_RULES, *CHANGE_RULES)
-    ]
-    name_rule = f"self.metadata.name.size() <= {NAME_CHARS_MAX}"
+    spec = {"description": "What is wanted.", **_object(LogPipelineSpec), "default": {}}
     schema = {
         "type": "object",
         "description": "A log pipeline: from files through JetStream to files, each line once.",
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "apiVersion": {"type": "string", "description": "Version of this schema."},
+            "kind": {"type": "string", "description": f"Always {KIND}."},
+            "metadata": {"type": "object"},  # Kubernetes describes it, and forbids that we do.
             "spec": spec,
             "status": STATUS_SCHEMA,
         },
         "x-kubernetes-validations": [
-            {"rule": name_rule, "message": f"name must have {NAME_CHARS_MAX} characters at most"}
+            {
+                "rule": f"self.metadata.name.size() <= {NAME_CHARS_MAX}",
+                "message": f"name must have {NAME_CHARS_MAX} characters at most",
+            },
+            *(_validation(rule, "spec.") for rule in SPEC_RULES),
+            *(_validation(rule, "spec.") for rule in CHANGE_RULES),
         ],
     }
     return {
@@ -82,7 +89,14 @@ def crd() -> Schema:
 def render() -> str:
     """Return the CRD as YAML."""
     head = "# Made by `make crd` from core/logpipeline/spec; change it there.\n"
-    return head + yaml.safe_dump(crd(), sort_keys=False, allow_unicode=True, width=100)
+    return head + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes each part out, also where two are the same: not every reader knows aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _version(schema: Schema) -> Schema:
@@ -106,6 +120,12 @@ def _version(schema: Schema) -> Schema:
     }
 
 
+def _validation(rule: CrossRule | ChangeRule, start: str = "") -> Schema:
+    path = f"{start}{rule.path}".rstrip(".")
+    place = {"fieldPath": f".{path}"} if path else {}
+    return {"rule": rule.cel, "message": f"{path} {rule.message}".strip(), **place}
+
+
 def _object(kind: type[Any]) -> Schema:
     hints = get_type_hints(kind)
     properties, required = {}, []
@@ -113,24 +133,27 @@ def _object(kind: type[Any]) -> Schema:
         name, rule = yaml_name(field), rule_of(field)
         schema = _schema(hints[field.name], rule)
         properties[name] = {"description": rule.description, **schema, **_default(field, schema)}
-        if field.default is field.default_factory is dataclasses.MISSING:
+        if is_required(field):
             required.append(name)
-    return {"type": "object", "properties": properties} | (
-        {"required": required} if required else {}
-    )
+    rules = [_validation(rule) for rule in ENTRY_RULES if rule.kind is kind]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        **({"x-kubernetes-validations": rules} if rules else {}),
+    }
 
 
 def _schema(hint: Any, rule: Rule) -> Schema:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return _schema(next(part for part in get_args(hint) if part is not type(None)), rule)
-    if hint is Any:
-        return {"x-kubernetes-preserve-unknown-fields": True}
+        kinds = [part for part in get_args(hint) if part is not type(None)]
+        return _schema(kinds[0], rule) if len(kinds) == 1 else {"x-kubernetes-int-or-string": True}
     if origin is tuple:
-        items = _schema(get_args(hint)[0], dataclasses.replace(rule, max_items=None))
-        limit = {"maxItems": rule.max_items} if rule.max_items else {}
-        return {"type": "array", "items": items, **limit}
+        return _list(get_args(hint)[0], rule)
     if origin is dict:
+        if get_args(hint)[1] is Any:
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         return {"type": "object", "additionalProperties": {"type": "string"}}
     if origin is Literal:
         choices = list(get_args(hint))
@@ -140,29 +163,60 @@ def _schema(hint: Any, rule: Rule) -> Schema:
     return _scalar(hint, rule)
 
 
+def _list(hint: Any, rule: Rule) -> Schema:
+    kind: Schema = {}
+    if rule.unique_by is not None:
+        kind["x-kubernetes-list-type"] = "map" if rule.unique_by else "set"
+    if rule.unique_by:
+        kind["x-kubernetes-list-map-keys"] = [rule.unique_by]
+    limits = _given({"minItems": rule.min_items, "maxItems": rule.max_items})
+    return {"type": "array", "items": _schema(hint, rule), **limits, **kind}
+
+
 def _scalar(hint: Any, rule: Rule) -> Schema:
-    if rule.unit == "bytes":
-        # A quantity may be written as a number, as everywhere in Kubernetes.
-        return {"x-kubernetes-int-or-string": True, "pattern": BYTES_PATTERN}
-    if rule.unit == "duration":
-        return {"type": "string", "maxLength": 32, "pattern": DURATION_PATTERN}
+    if rule.unit is not None:
+        return _quantity(rule)
     if hint is bool:
         return {"type": "boolean"}
     if hint is int:
         limits = {"minimum": rule.minimum, "maximum": rule.maximum}
         return {"type": "integer", "format": "int64", **_given(limits)}
     lengths = {"minLength": rule.min_length, "maxLength": rule.max_length, "pattern": rule.pattern}
-    return {"type": "string", **_given(lengths)}
+    kind = {"format": "date-time"} if rule.is_time else {}
+    return {"type": "string", **kind, **_given(lengths)}
+
+
+def _quantity(rule: Rule) -> Schema:
+    length = {"maxLength": QUANTITY_CHARS_MAX}
+    if rule.unit == "bytes":
+        # A size may be written as a number, as everywhere in Kubernetes.
+        schema = {"x-kubernetes-int-or-string": True, **length, "pattern": BYTES_PATTERN}
+    else:
+        schema = {"type": "string", "minLength": 1, **length, "pattern": DURATION_PATTERN}
+    rules = [
+        {"rule": _comparison(rule, sign, limit), "message": f"must be {word} {_shown(rule, limit)}"}
+        for sign, word, limit in (
+            (">=", "at least", rule.minimum),
+            ("<=", "at most", rule.maximum),
+        )
+        if limit is not None
+    ]
+    return schema | ({"x-kubernetes-validations": rules} if rules else {})
+
+
+def _comparison(rule: Rule, sign: str, limit: int) -> str:
+    if rule.unit == "bytes":
+        return f"{quantity_cel('self')}.compareTo(quantity('{limit}')) {sign} 0"
+    return f"{milliseconds_cel('self')} {sign} {limit / 1e6}"
+
+
+def _shown(rule: Rule, limit: int) -> str:
+    return format_bytes(limit) if rule.unit == "bytes" else format_duration(limit)
 
 
 def _default(field: dataclasses.Field[Any], schema: Schema) -> Schema:
     """Return the default as the API server fills it in; an object's own fields carry theirs."""
-    if field.default is not dataclasses.MISSING:
-        value = field.default
-    elif field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-    else:
-        return {}
+    value = None if is_required(field) else default_of(field)
     if value is None or value in ((), {}):
         return {}
     return {"default": {} if schema.get("type") == "object" else plain(value, rule_of(field))}
@@ -173,4 +227,4 @@ def _given(limits: Schema) -> Schema:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(render())
+    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(render())

@@ -1,9 +1,14 @@
-"""How a field of the resource is declared: what it is for, and its limits."""
+"""How a field of the resource is declared: what it is for, and its limits.
+
+The parser and the CRD are both made from these declarations, so that they cannot disagree.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 Unit = Literal["bytes", "duration"]
@@ -12,19 +17,21 @@ METADATA_KEY = "logpipeline"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What a value must be, beyond its type."""
+    """What a value must be, beyond its type; for a list, what each of its entries must be."""
 
     description: str
-    yaml_name: str = ""
     unit: Unit | None = None
     minimum: int | None = None
     maximum: int | None = None
     min_length: int | None = None
     max_length: int | None = None
     pattern: str | None = None
+    example: str | None = None
+    is_time: bool = False
+    min_items: int | None = None
     max_items: int | None = None
-    is_open: bool = False
-    allow: tuple[int, ...] = ()
+    # What may not occur twice in a list: this field of its entries, or ("") the entries themselves.
+    unique_by: str | None = None
 
 
 def spec(
@@ -48,13 +55,34 @@ def rule_of(field: dataclasses.Field[Any]) -> Rule:
     return rule
 
 
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Return whether *field* has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a *field* that has one."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def yaml_name(field: dataclasses.Field[Any]) -> str:
     """Return the field's name in YAML: camelCase, without the unit that Python's name ends with."""
-    rule = rule_of(field)
-    if rule.yaml_name:
-        return rule.yaml_name
     name = field.name
-    if rule.unit == "duration":
+    if rule_of(field).unit == "duration":
         name = name.removesuffix("_ns")
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether *text* has a match of *pattern*, as the API server's Go sees it."""
+    return _compiled(pattern).search(text) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # Python's `$` also matches before a last newline, and its classes know more than ASCII.
+    go = pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern
+    return re.compile(go, re.ASCII)

@@ -8,12 +8,14 @@ from typing import Literal
 from logpipeline.names import Names, names_of
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
 from logpipeline.spec.fields import spec
-from logpipeline.spec.streams import SUBJECT, Batch, ConsumerTemplate, Nats, Stream
+from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 
 API_VERSION = "logpipeline.dev/v1alpha1"
 KIND = "LogPipeline"
 # A StatefulSet's name may have 52 characters (kubernetes#64023), and ours ends with "-collector".
 NAME_CHARS_MAX = 42
+# A DNS label.
+NAMESPACE_CHARS_MAX = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,32 +23,38 @@ class LogPipelineSpec:
     """What is wanted."""
 
     management_state: Literal["Managed", "Unmanaged"] = spec(
-        "Whether the operator acts.", default="Managed"
+        "Whether the operator acts on it, or leaves everything as it is.", default="Managed"
     )
     cluster: str = spec("Name of the cluster, carried by every line.", default="", max_length=63)
     subject: str | None = spec(
         "Root of the subjects; by default derived from namespace and name.",
-        default=None, max_length=128, pattern=SUBJECT,
+        default=None, max_length=128, pattern=ROOT, example="logs",
     )  # fmt: skip
     partitions: int = spec(
         "How many partitions; 0: one, named p0.", default=10, minimum=0, maximum=1024
     )
     repartition_policy: Literal["Forbid", "Drain"] = spec(
-        "Whether partitions may change.", default="Forbid"
+        "How the number of partitions may change; Drain is not there yet.", default="Forbid"
     )
     deletion_policy: Literal["Retain", "Delete"] = spec(
-        "What becomes of the streams.", default="Retain"
+        "What becomes of the streams when the resource is deleted.", default="Retain"
     )
-    nats: Nats = spec("Where JetStream is.", factory=Nats)
+    nats: Nats = spec("Where JetStream is, and how to log in.", factory=Nats)
     stream: Stream = spec("The stream of each partition.", factory=Stream)
     batch: Batch = spec("How lines are put together into messages.", factory=Batch)
     consumers: tuple[ConsumerTemplate, ...] = spec(
-        "Further consumers.", factory=tuple, max_items=64
+        "Further consumers, each made once for each partition.",
+        factory=tuple, max_items=64, unique_by="name",
+    )  # fmt: skip
+    collectors: Collectors = spec("The collectors, which write files.", factory=Collectors)
+    shippers: Shippers = spec("The shippers, which read files.", factory=Shippers)
+    network_policy: NetworkPolicy = spec(
+        "Who may talk to whom in the cluster.", factory=NetworkPolicy
     )
-    collectors: Collectors = spec("Who writes files.", factory=Collectors)
-    shippers: Shippers = spec("Who reads files.", factory=Shippers)
-    network_policy: NetworkPolicy = spec("Who may talk to whom.", factory=NetworkPolicy)
-    local: Local = spec("What one machine needs.", factory=Local)
+    local: Local = spec(
+        "What one machine needs for `logpipeline up`; nothing of it is for Kubernetes.",
+        factory=Local,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

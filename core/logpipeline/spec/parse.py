@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from logpipeline.quantity import format_bytes, format_duration
-from logpipeline.spec.fields import Rule, rule_of, yaml_name
-from logpipeline.spec.mistakes import Mistake, SpecError
-from logpipeline.spec.model import API_VERSION, KIND, NAME_CHARS_MAX, LogPipeline, LogPipelineSpec
+from logpipeline.spec.changes import check_change
+from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
+from logpipeline.spec.mistakes import Mistake, SpecError, below, shown, unknown
+from logpipeline.spec.model import (
+    API_VERSION,
+    KIND,
+    NAME_CHARS_MAX,
+    NAMESPACE_CHARS_MAX,
+    LogPipeline,
+    LogPipelineSpec,
+)
 from logpipeline.spec.reading import Reader
-from logpipeline.spec.rules import check, check_change
+from logpipeline.spec.rules import check_object, check_spec
+from logpipeline.spec.yamlfile import read_document
 
-FILE_BYTES_MAX = 1024 * 1024
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses what YAML accepts: a key twice, and aliases, with which a file grows without end."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.constructor.ConstructorError(
-                None, None, "aliases are not allowed", event.start_mark
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} stands here twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
 def load(path: Path) -> LogPipeline:
@@ -51,23 +34,10 @@ def load(path: Path) -> LogPipeline:
         SpecError: it has mistakes; all of them are told.
         OSError: it cannot be read.
     """
-    raw = path.read_bytes()
-    if len(raw) > FILE_BYTES_MAX:
-        raise SpecError(Mistake(str(path), f"{len(raw)} bytes, {FILE_BYTES_MAX} at most"))
     try:
-        documents = [document for document in yaml.load_all(raw, _Loader) if document is not None]
-    except yaml.YAMLError as error:
-        raise SpecError(Mistake(str(path), f"is no valid YAML: {_where(error)}")) from error
-    if len(documents) != 1:
-        raise SpecError(
-            Mistake(str(path), f"holds {len(documents)} documents; give exactly one LogPipeline")
-        )
-    try:
-        return parse(documents[0])
+        return parse(read_document(path))
     except SpecError as error:
-        raise SpecError(
-            *(Mistake(f"{path}: {m.path}", m.message) for m in error.mistakes)
-        ) from None
+        raise SpecError(error.mistakes, file=path) from error.__cause__
 
 
 def parse(resource: Any) -> LogPipeline:
@@ -76,53 +46,42 @@ def parse(resource: Any) -> LogPipeline:
     Raises:
         SpecError: it has mistakes; all of them are told.
     """
-    if not isinstance(resource, dict):
-        raise SpecError(
-            Mistake(
-                "document", "is no mapping; a LogPipeline begins with apiVersion, kind, metadata"
-            )
-        )
-    reader = Reader()
-    mistakes = reader.mistakes
-    if resource.get("apiVersion") != API_VERSION:
-        mistakes.append(
-            Mistake("apiVersion", f"expected {API_VERSION}, found {resource.get('apiVersion')}")
-        )
-    if resource.get("kind") != KIND:
-        mistakes.append(Mistake("kind", f"expected {KIND}, found {resource.get('kind')}"))
-    mistakes.extend(
-        Mistake(str(key), f"unknown field; known are {', '.join(_TOP)}")
-        for key in resource
-        if key not in _TOP
+    if mistakes := _strangers(resource):
+        raise SpecError(tuple(mistakes))
+    metadata = {} if resource.get("metadata") is None else resource["metadata"]
+    reader = Reader(check_object)
+    reader.mistakes.extend(
+        Mistake(below("", key), unknown(key, _TOP)) for key in resource if key not in _TOP
     )
-    metadata = resource.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    name, namespace = metadata.get("name"), metadata.get("namespace") or "default"
-    mistakes.extend(_name_mistakes(name, namespace))
-    spec = reader.object(LogPipelineSpec, resource.get("spec") or {}, "spec")
-    if spec is not None:
-        mistakes.extend(check(spec))
-    if mistakes:
-        raise SpecError(*mistakes)
+    reader.mistakes.extend(_metadata_mistakes(metadata))
+    given = {} if resource.get("spec") is None else resource["spec"]
+    spec = reader.object(LogPipelineSpec, given, "spec")
+    if isinstance(spec, LogPipelineSpec):
+        reader.mistakes.extend(check_spec(spec, tuple(reader.mistakes)))
+    if reader.mistakes:
+        raise SpecError(tuple(reader.mistakes))
     return LogPipeline(
-        name=str(name),
-        namespace=str(namespace),
-        uid=str(metadata.get("uid") or ""),
-        generation=int(metadata.get("generation") or 0),
+        name=metadata["name"],
+        namespace=metadata.get("namespace") or "default",
+        uid=metadata.get("uid") or "",
+        generation=metadata.get("generation") or 0,
         annotations=dict(metadata.get("annotations") or {}),
         spec=spec,
     )
 
 
 def dump(pipeline: LogPipeline) -> dict[str, Any]:
-    """Return *pipeline* as a resource, without what is at its default."""
-    metadata: dict[str, Any] = {"name": pipeline.name, "namespace": pipeline.namespace}
-    if pipeline.annotations:
-        metadata["annotations"] = dict(pipeline.annotations)
+    """Return *pipeline* as a resource, without what is at its default; `parse` reads it back."""
+    optional = {
+        "uid": pipeline.uid,
+        "generation": pipeline.generation,
+        "annotations": dict(pipeline.annotations),
+    }
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": metadata,
+        "metadata": {"name": pipeline.name, "namespace": pipeline.namespace}
+        | {name: value for name, value in optional.items() if value},
         "spec": _dump(pipeline.spec),
     }
 
@@ -132,20 +91,8 @@ def check_update(old: LogPipeline, new: LogPipeline) -> list[Mistake]:
     return list(check_change(old.spec, new.spec))
 
 
-def _dump(value: Any) -> dict[str, Any]:
-    result = {}
-    for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        if item != default:
-            result[yaml_name(field)] = plain(item, rule_of(field))
-    return result
-
-
 def plain(item: Any, rule: Rule) -> Any:
-    """Return *item* as it stands in YAML."""
+    """Return *item*, declared by *rule*, as it stands in YAML."""
     if dataclasses.is_dataclass(item):
         return _dump(item)
     if isinstance(item, tuple):
@@ -155,26 +102,62 @@ def plain(item: Any, rule: Rule) -> Any:
     return item
 
 
-def _name_mistakes(name: Any, namespace: Any) -> list[Mistake]:
-    label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+def _dump(value: Any) -> dict[str, Any]:
+    result = {}
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if is_required(field) or item != default_of(field):
+            result[yaml_name(field)] = plain(item, rule_of(field))
+    return result
+
+
+def _strangers(resource: Any) -> list[Mistake]:
+    """Return why *resource* is no LogPipeline at all; then nothing else is worth telling."""
+    if not isinstance(resource, dict):
+        start = "a LogPipeline begins with apiVersion, kind and metadata"
+        return [Mistake("", f"expected a mapping, found {shown(resource)}; {start}")]
+    return [
+        Mistake(key, f"expected {wanted}, found {shown(resource.get(key))}")
+        for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
+        if resource.get(key) != wanted
+    ]
+
+
+def _metadata_mistakes(metadata: Any) -> list[Mistake]:
+    if not isinstance(metadata, dict):
+        return [Mistake("metadata", f"expected a mapping, found {shown(metadata)}")]
     mistakes = []
-    if not isinstance(name, str) or not re.fullmatch(rf"{label}(\.{label})*", name):
-        mistakes.append(
-            Mistake(
-                "metadata.name",
-                f"needs a name of lower-case letters, digits, '-' and '.', found {name!r}",
-            )
-        )
-    elif len(name) > NAME_CHARS_MAX:
-        mistakes.append(
-            Mistake("metadata.name", f"{len(name)} characters, {NAME_CHARS_MAX} at most")
-        )
-    if not isinstance(namespace, str) or not re.fullmatch(label, namespace) or len(namespace) > 63:
-        mistakes.append(Mistake("metadata.namespace", f"is no namespace: {namespace!r}"))
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if name is None:
+        mistakes.append(Mistake("metadata.name", "is missing: what the pipeline is called"))
+    elif not _is_name(name, NAME_CHARS_MAX, rf"{_LABEL}(\.{_LABEL})*"):
+        mistakes.append(Mistake("metadata.name", _name_rule(NAME_CHARS_MAX, name, " and '.'")))
+    if namespace is not None and not _is_name(namespace, NAMESPACE_CHARS_MAX, _LABEL):
+        rule = _name_rule(NAMESPACE_CHARS_MAX, namespace)
+        mistakes.append(Mistake("metadata.namespace", rule))
+    for key, kind, wanted in (("uid", str, "a text"), ("generation", int, "an integer")):
+        if not isinstance(metadata.get(key), kind | None) or metadata.get(key) is True:
+            found = shown(metadata[key])
+            mistakes.append(Mistake(f"metadata.{key}", f"expected {wanted}, found {found}"))
+    annotations = metadata.get("annotations")
+    if not isinstance(annotations, dict | None):
+        found = shown(annotations)
+        mistakes.append(Mistake("metadata.annotations", f"expected a mapping, found {found}"))
+    for key, value in annotations.items() if isinstance(annotations, dict) else ():
+        if not isinstance(key, str) or not isinstance(value, str):
+            place = below("metadata.annotations", key)
+            mistakes.append(Mistake(place, f"expected a text, found {shown(value)}; quote it"))
     return mistakes
 
 
-def _where(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+def _is_name(name: object, chars_max: int, pattern: str) -> bool:
+    return (
+        isinstance(name, str) and len(name) <= chars_max and re.fullmatch(pattern, name) is not None
+    )
+
+
+def _name_rule(chars_max: int, found: object, more: str = "") -> str:
+    return (
+        f"expected at most {chars_max} lower-case letters, digits, '-'{more}, beginning and "
+        f"ending with a letter or digit, found {shown(found)}"
+    )

@@ -12,24 +12,34 @@ from logpipeline.spec.fields import spec
 class PodOptions:
     """Settings of a component's pods, in Kubernetes' own terms."""
 
-    image: str | None = spec("Container image.", default=None, max_length=512)
+    image: str | None = spec(
+        "Container image; by default the one of this version.", default=None, max_length=512
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = spec(
-        "When to pull it.", default=None
+        "When the image is pulled.", default=None
     )
     image_pull_secrets: tuple[dict[str, str], ...] = spec(
-        "Secrets to pull it with.", factory=tuple, max_items=16
+        "Secrets that the image is pulled with.", factory=tuple, max_items=16
     )
-    resources: Any = spec("Requests and limits.", default=None, is_open=True)
-    node_selector: dict[str, str] = spec("Labels of nodes.", factory=dict)
-    tolerations: tuple[Any, ...] = spec("Tolerations.", factory=tuple, max_items=64, is_open=True)
-    affinity: Any = spec("Affinity.", default=None, is_open=True)
-    topology_spread_constraints: tuple[Any, ...] = spec(
-        "Spread.", factory=tuple, max_items=16, is_open=True
+    resources: dict[str, Any] | None = spec("Requests and limits of the container.", default=None)
+    node_selector: dict[str, str] = spec("Labels that a node must have.", factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = spec(
+        "Taints of nodes that the pods tolerate.", factory=tuple, max_items=64
     )
-    priority_class_name: str | None = spec("Priority class.", default=None)
-    pod_labels: dict[str, str] = spec("Further labels.", factory=dict)
-    pod_annotations: dict[str, str] = spec("Further annotations.", factory=dict)
-    env: tuple[Any, ...] = spec(
-        "Further environment variables.", factory=tuple, max_items=128, is_open=True
+    affinity: dict[str, Any] | None = spec(
+        "Which nodes and pods they are drawn to or kept from.", default=None
     )
-    termination_grace_period_seconds: int | None = spec("Time to stop in.", default=None, minimum=0)
+    topology_spread_constraints: tuple[dict[str, Any], ...] = spec(
+        "How the pods are spread over zones and nodes.", factory=tuple, max_items=16
+    )
+    priority_class_name: str | None = spec(
+        "Priority class of the pods.", default=None, max_length=253
+    )
+    pod_labels: dict[str, str] = spec("Further labels of the pods.", factory=dict)
+    pod_annotations: dict[str, str] = spec("Further annotations of the pods.", factory=dict)
+    env: tuple[dict[str, Any], ...] = spec(
+        "Further environment variables.", factory=tuple, max_items=128
+    )
+    termination_grace_period_seconds: int | None = spec(
+        "Seconds that a pod has to stop in.", default=None, minimum=0
+    )

@@ -1,194 +1,181 @@
-"""Rules between fields: one list, as CEL for the API server and as Python for one machine."""
+"""Rules between fields: one list, as CEL for the API server and as Python for one machine.
+
+Rules of the whole resource are evaluated at its root and say ``self.spec.…``: the API server also
+evaluates rules on an object's default, ``{}``, whose own fields are not filled in yet; at the root
+they are. Rules of an entry of a list stand with the entry, which has no default.
+"""
 
 from __future__ import annotations
 
 import re
-import string
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Any
 
+from logpipeline.spec.components import LocalShipper, Match
+from logpipeline.spec.consumer_rules import CONSUMER_RULES
+from logpipeline.spec.crossrule import CrossRule, milliseconds_cel
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
-from logpipeline.spec.streams import ConsumerTemplate
+from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
+from logpipeline.spec.streams import StreamOverride
+from logpipeline.spec.template_rules import TEMPLATE_RULES
 
-PATH_VARIABLES = frozenset(
-    {"cluster", "host", "namespace", "pod", "container", "partition", "path"}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SpecRule:
-    """Holds within one resource; *path* is where it is told."""
-
-    path: str
-    cel: str
-    message: str
-    holds: Callable[[LogPipelineSpec], bool]
+_PARTITIONS = "self.spec.partitions"
+_SECRETS = ("creds", "nkey", "token", "user")
+_MAX_AGE = milliseconds_cel("self.spec.stream.maxAge")
+_WINDOW = milliseconds_cel("self.spec.stream.duplicateWindow")
+# The fields that a rule's CEL reads, without the functions that it calls on them.
+_READ = re.compile(r"self\.(spec(?:\.\w+(?![\w(]))*)")
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRule:
-    """Holds between a resource and what it is changed to."""
+def _given(values: list[Any]) -> int:
+    return sum(value is not None for value in values)
 
-    path: str
-    cel: str
-    message: str
-    holds: Callable[[LogPipelineSpec, LogPipelineSpec], bool]
+
+def _count_cel(owner: str, names: tuple[str, ...]) -> str:
+    return "[" + ", ".join(f"has({owner}.{name})" for name in names) + "].filter(x, x).size()"
+
+
+def _paired(first: str, second: str) -> CrossRule:
+    """Return the rule that of two files of `local.nats` both are given, or none."""
+    return CrossRule(
+        f"local-{first}-and-{second}",
+        LogPipelineSpec,
+        "local.nats",
+        f"has(self.spec.local.nats.{first}File) == has(self.spec.local.nats.{second}File)",
+        f"needs both of {first}File and {second}File, or none",
+        lambda spec: (
+            (getattr(spec.local.nats, f"{first}_file") is None)
+            == (getattr(spec.local.nats, f"{second}_file") is None)
+        ),
+    )
 
 
 SPEC_RULES = (
-    SpecRule(
-        "spec.collectors.replicas",
-        "self.collectors.replicas <= (self.partitions > 0 ? self.partitions : 1)",
-        "must not exceed spec.partitions: surplus collectors would own no partition",
+    CrossRule(
+        "collectors-within-partitions",
+        LogPipelineSpec,
+        "collectors.replicas",
+        f"self.spec.collectors.replicas <= ({_PARTITIONS} > 0 ? {_PARTITIONS} : 1)",
+        "must not exceed partitions: surplus collectors would own no partition",
         lambda spec: spec.collectors.replicas <= max(spec.partitions, 1),
     ),
-    SpecRule(
-        "spec.nats",
-        "[has(self.nats.creds), has(self.nats.nkey), has(self.nats.token), "
-        "has(self.nats.user)].filter(x, x).size() <= 1",
-        "set at most one of creds, nkey, token, user",
+    CrossRule(
+        "one-login",
+        LogPipelineSpec,
+        "nats",
+        f"{_count_cel('self.spec.nats', _SECRETS)} <= 1",
+        f"set at most one of {', '.join(_SECRETS)}",
+        lambda spec: _given([getattr(spec.nats, name) for name in _SECRETS]) <= 1,
+    ),
+    CrossRule(
+        "one-local-login",
+        LogPipelineSpec,
+        "local.nats",
+        f"{_count_cel('self.spec.local.nats', tuple(f'{name}File' for name in _SECRETS))} <= 1",
+        f"set at most one of {', '.join(f'{name}File' for name in _SECRETS)}",
+        lambda spec: _given([getattr(spec.local.nats, f"{name}_file") for name in _SECRETS]) <= 1,
+    ),
+    _paired("cert", "key"),
+    _paired("user", "password"),
+    CrossRule(
+        "window-within-age",
+        LogPipelineSpec,
+        "stream.duplicateWindow",
+        f"{_MAX_AGE} == 0.0 || {_WINDOW} <= {_MAX_AGE}",
+        "must not exceed maxAge: the server remembers no longer than it keeps",
         lambda spec: (
-            sum(
-                x is not None
-                for x in (spec.nats.creds, spec.nats.nkey, spec.nats.token, spec.nats.user)
-            )
-            <= 1
+            spec.stream.max_age_ns == 0 or spec.stream.duplicate_window_ns <= spec.stream.max_age_ns
         ),
+    ),
+    CrossRule(
+        "overrides-within-partitions",
+        LogPipelineSpec,
+        "stream.overrides",
+        "!has(self.spec.stream.overrides) || self.spec.stream.overrides.all(entry, "
+        f"{within_cel('entry.partitions', _PARTITIONS)})",
+        "names a partition that is not there; they are numbered from 0",
+        lambda spec: all(
+            is_within(entry.partitions, spec.partitions) for entry in spec.stream.overrides
+        ),
+    ),
+    CrossRule(
+        "consumers-within-partitions",
+        LogPipelineSpec,
+        "consumers",
+        "!has(self.spec.consumers) || self.spec.consumers.all(entry, !has(entry.partitions) || "
+        f"{within_cel('entry.partitions', _PARTITIONS)})",
+        "names a partition that is not there; they are numbered from 0",
+        lambda spec: all(
+            entry.partitions is None or is_within(entry.partitions, spec.partitions)
+            for entry in spec.consumers
+        ),
+    ),
+    CrossRule(
+        "host-files-absolute",
+        LogPipelineSpec,
+        "shippers.hostFiles",
+        "!has(self.spec.shippers.hostFiles) || self.spec.shippers.hostFiles.all(entry, "
+        "entry.include.all(path, path.startsWith('/')) && (!has(entry.exclude) || "
+        "entry.exclude.all(path, path.startsWith('/'))))",
+        "must begin with /; ${DATA} and ~ are for spec.local only",
+        lambda spec: all(
+            path.startswith("/")
+            for entry in spec.shippers.host_files
+            for path in (*entry.include, *entry.exclude)
+        ),
+    ),
+    *TEMPLATE_RULES,
+)
+
+ENTRY_RULES = (
+    *CONSUMER_RULES,
+    CrossRule(
+        "override-partitions-rise",
+        StreamOverride,
+        "partitions",
+        rising_cel("self.partitions"),
+        "has a range that ends before it begins; write 0-3, not 3-0",
+        lambda entry: is_rising(entry.partitions),
+    ),
+    CrossRule(
+        "select-or-exclude",
+        Match,
+        "",
+        "has(self.select) != has(self.exclude)",
+        "needs exactly one of select, exclude",
+        lambda match: (match.select is None) != (match.exclude is None),
+    ),
+    CrossRule(
+        "shipper-reads-something",
+        LocalShipper,
+        "",
+        "(has(self.files) && self.files.size() > 0) || has(self.pods) || has(self.hostsBelow)",
+        "reads nothing; set files, pods or hostsBelow",
+        lambda shipper: bool(shipper.files or shipper.pods or shipper.hosts_below),
     ),
 )
 
-CHANGE_RULES = (
-    ChangeRule(
-        "spec.subject",
-        "has(self.subject) == has(oldSelf.subject) && (!has(self.subject) || self.subject "
-        "== oldSelf.subject)",
-        "cannot change; create a new LogPipeline",
-        lambda old, new: old.subject == new.subject,
-    ),
-    ChangeRule(
-        "spec.partitions",
-        "self.partitions == oldSelf.partitions",
-        "cannot change: hosts would move between streams; create a new LogPipeline",
-        lambda old, new: old.partitions == new.partitions,
-    ),
-    ChangeRule(
-        "spec.stream.name",
-        "has(self.stream.name) == has(oldSelf.stream.name) && (!has(self.stream.name) || "
-        "self.stream.name == oldSelf.stream.name)",
-        "cannot change, be added or removed",
-        lambda old, new: old.stream.name == new.stream.name,
-    ),
-    ChangeRule(
-        "spec.stream.storage",
-        "self.stream.storage == oldSelf.stream.storage",
-        "cannot change (JetStream refuses it)",
-        lambda old, new: old.stream.storage == new.stream.storage,
-    ),
-    ChangeRule(
-        "spec.stream.retention",
-        "self.stream.retention == oldSelf.stream.retention || (self.stream.retention != "
-        "'workqueue' && oldSelf.stream.retention != 'workqueue')",
-        "cannot change to or from workqueue (JetStream refuses it)",
-        lambda old, new: (
-            old.stream.retention == new.stream.retention
-            or "workqueue" not in (old.stream.retention, new.stream.retention)
-        ),
-    ),
-    ChangeRule(
-        "spec.stream",
-        "!(oldSelf.stream.denyDelete && !self.stream.denyDelete) && "
-        "!(oldSelf.stream.denyPurge && !self.stream.denyPurge)",
-        "denyDelete and denyPurge cannot be turned off (JetStream refuses it)",
-        lambda old, new: (
-            not (old.stream.deny_delete and not new.stream.deny_delete)
-            and not (old.stream.deny_purge and not new.stream.deny_purge)
-        ),
-    ),
-    ChangeRule(
-        "spec.collectors.persistence",
-        "has(self.collectors.persistence) == has(oldSelf.collectors.persistence)",
-        "cannot be added or removed (a StatefulSet's volumes cannot)",
-        lambda old, new: (
-            (old.collectors.persistence is None) == (new.collectors.persistence is None)
-        ),
-    ),
-)
+
+def check_object(value: Any, path: str) -> Iterator[Mistake]:
+    """Yield what is wrong between the fields of *value*, an entry of a list at *path*."""
+    for rule in ENTRY_RULES:
+        if isinstance(value, rule.kind) and not rule.holds(value):
+            yield Mistake(f"{path}.{rule.path}" if rule.path else path, rule.message)
 
 
-def check(spec: LogPipelineSpec) -> Iterator[Mistake]:
-    """Yield what is wrong between the fields of *spec*."""
+def check_spec(spec: LogPipelineSpec, known: tuple[Mistake, ...]) -> Iterator[Mistake]:
+    """Yield what is wrong between the fields of *spec*, but for fields with *known* mistakes."""
     for rule in SPEC_RULES:
-        if not rule.holds(spec):
-            yield Mistake(rule.path, rule.message)
-    # Not in CEL: its durations know no days.
-    if 0 < spec.stream.max_age_ns < spec.stream.duplicate_window_ns:
-        yield Mistake("spec.stream.duplicateWindow", "must not exceed maxAge")
-    yield from _check_template("spec.collectors.path", spec.collectors.path)
-    yield from _check_template("spec.collectors.filePath", spec.collectors.file_path)
-    names = [consumer.name for consumer in spec.consumers]
-    for index, consumer in enumerate(spec.consumers):
-        path = f"spec.consumers[{index}]"
-        if names.count(consumer.name) > 1:
-            yield Mistake(f"{path}.name", f"{consumer.name} is used more than once")
-        yield from _check_consumer(path, consumer)
-    shippers = [shipper.name for shipper in spec.local.shippers]
-    for index, name in enumerate(shippers):
-        if shippers.count(name) > 1:
-            yield Mistake(f"spec.local.shippers[{index}].name", f"{name} is used more than once")
-    for index, match in enumerate(spec.shippers.match):
-        if (match.select is None) == (match.exclude is None):
-            yield Mistake(f"spec.shippers.match[{index}]", "needs exactly one of select, exclude")
+        # A field with a mistake stands at its default, of which nothing should be said.
+        if not _touches(rule, known) and not rule.holds(spec):
+            yield Mistake(f"spec.{rule.path}", rule.message)
 
 
-def check_change(old: LogPipelineSpec, new: LogPipelineSpec) -> Iterator[Mistake]:
-    """Yield what may not change from *old* to *new*."""
-    for rule in CHANGE_RULES:
-        if not rule.holds(old, new):
-            yield Mistake(rule.path, rule.message)
-
-
-def _check_template(path: str, template: str) -> Iterator[Mistake]:
-    plain = template.replace("${", "{")
-    try:
-        variables = {name for _, name, _, _ in string.Formatter().parse(plain) if name is not None}
-    except ValueError as error:
-        yield Mistake(path, f"{error}; write variables as {{host}}")
-        return
-    for name in sorted(variables - PATH_VARIABLES):
-        yield Mistake(
-            path, f"unknown variable {{{name}}}; known are {', '.join(sorted(PATH_VARIABLES))}"
-        )
-    if not variables & {"host", "partition"}:
-        yield Mistake(path, "needs {host} or {partition}: two collectors would write the same file")
-    if template.startswith("/") or ".." in re.split(r"[/\\]", template):
-        yield Mistake(path, "must be a relative path without ..")
-
-
-def _check_consumer(path: str, consumer: ConsumerTemplate) -> Iterator[Mistake]:
-    if consumer.type == "pull":
-        for name, value in (
-            ("deliverSubject", consumer.deliver_subject),
-            ("deliverGroup", consumer.deliver_group),
-            ("flowControl", consumer.flow_control),
-            ("idleHeartbeat", consumer.idle_heartbeat_ns),
-            ("rateLimitBps", consumer.rate_limit_bps),
-        ):
-            if value:
-                yield Mistake(f"{path}.{name}", "is for type push only")
-    elif consumer.max_waiting is not None:
-        yield Mistake(f"{path}.maxWaiting", "is for type pull only")
-    if (consumer.opt_start_seq is not None) != (consumer.deliver_policy == "byStartSequence"):
-        yield Mistake(
-            f"{path}.optStartSeq", "goes with deliverPolicy byStartSequence, and only with it"
-        )
-    if (consumer.opt_start_time is not None) != (consumer.deliver_policy == "byStartTime"):
-        yield Mistake(
-            f"{path}.optStartTime", "goes with deliverPolicy byStartTime, and only with it"
-        )
-    if (
-        consumer.backoff_ns
-        and consumer.max_deliver != -1
-        and consumer.max_deliver < len(consumer.backoff_ns)
-    ):
-        yield Mistake(f"{path}.backoff", "has more entries than maxDeliver allows deliveries")
+def _touches(rule: CrossRule, known: tuple[Mistake, ...]) -> bool:
+    return any(
+        mistake.path.startswith(read) or read.startswith(f"{mistake.path}.")
+        for read in _READ.findall(rule.cel)
+        for mistake in known
+        if mistake.path.startswith("spec")
+    )

@@ -4,68 +4,96 @@ from __future__ import annotations
 
 from typing import Any
 
-_COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
-_TEXT: dict[str, Any] = {"type": "string"}
+Schema = dict[str, Any]
 
-_CONDITION: dict[str, Any] = {
-    "type": "object",
-    "required": ["type", "status", "lastTransitionTime", "reason", "message"],
-    "properties": {
-        "type": {"type": "string", "maxLength": 316},
-        "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-        "lastTransitionTime": {"type": "string", "format": "date-time"},
-        "reason": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 1024,
-            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+
+def _text(description: str, **limits: Any) -> Schema:
+    return {"type": "string", "description": description, **limits}
+
+
+def _count(description: str, **limits: Any) -> Schema:
+    return {"type": "integer", "description": description, "format": "int32", **limits}
+
+
+def _object(description: str, properties: Schema, **more: Any) -> Schema:
+    return {"type": "object", "description": description, "properties": properties, **more}
+
+
+def _keyed_list(description: str, key: str, items: Schema, **limits: Any) -> Schema:
+    return {
+        "type": "array",
+        "description": description,
+        "items": items,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": [key],
+        **limits,
+    }
+
+
+_GENERATION = {"type": "integer", "format": "int64", "minimum": 0}
+
+_CONDITION = _object(
+    "One aspect of the pipeline's state.",
+    {
+        "type": _text("Which aspect, such as Ready or StreamsReady.", maxLength=316),
+        "status": _text("Whether it holds.", enum=["True", "False", "Unknown"]),
+        "observedGeneration": {
+            "description": "The generation that this was seen with.", **_GENERATION,
         },
-        "message": {"type": "string", "maxLength": 32768},
+        "lastTransitionTime": _text("Since when status is what it is.", format="date-time"),
+        "reason": _text(
+            "Why, in one word for programs.",
+            minLength=1, maxLength=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        ),
+        "message": _text("Why, and what to do, for people.", maxLength=32768),
     },
-}
+    required=["type", "status", "lastTransitionTime", "reason", "message"],
+)  # fmt: skip
 
-_ASSIGNMENT: dict[str, Any] = {
-    "type": "object",
-    "required": ["name", "partitions"],
-    "properties": {"name": _TEXT, "partitions": _TEXT},
-}
-
-STATUS_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "What is.",
-    "properties": {
-        "observedGeneration": {"type": "integer", "format": "int64"},
-        "conditions": {
-            "type": "array",
-            "items": _CONDITION,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        },
-        "partitions": _COUNT,
-        "subject": _TEXT,
-        "streams": _TEXT,
-        "lag": _TEXT,
-        "collectors": {
-            "type": "object",
-            "properties": {
-                "replicas": _COUNT,
-                "readyReplicas": _COUNT,
-                "ready": _TEXT,
-                "selector": _TEXT,
-                "assignments": {
-                    "type": "array",
-                    "maxItems": 1024,
-                    "items": _ASSIGNMENT,
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"],
-                },
-            },
-        },
-        "shippers": {
-            "type": "object",
-            "properties": {"desired": _COUNT, "readyPods": _COUNT, "ready": _TEXT},
-        },
-        "version": _TEXT,
+_ASSIGNMENT = _object(
+    "A collector and its range of partitions.",
+    {
+        "name": _text("The collector's pod."),
+        "partitions": _text("Its partitions, such as 0-4."),
     },
-}
+    required=["name", "partitions"],
+)
+
+_COLLECTORS = _object(
+    "The collectors.",
+    {
+        "replicas": _count("How many there are."),
+        "readyReplicas": _count("How many of them are ready."),
+        "ready": _text("Ready and wanted ones, such as 2/2."),
+        "selector": _text("Labels of their pods, for autoscalers."),
+        "assignments": _keyed_list(
+            "Who owns which partitions.", "name", _ASSIGNMENT, maxItems=1024
+        ),
+    },
+)
+
+_SHIPPERS = _object(
+    "The shippers.",
+    {
+        "desired": _count("How many nodes should have one."),
+        "readyPods": _count("How many are ready."),
+        "ready": _text("Ready and wanted ones, such as 3/3."),
+    },
+)
+
+STATUS_SCHEMA: Schema = _object(
+    "What is.",
+    {
+        "observedGeneration": {
+            "description": "The generation of the spec that this describes.", **_GENERATION,
+        },
+        "conditions": _keyed_list("What holds and what does not.", "type", _CONDITION),
+        "partitions": _count("How many partitions there are; 1 where the spec says 0."),
+        "subject": _text("Root of the subjects."),
+        "streams": _text("Base of the streams' names."),
+        "lag": _text("What is stored and not yet written to files."),
+        "collectors": _COLLECTORS,
+        "shippers": _SHIPPERS,
+        "version": _text("Version of the operator that wrote this."),
+    },
+)  # fmt: skip

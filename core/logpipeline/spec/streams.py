@@ -6,14 +6,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from logpipeline.spec.fields import spec
+from logpipeline.spec.selection import PARTITIONS
 
-DAY_NS = 86_400 * 10**9
-MINUTE_NS = 60 * 10**9
+MS_NS = 10**6
+SECOND_NS = 10**9
+MINUTE_NS = 60 * SECOND_NS
+DAY_NS = 86_400 * SECOND_NS
 GIB = 2**30
 NAME = r"^[A-Za-z0-9_-]+$"
 SUBJECT = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+# A root that begins with an underscore could meet the roots of our own messages, or an inbox.
+ROOT = r"^[A-Za-z0-9-][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
+TIME = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})$"
+)
 DeliverPolicy = Literal["all", "new", "last", "lastPerSubject", "byStartTime", "byStartSequence"]
-PARTITION_LIST = r"^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +79,17 @@ class ManagedNats:
     """The nats-server that is run for the pipeline where no servers are given."""
 
     replicas: Literal[1, 3] = spec("How many servers.", default=1)
-    storage: int = spec("Disk for the streams, per server.", default=10 * GIB, unit="bytes")
-    storage_class_name: str | None = spec("Storage class of the claims.", default=None)
+    storage: int = spec(
+        "Disk for the streams, per server.", default=10 * GIB, unit="bytes", minimum=2**20
+    )
+    storage_class_name: str | None = spec(
+        "Storage class of the claims.", default=None, max_length=253
+    )
     sync_interval: str = spec(
         "How often the server syncs to disk: always, or a time span; with a span, a power cut "
         "loses acknowledged lines.",
-        default="always", pattern=r"^(always|[0-9]+(ms|s|m))$",
+        default="always", max_length=16, pattern=r"^(always|[0-9]+(ms|s|m))$",
+        example="always or 10s",
     )  # fmt: skip
 
 
@@ -86,10 +99,13 @@ class Nats:
 
     servers: tuple[str, ...] = spec(
         "URLs of your servers; without any, a server is run for the pipeline.",
-        factory=tuple, max_items=32, max_length=253, pattern=r"^(nats|tls|ws|wss)://[^\s,]+$",
+        factory=tuple, max_items=32, max_length=253, unique_by="",
+        pattern=r"^(nats|tls|ws|wss)://[^\s,]+$", example="nats://nats.example.net:4222",
     )  # fmt: skip
     managed: ManagedNats = spec("The server that is run for you.", factory=ManagedNats)
-    js_domain: str = spec("JetStream domain.", default="", max_length=64, pattern=r"^[^.*>\s]*$")
+    js_domain: str = spec(
+        "JetStream domain.", default="", max_length=64, pattern=r"^[^.*>\s]*$", example="hub"
+    )
     tls_first: bool = spec("Do the TLS handshake before anything else.", default=False)
     tls: Tls | None = spec("TLS files.", default=None)
     creds: Creds | None = spec("Authenticate by a credentials file.", default=None)
@@ -97,23 +113,29 @@ class Nats:
     token: Token | None = spec("Authenticate by a token.", default=None)
     user: User | None = spec("Authenticate by user and password.", default=None)
     monitoring_url: str | None = spec(
-        "The servers' monitoring page, which shows the sync interval.", default=None, pattern=r"^https?://[^\s]+$",
+        "The servers' monitoring page, which shows the sync interval.",
+        default=None, max_length=253, pattern=r"^https?://[^\s]+$",
+        example="http://nats.example.net:8222",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which servers of a cluster hold the streams."""
+    """Which servers of a NATS cluster hold the streams."""
 
-    cluster: str = spec("Name of the cluster.", default="")
-    tags: tuple[str, ...] = spec("Tags that a server must have.", factory=tuple, max_items=16)
+    cluster: str = spec("Name of the NATS cluster.", default="", max_length=253)
+    tags: tuple[str, ...] = spec(
+        "Tags that a server must have.", factory=tuple, max_items=16, max_length=253
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOverride:
     """Other limits for some partitions."""
 
-    partitions: str = spec("Which partitions: 0-3,7.", pattern=PARTITION_LIST, max_length=256)
+    partitions: str = spec(
+        "Which partitions: 0-3,7.", max_length=256, pattern=PARTITIONS, example="0-3,7"
+    )
     max_bytes: int | None = spec("Limit of the stream's bytes.", default=None, unit="bytes")
     max_age_ns: int | None = spec("Limit of a message's age.", default=None, unit="duration")
     max_msgs: int | None = spec("Limit of the stream's messages.", default=None, minimum=-1)
@@ -124,31 +146,38 @@ class Stream:
     """The stream of each partition."""
 
     name: str | None = spec(
-        "Base of the streams' names.", default=None, min_length=1, max_length=64, pattern=NAME
-    )
+        "Base of the streams' names, <name>_0 and so on; by default derived from namespace and "
+        "name.",
+        default=None, max_length=64, pattern=NAME, example="LOGS",
+    )  # fmt: skip
     storage: Literal["file", "memory"] = spec("Where messages are kept.", default="file")
     retention: Literal["limits", "interest", "workqueue"] = spec(
-        "When messages go.", default="limits"
+        "When messages go; collectors need limits.", default="limits"
     )
     discard: Literal["old", "new"] = spec(
         "What a full stream does: drop the oldest message, or refuse new ones.", default="new"
     )
     replicas: int = spec("Copies of each message.", default=1, minimum=1, maximum=5)
-    max_age_ns: int = spec("Limit of a message's age.", default=DAY_NS, unit="duration")
+    max_age_ns: int = spec("Limit of a message's age; 0s: none.", default=DAY_NS, unit="duration")
     duplicate_window_ns: int = spec(
-        "How long the server remembers message ids.", default=2 * MINUTE_NS, unit="duration"
-    )
+        "How long the server remembers message ids.",
+        default=2 * MINUTE_NS, unit="duration", minimum=100 * MS_NS,
+    )  # fmt: skip
     max_bytes: int | None = spec(
         "Limit of each stream's bytes; by default its share of the storage.",
-        default=None,
-        unit="bytes",
+        default=None, unit="bytes",
+    )  # fmt: skip
+    max_msgs: int = spec("Limit of each stream's messages; -1: none.", default=-1, minimum=-1)
+    max_msg_size: int = spec(
+        "Limit of a message's bytes; -1: none.", default=-1, minimum=-1, maximum=2**31 - 1
     )
-    max_msgs: int = spec("Limit of each stream's messages.", default=-1, minimum=-1)
-    max_msg_size: int = spec("Limit of a message's bytes.", default=-1, minimum=-1)
     max_msgs_per_subject: int = spec(
         "Limit of each host's messages; 0: none.", default=0, minimum=0
     )
-    max_consumers: int = spec("Limit of consumers; -1: none.", default=-1, minimum=-1)
+    max_consumers: int = spec(
+        "Limit of each stream's consumers; -1: 1000, or fewer where the account allows fewer.",
+        default=-1, minimum=-1,
+    )  # fmt: skip
     compression: Literal["s2", "none"] = spec(
         "Compression by the server; batches come compressed already.", default="none"
     )
@@ -175,18 +204,16 @@ class Batch:
 
     max_bytes: int = spec(
         "Bytes of lines in a message.",
-        default=512 * 1024,
-        unit="bytes",
-        minimum=1024,
-        maximum=8 * 2**20,
-    )
+        default=512 * 1024, unit="bytes", minimum=1024, maximum=8 * 2**20,
+    )  # fmt: skip
     max_line_bytes: int | None = spec(
-        "Longer lines are cut; by default just under the server's max_payload.",
-        default=None, unit="bytes", minimum=1024,
+        "Longer lines are sent in pieces; by default just under the server's max_payload.",
+        default=None, unit="bytes", minimum=1024, maximum=8 * 2**20,
     )  # fmt: skip
     linger_ns: int = spec(
-        "How long a small batch waits for more lines.", default=20 * 10**6, unit="duration"
-    )
+        "How long a small batch waits for more lines.",
+        default=20 * MS_NS, unit="duration", maximum=MINUTE_NS,
+    )  # fmt: skip
     compression: Literal["zstd", "none"] = spec("Compression of a batch.", default="zstd")
     ack: Literal["batch", "each", "none"] = spec(
         "Wait for each batch, for each line (audit), or for nothing (lines can be lost).",
@@ -198,16 +225,20 @@ class Batch:
 class ConsumerTemplate:
     """A consumer that is made once for each partition, in JetStream's terms."""
 
-    name: str = spec("Name of the consumer.", min_length=1, max_length=64, pattern=NAME)
-    type: Literal["pull", "push"] = spec("Who asks for messages.", default="pull")
+    name: str = spec("Name of the consumer.", max_length=64, pattern=NAME, example="audit")
+    type: Literal["pull", "push"] = spec(
+        "Whether readers ask for messages, or get them pushed.", default="pull"
+    )
     durable: bool = spec("Keep it when nobody reads.", default=True)
     partitions: str | None = spec(
-        "Only these partitions: 0-3,7.", default=None, pattern=PARTITION_LIST, max_length=256
-    )
+        "Only these partitions: 0-3,7.",
+        default=None, max_length=256, pattern=PARTITIONS, example="0-3,7",
+    )  # fmt: skip
     deliver_policy: DeliverPolicy = spec("Where it begins.", default="all")
     opt_start_time: str | None = spec(
-        "The time to begin at (RFC 3339).", default=None, max_length=40
-    )
+        "The time to begin at (RFC 3339).",
+        default=None, max_length=40, pattern=TIME, is_time=True, example="2026-01-31T12:00:00Z",
+    )  # fmt: skip
     opt_start_seq: int | None = spec("The sequence to begin at.", default=None, minimum=1)
     ack_policy: Literal["none", "all", "explicit"] = spec(
         "What must be acknowledged.", default="explicit"
@@ -219,37 +250,44 @@ class ConsumerTemplate:
         "How often a message is delivered; -1: for ever.", default=-1, minimum=-1
     )
     max_ack_pending: int | None = spec(
-        "Messages without acknowledgement.", default=None, minimum=-1
+        "Most messages that wait for an acknowledgement; -1: no limit.", default=None, minimum=-1
     )
-    max_waiting: int | None = spec("Waiting pull requests.", default=None, minimum=1)
+    max_waiting: int | None = spec("Most pull requests that wait.", default=None, minimum=1)
     backoff_ns: tuple[int, ...] = spec(
         "Times between deliveries.", factory=tuple, unit="duration", max_items=16
     )
-    replay_policy: Literal["instant", "original"] = spec("How fast it delivers.", default="instant")
+    replay_policy: Literal["instant", "original"] = spec(
+        "Deliver at once, or at the pace of the writing.", default="instant"
+    )
     headers_only: bool = spec("Deliver headers without payload.", default=False)
     deliver_subject: str | None = spec(
         "Push: where to; p<N> is appended. Default out.<subject>.",
-        default=None,
-        max_length=200,
-        pattern=SUBJECT,
-    )
+        default=None, max_length=200, pattern=ROOT, example="out.logs",
+    )  # fmt: skip
     deliver_group: str | None = spec(
-        "Push: queue group.", default=None, max_length=64, pattern=NAME
+        "Push: queue group.", default=None, max_length=64, pattern=NAME, example="readers"
     )
     inactive_threshold_ns: int | None = spec(
         "Delete it after this time without readers.", default=None, unit="duration"
     )
     mem_storage: bool = spec("Keep its state in memory.", default=False)
-    replicas: int | None = spec("Copies of its state.", default=None, minimum=0, maximum=5)
-    max_request_batch: int | None = spec("Messages in a pull.", default=None, minimum=1)
-    max_request_expires_ns: int | None = spec("Longest pull.", default=None, unit="duration")
-    max_request_max_bytes: int | None = spec("Bytes in a pull.", default=None, unit="bytes")
+    replicas: int | None = spec(
+        "Copies of its state; by default as the stream.", default=None, minimum=0, maximum=5
+    )
+    max_request_batch: int | None = spec("Most messages in a pull.", default=None, minimum=1)
+    max_request_expires_ns: int | None = spec(
+        "Longest pull.", default=None, unit="duration", minimum=MS_NS
+    )
+    max_request_max_bytes: int | None = spec(
+        "Most bytes in a pull.", default=None, unit="bytes", minimum=1
+    )
     flow_control: bool = spec("Push: flow control.", default=False)
     idle_heartbeat_ns: int | None = spec(
-        "Push: heartbeat when idle.", default=None, unit="duration"
+        "Push: heartbeat when idle.", default=None, unit="duration", minimum=100 * MS_NS
     )
     rate_limit_bps: int | None = spec("Push: bits a second.", default=None, minimum=1)
     filter_host: str | None = spec(
-        "Only this host's messages.", default=None, max_length=253, pattern=SUBJECT
-    )
+        "Only this host's messages.",
+        default=None, max_length=253, pattern=SUBJECT, example="web1.example.net",
+    )  # fmt: skip
     metadata: dict[str, str] = spec("Metadata of the consumers.", factory=dict)
