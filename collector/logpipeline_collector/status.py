@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 STUCK_AFTER_S = 60.0
 LOOK_EVERY_S = 1.0
 QUESTIONS_MAX = 100
+# Sources with holes that are told by name, per partition; their bytes are all in the sum.
+MISSING_TOLD_MAX = 50
 
 
 def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
@@ -93,6 +95,10 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
         "rollbacks": tenure.rollbacks,
         "missed_messages": tenure.missed,
         "missing_bytes": archive.missing_bytes,
+        "missing": [
+            {"host": host, "source": source, "bytes": count}
+            for host, source, count in archive.missing()[:MISSING_TOLD_MAX]
+        ],
         "duplicates": archive.duplicates,
         "late_ranges": archive.late_ranges,
         "cut_bytes": archive.cut_bytes,

@@ -90,9 +90,7 @@ class OutputFiles:
                 view = view[written:]
         except OSError as error:
             self.cut(file, file.length)
-            if error.errno in _FULL:
-                raise ArchiveFull(error.errno, "the disk is full", str(self.root)) from error
-            raise ArchiveFailed(f"cannot write {self.root / file.path}: {error}") from error
+            raise _problem(error, self.root / file.path) from error
         file.length = offset
         self.dirty[file.path] = file
 
@@ -138,10 +136,13 @@ class OutputFiles:
 
     def _announce(self, path: str) -> None:
         # A file that is not announced could not be told from somebody else's after a crash.
-        with self._intents_file().open("ab") as file:
-            file.write(os.fsencode(path) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self._intents_file().open("ab") as file:
+                file.write(os.fsencode(path) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _problem(error, self.root / path) from error
 
     def _intents_file(self) -> Path:
         return self._intents.with_name(f"{self._intents.name}.{self._number}")
@@ -152,3 +153,9 @@ class OutputFiles:
             if name not in self.active and not beneath.exists(self.root, name):
                 return name
         raise ArchiveFailed(f"{self.root / path} and {NAMES_TRIED_MAX} further names are taken")
+
+
+def _problem(error: OSError, path: Path) -> ArchiveFull | ArchiveFailed:
+    if error.errno in _FULL:
+        return ArchiveFull(error.errno, "the disk is full", str(path))
+    return ArchiveFailed(f"cannot write {path}: {error}")

@@ -191,6 +191,7 @@ class PartitionArchive:
         """Make *commit* durable in this folder; call it in a thread.
 
         Raises:
+            ArchiveFull: it is not; the same may be given again.
             ArchiveFailed: it is not, and cannot be repeated: the process has to end.
         """
         reach("collector.after-write")
@@ -200,6 +201,8 @@ class PartitionArchive:
             rows = {path: file.row() for path, file in commit.files.items()}
             self.state.commit(commit.commit, rows, commit.sources)
             reach("collector.after-state")
+        except ArchiveFull:
+            raise
         except Exception as error:
             raise ArchiveFailed(
                 f"partition {self.partition} could not be committed: {error}"
@@ -256,6 +259,14 @@ class PartitionArchive:
                 for (owner, source), known in self._sources.items()
                 if owner == host and known.generations
             ]
+
+    def missing(self) -> list[tuple[str, str, int]]:
+        """Return host, source and bytes of what never came, the most first."""
+        with self._lock:
+            rows = [
+                (*name, known.missing) for name, known in self._sources.items() if known.missing
+            ]
+        return sorted(rows, key=lambda row: -row[2])
 
     def export_sources(self) -> bytes:
         """Return what is known of all sources as committed, for another folder to go on from."""
