@@ -4,6 +4,7 @@ how to take the last back.
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from logpipeline.records import StreamPosition
-from logpipeline_collector.archive.errors import ArchiveBroken
+from logpipeline_collector.archive.errors import ArchiveBroken, ArchiveFull
 from logpipeline_collector.archive.knowledge import Knowledge, decode, encode
 
 VERSION = 1
@@ -78,7 +79,7 @@ class State:
             elif version != VERSION:
                 raise ArchiveBroken(f"{path}: version {version}; this program knows {VERSION}")
         except sqlite3.DatabaseError as error:
-            raise self._broken(error) from error
+            raise self._failure(error) from error
 
     def close(self) -> None:
         """Let go of the file."""
@@ -120,7 +121,11 @@ class State:
         files: dict[str, FileRow],
         sources: dict[SourceName, Knowledge],
     ) -> None:
-        """Make *now* the last commit, and keep what it replaces until the next one."""
+        """Make *now* the last commit, and keep what it replaces until the next one.
+
+        Raises:
+            ArchiveFull: the disk is; nothing is committed, and the same may be given again.
+        """
         changes = [("files", path, json.dumps(asdict(row))) for path, row in files.items()]
         changes += [
             ("sources", _key(name), json.dumps(encode(known))) for name, known in sources.items()
@@ -134,10 +139,15 @@ class State:
         changes.append(("meta", "commit", json.dumps(head)))
         previous = (now.previous[0], asdict(now.previous[1])) if now.previous else None
         changes.append(("meta", "previous", json.dumps(previous)))
-        with self._transaction() as db:
-            db.execute("DELETE FROM undo")
-            for table, name, value in changes:
-                self._put(db, table, name, value)
+        try:
+            with self._transaction() as db:
+                db.execute("DELETE FROM undo")
+                for table, name, value in changes:
+                    self._put(db, table, name, value)
+        except sqlite3.OperationalError as error:
+            if _is_full(error):
+                raise ArchiveFull(errno.ENOSPC, "the disk is full", str(self._path)) from error
+            raise
 
     def undo(self) -> None:
         """Take the last commit back; the files that it made are to be removed."""
@@ -223,10 +233,15 @@ class State:
             try:
                 return self._db.execute(query).fetchall()
             except sqlite3.DatabaseError as error:
-                raise self._broken(error) from error
+                raise self._failure(error) from error
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._db, self._lock)
+
+    def _failure(self, error: sqlite3.DatabaseError) -> ArchiveBroken | ArchiveFull:
+        if _is_full(error):
+            return ArchiveFull(errno.ENOSPC, "the disk is full", str(self._path))
+        return self._broken(error)
 
     def _broken(self, error: Exception) -> ArchiveBroken:
         return ArchiveBroken(
@@ -253,9 +268,18 @@ class _Transaction:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+            if kind is None:
+                self._db.execute("COMMIT")
         finally:
+            # On a full disk a statement or the COMMIT itself may have rolled back already.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             self._lock.release()
+
+
+def _is_full(error: sqlite3.DatabaseError) -> bool:
+    # Nothing of the transaction is there then; a failed fsync has another code, and is final.
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def read_files(path: Path) -> Iterator[tuple[str, FileRow]]:
