@@ -17,8 +17,6 @@ from logpipeline_demo.sources import LogSource, host_names, sources_of
 
 STEP_S = 0.01
 BURST_EVERY_S = 3.0
-# Small, so that every file rotates while a test runs; none is removed unless a test does it.
-ROTATE_BYTES = 48 * 1024
 
 
 class BusyHosts:
@@ -30,8 +28,8 @@ class BusyHosts:
         ledger: Path,
         *,
         seed: int,
-        lines_per_second: float = 1200,
-        rotate_bytes: int = ROTATE_BYTES,
+        lines_per_second: float,
+        rotate_bytes: int,
     ) -> None:
         self.ledger_path = ledger
         self.last_write = 0.0

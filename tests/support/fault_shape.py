@@ -10,6 +10,8 @@ from typing import Any
 from logpipeline.embedded import ServerOptions
 
 PARTITIONS = 4
+# Small, so that every file rotates while a test runs; none is removed unless a test does it.
+ROTATE_BYTES = 48 * 1024
 HOSTS_PER_SHIPPER = 5
 TAKEOVER_AFTER_S = 1
 
@@ -24,6 +26,7 @@ class Shape:
     partitions: int = PARTITIONS
     hosts_per_shipper: int = HOSTS_PER_SHIPPER
     lines_per_second: float = 1200
+    rotate_bytes: int = ROTATE_BYTES
     server: ServerOptions = field(default_factory=ServerOptions)
     spec: dict[str, Any] = field(default_factory=dict)
 

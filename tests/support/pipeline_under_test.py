@@ -67,6 +67,7 @@ class PipelineUnderTest:
             folder / "ledger",
             seed=shape.seed,
             lines_per_second=shape.lines_per_second,
+            rotate_bytes=shape.rotate_bytes,
         )
         self._connection: Connection | None = None
 
@@ -93,7 +94,7 @@ class PipelineUnderTest:
         if kind is not None:
             for component in self.components.values():
                 print(component.log_tail())
-            print(self.server.log_tail())
+            print(*(line for line in self.server.log_tail().splitlines() if "[INF]" not in line))
         if self._connection is not None:
             await self._connection.close()
         self.server.kill()
