@@ -136,12 +136,17 @@ class OutputFiles:
 
     def _announce(self, path: str) -> None:
         # A file that is not announced could not be told from somebody else's after a crash.
+        intents, size = self._intents_file(), 0
         try:
-            with self._intents_file().open("ab") as file:
+            with intents.open("ab") as file:
+                size = file.tell()
                 file.write(os.fsencode(path) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
+            # A torn line would spoil the next one.
+            if intents.exists():
+                os.truncate(intents, size)
             raise _problem(error, self.root / path) from error
 
     def _intents_file(self) -> Path:
