@@ -8,39 +8,27 @@ that were read of it: its head, and what lies before the offset.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from logpipeline.generation import generation_of
 from logpipeline.wire import Previous
+from logpipeline_shipper.files.comparing import (
+    NOT_OBSERVED,
+    Open,
+    begin_alike,
+    goes_on_in,
+    holds,
+    is_copy,
+)
 from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.generations import Generation, Head, Mark
-from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.past import PAST_MAX, Past
 from logpipeline_shipper.files.reading import Content, Reader
 from logpipeline_shipper.files.sources import ChainFile
 
-# Generations that are done and gone are remembered by name, so that a late .gz of one, or a new
-# file with the same first line, is told from it. logrotate's usual 4 and kubelet's 5 are far below.
-PAST_MAX = 32
 # How often a look begins again, because a file taken for granted turned out to be another.
 _PASSES_MAX = 8
-# Two files that agree so far are a copy and its original.
-_COPY_COMPARED_BYTES = 64 * 1024
-
-Open = Callable[[ChainFile], Reader]
-NOT_OBSERVED = (Moved, Unreadable, TooManyOpen, OSError)
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A generation that is no longer on disk, and where it ended (length None: nobody saw)."""
-
-    name: str
-    head: Head
-    length: int | None
-    mark: Mark
 
 
 class _Stale(Exception):
@@ -99,11 +87,21 @@ class Lineage:
             if original is generation and self._bind_if_same(generation, copy):
                 del self._copies[key]
         if file is not None:
-            successor = Generation(None)
-            successor.bind(file)
-            self.generations.insert(place + 1, successor)
+            self._succeed(place, file)
             if generation.file is not None:
                 generation.newer_since_s = now_s
+
+    def _succeed(self, place: int, file: ChainFile) -> None:
+        """Begin a generation in *file*, after the one at *place*."""
+        try:
+            successor = self._recognise(file, is_newest=True, closed=file.compressed)
+        except _Stale:
+            successor = None
+        successor = successor or Generation(None)
+        if successor not in self.generations:
+            self.generations.insert(place + 1, successor)
+        successor.bind(file)
+        successor.confirm()
 
     def recognise_again(self, generation: Generation, now_s: float, *, closed: bool) -> None:
         """Find out which generation the file of *generation*, which had no name yet, is."""
@@ -204,7 +202,7 @@ class Lineage:
         for file in unknown:
             original = self._copies[file.key][0] if file.key in self._copies else None
             if original is not None and original.file is not None:
-                if self._is_copy(file, original):
+                if is_copy(self._open, file, original):
                     self._copies[file.key] = (original, file)
                     continue
                 del self._copies[file.key]
@@ -234,7 +232,7 @@ class Lineage:
             return True
         if known is not None and known.path == file.path and not generation.closed:
             return True  # a live file that grew: whoever opens it looks at its bytes
-        return self._holds(generation, file, unseen=True)
+        return holds(self._open, generation, file, unseen=True)
 
     def _rebind(self, generation: Generation, file: ChainFile) -> None:
         known = generation.length if generation.closed else None
@@ -283,12 +281,12 @@ class Lineage:
         if head is None:
             return new
         for known in [gen for gen in self.generations if gen.head == head]:
-            if known.file is not None and not self._holds(known, known.file, unseen=True):
+            if known.file is not None and not holds(self._open, known, known.file, unseen=True):
                 raise _Stale(known)
-            if known.file is None and self._goes_on_in(known, reader):
+            if known.file is None and goes_on_in(known, reader):
                 known.replaced = False
                 return known
-            if not (is_newest or self._first) and self._is_copy(file, known):
+            if not (is_newest or self._first) and is_copy(self._open, file, known):
                 self._copies[file.key] = (known, file)
                 return None
         for past in [past for past in self.past if past.head == head and past.length is not None]:
@@ -298,18 +296,6 @@ class Lineage:
         new.key = file.key
         self.name(new, head, reader)
         return new
-
-    def _goes_on_in(self, known: Generation, reader: Reader) -> bool:
-        """Return whether *known*, whose file has vanished, is what *reader* reads."""
-        if not known.is_in(reader):
-            return False
-        handle = known.handle
-        if handle is None or not handle.is_open:
-            return True
-        if not known.is_in(handle):
-            known.close_handle()  # the file was truncated before it vanished
-            return True
-        return _begin_alike(reader, handle)
 
     def _nameless(self, reader: Reader) -> Generation | None:
         """Return the generation that vanished before its first line was complete, if *reader* has
@@ -323,7 +309,7 @@ class Lineage:
                 if reader.compressed and known.size <= reader.size():
                     return known  # nothing of it is left to compare, and nothing was read of it
                 continue
-            if _begin_alike(reader, handle):
+            if begin_alike(reader, handle):
                 return known
         return None
 
@@ -335,40 +321,8 @@ class Lineage:
         generation.finish(past.length)
         return generation
 
-    def _is_copy(self, file: ChainFile, known: Generation) -> bool:
-        """Return whether *file* begins as *known*, which is still at its place, begins."""
-        if known.file is None or known.file.compressed:
-            return False
-        try:
-            reader = self._open(file)
-        except NOT_OBSERVED:
-            return True
-        try:
-            original = self._open(known.file)
-        except NOT_OBSERVED:
-            reader.close()
-            return True
-        try:
-            return _begin_alike(reader, original)
-        finally:
-            original.close()
-            reader.close()
-
-    def _holds(self, generation: Generation, file: ChainFile, *, unseen: bool) -> bool:
-        """Return whether *file* has the bytes of *generation*; *unseen* if that cannot be seen."""
-        try:
-            reader = self._open(file)
-        except NOT_OBSERVED:
-            return unseen
-        try:
-            return generation.is_in(reader)
-        except OSError:
-            return unseen
-        finally:
-            reader.close()
-
     def _bind_if_same(self, generation: Generation, file: ChainFile) -> bool:
-        if generation.file is not None or not self._holds(generation, file, unseen=False):
+        if generation.file is not None or not holds(self._open, generation, file, unseen=False):
             return False
         generation.bind(file)
         generation.replaced = False
@@ -398,8 +352,3 @@ class Lineage:
             elif generation.is_done and generation.name:
                 generation.close_handle()
                 generation.forget_tails()
-
-
-def _begin_alike(one: Content, other: Content) -> bool:
-    size = min(one.size(), other.size(), _COPY_COMPARED_BYTES)
-    return one.read(0, size) == other.read(0, size)

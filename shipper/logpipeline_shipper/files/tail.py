@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from logpipeline_shipper.files.chunks import Chunk
+from logpipeline_shipper.files.comparing import NOT_OBSERVED
 from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.cutting import Cut, cut, open_streams, times_of
 from logpipeline_shipper.files.descriptors import Closed, Handle
 from logpipeline_shipper.files.generations import Generation, Head
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.lineage import NOT_OBSERVED, Lineage
+from logpipeline_shipper.files.lineage import Lineage
 from logpipeline_shipper.files.opening import Moved, Unreadable, open_reader
 from logpipeline_shipper.files.reading import Reader
 from logpipeline_shipper.files.sources import ChainFile, Format
