@@ -5,6 +5,7 @@ are instant.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -106,7 +107,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     _data(parser)
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=_seconds,
         metavar="N",
         help="write for N seconds, then check and end (default: $DEMO_SECONDS, else till Ctrl-C)",
     )
@@ -171,9 +172,21 @@ def _tail(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="TIME", help="from 10m ago, or from 2026-11-21T10:00:00Z (default: now)"
     )
     parser.add_argument(
-        "--lines", type=int, metavar="N", help="end after N lines (default: till Ctrl-C)"
+        "--lines", type=_count, metavar="N", help="end after N lines (default: till Ctrl-C)"
     )
     parser.add_argument("--raw", action="store_true", help="do not escape control characters")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not (match := re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, such as 20")
+    return float(match.group())
 
 
 def _files(parser: argparse.ArgumentParser) -> None:

@@ -9,19 +9,34 @@ class CliError(Exception):
 
 def explain(error: Exception) -> str | None:
     """Return the message for *error*, or None where only a bug can have caused it."""
+    if isinstance(error, ExceptionGroup):
+        # Tasks that ran side by side; one that a bug ended needs its traceback.
+        messages = [explain(inner) for inner in error.exceptions]
+        told = [message for message in messages if message is not None]
+        return "\n".join(dict.fromkeys(told)) if len(told) == len(messages) else None
     # Imported only now: these modules cost more than the whole rest of a command's start.
     from logpipeline.embedded import ServerFailed
     from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
     from logpipeline.nats.jetstream import ApiError
     from logpipeline.quantity import QuantityError
+    from logpipeline.records import BadRecord
     from logpipeline.spec import SpecError
+    from logpipeline.subjects import BadHost
 
     if isinstance(error, NoResponders):
         return f"{error}; is JetStream enabled on this server?"
     if isinstance(error, NotSent | OutcomeUnknown):
         return f"the NATS server did not answer: {error}"
     if isinstance(
-        error, CliError | ConnectFailed | ApiError | SpecError | QuantityError | ServerFailed
+        error,
+        CliError
+        | ConnectFailed
+        | ApiError
+        | SpecError
+        | QuantityError
+        | ServerFailed
+        | BadRecord
+        | BadHost,
     ):
         return str(error)
     if isinstance(error, OSError):

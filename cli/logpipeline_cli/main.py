@@ -22,16 +22,30 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`head`) has what it wanted. Python would complain once more at its own exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
     except Exception as error:
+        if _is_broken_pipe(error):
+            # The reader (`head`) has what it wanted; Python would complain again at its own exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_OK
         from logpipeline_cli.errors import explain
 
         message = explain(error)
         if message is None:
             raise
-        print(f"{PROGRAM}: {message}", file=sys.stderr)
+        _tell(message)
         return EXIT_FAILED
     return int(code)
+
+
+def _is_broken_pipe(error: Exception) -> bool:
+    if isinstance(error, ExceptionGroup):
+        return error.subgroup(BrokenPipeError) is not None
+    return isinstance(error, BrokenPipeError)
+
+
+def _tell(message: str) -> None:
+    from logpipeline.observe.logs import printable
+
+    # It may quote a file's name or a field of a stranger: a terminal must not act on them.
+    text = "\n".join(printable(line) for line in message.split("\n"))
+    print(f"{PROGRAM}: {text}", file=sys.stderr)

@@ -8,7 +8,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.observe.logs import printable
 from logpipeline_cli.answers import ask
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
@@ -29,17 +31,24 @@ def run(args: argparse.Namespace) -> int:
 
 async def _status(target: Target, *, as_json: bool, watch: bool) -> None:
     async with connected(target, "status") as js:
+        if not watch:
+            _show(await gather(js, target), as_json=as_json)
+            return
         while True:
-            status = await gather(js, target)
-            if as_json:
-                print_json(status)
-            else:
-                screen = _CLEAR if watch and sys.stdout.isatty() else ""
-                print(screen + render(status))
-            if not watch:
-                return
+            try:
+                _show(await gather(js, target), as_json=as_json, clear=sys.stdout.isatty())
+            except (NotSent, OutcomeUnknown, ApiError) as error:
+                # Who watches wants to see when it comes back.
+                print(f"the server does not answer: {printable(str(error))}", file=sys.stderr)
             sys.stdout.flush()
             await asyncio.sleep(WATCH_EVERY_S)
+
+
+def _show(status: dict[str, Any], *, as_json: bool, clear: bool = False) -> None:
+    if as_json:
+        print_json(status)
+    else:
+        print((_CLEAR if clear else "") + render(status))
 
 
 async def gather(js: JetStream, target: Target) -> dict[str, Any]:
@@ -52,7 +61,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
     return {
         "name": pipeline.name,
         "namespace": pipeline.namespace,
-        "server": js.connection.options.servers[0],
+        "server": _without_secret(js.connection.options.servers[0]),
         "partitions": [asdict(state) for state in partitions],
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
@@ -117,6 +126,12 @@ def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
         bytes_text(answer.get("missing_bytes", 0)),
         problem or "fine",
     )
+
+
+def _without_secret(url: str) -> str:
+    """Return *url* without the user and password, or the token, that it may hold."""
+    scheme, separator, rest = url.rpartition("://")
+    return scheme + separator + rest.rpartition("@")[2]
 
 
 def _missing(answers: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

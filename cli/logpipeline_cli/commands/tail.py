@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -125,6 +126,8 @@ class _Follower:
                     for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
                         self._sequence = delivered.sequence
                         show(delivered)
+                    # A reader behind a pipe wants to see lines as they pass, too.
+                    sys.stdout.flush()
             await asyncio.sleep(REOPEN_AFTER_S)
 
     def _config(self, name: str) -> dict[str, object]:

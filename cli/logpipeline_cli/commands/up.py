@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError
 from logpipeline.observe import logs
-from logpipeline.spec import LogPipeline, SpecError, check_update, load
-from logpipeline_cli.errors import CliError
+from logpipeline.spec import LogPipeline, check_update, load
+from logpipeline_cli.errors import CliError, explain
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.local.running import apply_here, running, write_applied
@@ -31,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.file)
     pipeline = load(file)
     layout = Layout(
-        Path(args.data) if args.data else default_data(pipeline.namespace, pipeline.name)
+        Path(args.data).absolute() if args.data else default_data(pipeline.namespace, pipeline.name)
     )
     asyncio.run(_up(file, pipeline, layout, args))
     return EXIT_OK
@@ -54,25 +53,36 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
             "running; Ctrl-C drains and stops",
             extra={"data": str(layout.data), "files": str(layout.data / "collectors")},
         )
-        watcher = asyncio.create_task(_watch(file, supervisor, args.allow_data_loss))
-        await stop.wait()
-        watcher.cancel()
+        async with asyncio.TaskGroup() as tasks:
+            watcher = tasks.create_task(_watch(file, supervisor, args.allow_data_loss))
+            await stop.wait()
+            watcher.cancel()
         log.info("stopping: what was sent is still written")
 
 
 async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:
     """Apply *file* whenever its content changes; a mistake in it changes nothing."""
-    seen = _digest(file)
+    seen, problem = _digest(file), ""
     while True:
         await asyncio.sleep(WATCH_EVERY_S)
         now = _digest(file)
         if now in (seen, None):
             continue
-        seen = now
         try:
             await _change(file, supervisor, allow_data_loss=allow_data_loss)
-        except (SpecError, CliError, ApiError, NotSent, OutcomeUnknown) as error:
-            log.error("the changed file was not applied", extra={"why": str(error)})
+        except Exception as error:
+            why = explain(error)
+            if why is None:
+                raise
+            if why != problem:
+                log.error("the changed file was not applied", extra={"why": why})
+            problem = why
+            if isinstance(error, NotSent | OutcomeUnknown):
+                # The file is right, the server is away: the next look tries again.
+                continue
+        else:
+            problem = ""
+        seen = now
 
 
 async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) -> None:
@@ -82,6 +92,11 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
         raise CliError("namespace and name cannot change while it runs; stop it, and start it anew")
     if mistakes := check_update(old, pipeline):
         raise CliError("; ".join(f"{mistake.path}: {mistake.message}" for mistake in mistakes))
+    if pipeline.spec.nats != old.spec.nats or pipeline.spec.local.nats != old.spec.local.nats:
+        raise CliError(
+            "the server cannot change while it runs: spec.nats, spec.local.nats; stop "
+            "it, and start it anew"
+        )
     await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
     write_applied(file, supervisor.layout)
     await supervisor.change(pipeline)

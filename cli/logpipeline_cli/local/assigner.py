@@ -47,12 +47,16 @@ async def ensure_assigned(
 
 
 async def keep_assigned(
-    bucket: Bucket, group: str, members: Callable[[], list[str]], *, partitions: int
+    bucket: Bucket,
+    group: Callable[[], str],
+    members: Callable[[], list[str]],
+    *,
+    partitions: int,
 ) -> None:
-    """Keep the assignment as *members* wants it, for ever."""
+    """Keep the assignment of *group* as *members* wants it, for ever; both may change."""
     while True:
         try:
-            await ensure_assigned(bucket, group, members(), partitions=partitions)
+            await ensure_assigned(bucket, group(), members(), partitions=partitions)
         except (NotSent, OutcomeUnknown, ApiError, Conflict) as error:
             log.debug("could not look at the assignment", extra={"why": str(error)})
         await asyncio.sleep(CHECK_EVERY_S)

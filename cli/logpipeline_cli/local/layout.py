@@ -117,7 +117,7 @@ def running_layout(data: str | None, pipeline: tuple[str, str] | None) -> Layout
         CliError: none runs, or several do.
     """
     if data is not None:
-        return Layout(Path(data))
+        return Layout(Path(data).absolute())
     if pipeline is not None:
         return Layout(default_data(*pipeline))
     root = data_root()

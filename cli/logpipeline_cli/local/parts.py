@@ -36,9 +36,11 @@ class Part:
     command: Sequence[str]
     log_file: Path
     on_line: Callable[[str, str], None] = lambda name, line: None
+    on_start: Callable[[], None] = lambda: None
     restarts: int = 0
     _process: asyncio.subprocess.Process | None = field(default=None)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def pid(self) -> int:
@@ -46,11 +48,28 @@ class Part:
         return self._process.pid if self._process and self._process.returncode is None else 0
 
     async def run(self) -> None:
-        """Keep the process running until `stop`."""
+        """Keep the process running until `stop`; it is gone when this returns, whatever happens."""
+        try:
+            await self._keep_running()
+        finally:
+            self._kill()
+            self._stopped.set()
+
+    async def stop(self) -> None:
+        """Ask the process to stop, and return when it has; it is forced after the deadline."""
+        # `run` alone starts and ends processes: one that is being started now is stopped as well.
+        self._stopping.set()
+        await self._stopped.wait()
+
+    async def _keep_running(self) -> None:
         backoff_s = BACKOFF_FIRST_S
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = await self._run_once()
+            try:
+                end = f"code {await self._run_once()}"
+            except OSError as error:
+                # No memory, no descriptor, no space for its log: that may pass.
+                end = str(error)
             if self._stopping.is_set():
                 return
             self.restarts += 1
@@ -58,29 +77,40 @@ class Part:
                 backoff_s = BACKOFF_FIRST_S
             log.warning(
                 "a part ended, starting it again",
-                extra={"part": self.name, "code": code, "wait_s": backoff_s},
+                extra={"part": self.name, "reason": end, "wait_s": backoff_s},
             )
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), backoff_s)
+                async with asyncio.timeout(backoff_s):
+                    await self._stopping.wait()
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
-    async def stop(self) -> None:
-        """Ask the process to stop, and force it when it does not within the deadline."""
-        self._stopping.set()
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
+    async def _run_once(self) -> int:
+        process = await self._launch()
+        ending = asyncio.create_task(self._copy_log(process))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([ending, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                await self._end(process, ending)
+            return await process.wait()
+        finally:
+            ending.cancel()
+            stopping.cancel()
+
+    async def _end(self, process: asyncio.subprocess.Process, ending: asyncio.Task[None]) -> None:
         with suppress(ProcessLookupError):
             process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_DEADLINE_S)
-        except TimeoutError:
+        _, late = await asyncio.wait([ending], timeout=STOP_DEADLINE_S)
+        if late:
             log.warning("a part did not stop in time, ending it", extra={"part": self.name})
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            self._kill()
 
-    async def _run_once(self) -> int:
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _launch(self) -> asyncio.subprocess.Process:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         # A session of its own: Ctrl-C reaches the supervisor alone, which stops its parts in order.
         self._process = await asyncio.create_subprocess_exec(
@@ -92,8 +122,8 @@ class Part:
             limit=LOG_LINE_BYTES_MAX,
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
-        await self._copy_log(self._process)
-        return await self._process.wait()
+        self.on_start()
+        return self._process
 
     async def _copy_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
@@ -107,7 +137,9 @@ class Part:
                 if not line:
                     return
                 file.write(line)
-                self.on_line(self.name, line.decode("utf-8", "replace").rstrip("\n"))
+                # Whoever watched may be gone; a part whose log nobody reads would stand still.
+                with suppress(OSError):
+                    self.on_line(self.name, line.decode("utf-8", "replace").rstrip("\n"))
 
 
 class BoundedLog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
@@ -12,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from logpipeline.embedded import EmbeddedServer, ServerOptions
+from logpipeline.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.render import render_report
@@ -21,6 +20,7 @@ from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.credentials import nats_options
 from logpipeline_cli.local.layout import Layout
+from logpipeline_cli.local.parts import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.planning import apply_for
 
@@ -48,22 +48,25 @@ async def running(
     layout.data.mkdir(parents=True, exist_ok=True)
     with _only_one(layout):
         async with (
-            _server(pipeline, layout, nats) as options,
+            _server(pipeline, layout, nats) as (options, server),
             _connection(options) as js,
         ):
             await apply_here(js, pipeline, allow_data_loss=allow_data_loss)
             write_applied(source, layout)
             token = str(options.token_file) if options.token_file == layout.token else ""
-            supervisor = Supervisor(layout, js, ",".join(options.servers), token, pipeline, on_line)
-            trimming = asyncio.create_task(trim_forever(js, lambda: supervisor.pipeline))
-            await supervisor.start()
+            url = ",".join(options.servers)
+            supervisor = Supervisor(layout, js, url, token, pipeline, on_line, server)
+            helpers = [asyncio.create_task(trim_forever(js, lambda: supervisor.pipeline))]
+            if server is not None:
+                helpers.append(asyncio.create_task(_keep_running(server, supervisor.write_record)))
             try:
+                await supervisor.start()
                 yield supervisor
             finally:
                 await supervisor.drain()
-                trimming.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await trimming
+                for helper in helpers:
+                    helper.cancel()
+                await asyncio.gather(*helpers, return_exceptions=True)
 
 
 async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:
@@ -102,28 +105,36 @@ def _only_one(layout: Layout) -> Iterator[None]:
 @asynccontextmanager
 async def _server(
     pipeline: LogPipeline, layout: Layout, nats: str | None
-) -> AsyncIterator[NatsOptions]:
-    """Yield how to reach the given server, the resource's, or one that is started here."""
+) -> AsyncIterator[tuple[NatsOptions, EmbeddedServer | None]]:
+    """Yield how to reach the given server, the resource's, or one that is started here, and that
+    one.
+    """
     servers = tuple(nats.split(",")) if nats else tuple(pipeline.spec.nats.servers)
     if servers:
-        yield nats_options(pipeline, servers=servers)
+        yield nats_options(pipeline, servers=servers), None
         return
     options = ServerOptions(server_name=pipeline.name, token=_token(layout))
     async with EmbeddedServer(layout.server, options) as server:
-        watcher = asyncio.create_task(_keep_running(server))
-        try:
-            yield nats_options(pipeline, servers=(server.url,), token_file=layout.token)
-        finally:
-            watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
+        yield nats_options(pipeline, servers=(server.url,), token_file=layout.token), server
 
 
-async def _keep_running(server: EmbeddedServer) -> None:
+async def _keep_running(server: EmbeddedServer, started: Callable[[], None]) -> None:
+    """Start *server* again whenever it ends, and call *started* then."""
+    backoff_s = BACKOFF_FIRST_S
     while True:
-        await server.wait()
-        log.warning("nats-server ended, starting it again")
-        await server.start()
+        code = await server.wait() if server.is_running else None
+        # Gives the store up: the process is gone, and its lock is ours still.
+        server.kill()
+        log.warning("nats-server ended, starting it again", extra={"code": code})
+        try:
+            await server.start()
+        except (ServerFailed, OSError) as error:
+            log.error("nats-server does not start", extra={"why": str(error), "wait_s": backoff_s})
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            continue
+        backoff_s = BACKOFF_FIRST_S
+        started()
 
 
 @asynccontextmanager
@@ -139,7 +150,13 @@ async def _connection(options: NatsOptions) -> AsyncIterator[JetStream]:
 def _token(layout: Layout) -> str:
     """Return the embedded server's token, made at the first start."""
     if not layout.token.exists():
-        descriptor = os.open(layout.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        # Half a token must not be found after a crash: an empty one would let everybody in.
+        temporary = layout.token.with_suffix(".tmp")
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(24))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(layout.token)
     return layout.token.read_text().strip()

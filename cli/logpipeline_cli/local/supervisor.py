@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.records import EpochRecord, epoch_key
+from logpipeline.records import BadRecord, EpochRecord, epoch_key
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.commands.component import TOKEN_FILE_VARIABLE
 from logpipeline_cli.local.assigner import keep_assigned
@@ -41,6 +42,7 @@ class Supervisor:
     token_file: str
     pipeline: LogPipeline
     on_line: Callable[[str, str], None] = lambda name, line: None
+    server: EmbeddedServer | None = None
     _parts: dict[str, Part] = field(default_factory=dict)
     _http: dict[str, str] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -59,15 +61,12 @@ class Supervisor:
     async def start(self) -> None:
         """Start all parts and keep the partitions assigned."""
         self._members = collector_names(self.pipeline)
-        group, partitions = self.pipeline.spec.collectors.group, self.pipeline.spec.partitions
-        self._tasks["assigner"] = asyncio.create_task(
-            keep_assigned(self.bucket, group, lambda: self._members, partitions=partitions)
-        )
+        self._tasks["assigner"] = asyncio.create_task(self._keep_assigned())
         for member in self._members:
             self._start_collector(member)
         for shipper in self.pipeline.spec.local.shippers:
             self._start_shipper(shipper.name)
-        self._write_record()
+        self.write_record()
 
     async def change(self, pipeline: LogPipeline) -> None:
         """Bring the parts to what *pipeline* asks for; more or fewer collectors restart nothing."""
@@ -79,7 +78,7 @@ class Supervisor:
                 await self._stop(member)
                 self._start_collector(member)
         await self._scale(collector_names(pipeline))
-        self._write_record()
+        self.write_record()
 
     async def drain(self) -> None:
         """Stop the shippers, let the collectors write what was sent, and stop them too."""
@@ -93,6 +92,32 @@ class Supervisor:
             with contextlib.suppress(asyncio.CancelledError):
                 await assigner
         self.layout.run_file.unlink(missing_ok=True)
+
+    def write_record(self) -> None:
+        """Tell other commands what runs now; a full disk keeps that from them, and nothing else."""
+        parts = [Component(name, part.pid, self._http[name]) for name, part in self._parts.items()]
+        if self.server is not None and self.server.is_running:
+            parts.append(Component("nats-server", self.server.pid, self.server.monitor_url))
+        record = RunRecord(
+            name=self.pipeline.name,
+            namespace=self.pipeline.namespace,
+            pid=os.getpid(),
+            nats=self.url,
+            token_file=self.token_file,
+            components=parts,
+        )
+        try:
+            record.write(self.layout)
+        except OSError as error:
+            log.warning("cannot tell other commands what runs", extra={"why": str(error)})
+
+    async def _keep_assigned(self) -> None:
+        await keep_assigned(
+            self.bucket,
+            lambda: self.pipeline.spec.collectors.group,
+            lambda: self._members,
+            partitions=self.pipeline.spec.partitions,
+        )
 
     async def _scale(self, members: list[str]) -> None:
         gone = [member for member in self._members if member not in members]
@@ -125,7 +150,7 @@ class Supervisor:
         command += ["-f", str(self.layout.pipeline), "--nats", self.url, "--http", http]
         if self.token_file:
             os.environ[TOKEN_FILE_VARIABLE] = self.token_file
-        part = Part(name, command, self.layout.log(name), self.on_line)
+        part = Part(name, command, self.layout.log(name), self.on_line, self.write_record)
         self._parts[name], self._http[name] = part, http
         self._tasks[name] = asyncio.create_task(part.run(), name=name)
 
@@ -133,17 +158,6 @@ class Supervisor:
         await self._parts[name].stop()
         await self._tasks.pop(name)
         del self._parts[name], self._http[name]
-
-    def _write_record(self) -> None:
-        parts = [Component(name, part.pid, self._http[name]) for name, part in self._parts.items()]
-        RunRecord(
-            name=self.pipeline.name,
-            namespace=self.pipeline.namespace,
-            pid=os.getpid(),
-            nats=self.url,
-            token_file=self.token_file,
-            components=parts,
-        ).write(self.layout)
 
     async def _await_no_lag(self) -> None:
         async def no_lag() -> bool:
@@ -158,8 +172,7 @@ class Supervisor:
         async def released() -> bool:
             for partition in range(max(self.pipeline.spec.partitions, 1)):
                 entry = await self.bucket.get(epoch_key(group, partition))
-                record = EpochRecord.decode(entry.value) if entry else None
-                if record is not None and record.owner == member and not record.released:
+                if entry is not None and _is_held(entry.value, member):
                     return False
             return True
 
@@ -170,6 +183,15 @@ class Supervisor:
 def collector_names(pipeline: LogPipeline) -> list[str]:
     """Return the members of the pipeline's group of collectors, in order."""
     return [f"collector-{number}" for number in range(pipeline.spec.collectors.replicas)]
+
+
+def _is_held(value: bytes, member: str) -> bool:
+    try:
+        record = EpochRecord.decode(value)
+    except BadRecord:
+        # The next owner repairs it; that of now cannot release what it cannot read.
+        return False
+    return record.owner == member and not record.released
 
 
 async def _within(deadline_s: float, check: Callable[[], object]) -> bool:
