@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from logpipeline.spec import load
 from logpipeline_cli.commands.component import http_address, run_until_stopped, server_of
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
+
+if TYPE_CHECKING:
+    from logpipeline_shipper.config import ShipperConfig
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,4 +39,12 @@ def run(args: argparse.Namespace) -> int:
         http_host=host,
         http_port=port,
     )
+    config = _without_ourselves(config, Layout(folder.parent.parent))
     return run_until_stopped("shipper", lambda stop: serve(config, stop))
+
+
+def _without_ourselves(config: ShipperConfig, layout: Layout) -> ShipperConfig:
+    """Leave out what the pipeline itself writes: its logs would be shipped in a circle."""
+    own = tuple(f"{folder.resolve()}/**" for folder in layout.own_folders)
+    hosts = tuple(replace(host, exclude=(*host.exclude, *own)) for host in config.hosts)
+    return replace(config, hosts=hosts)

@@ -40,6 +40,11 @@ class Layout:
         """The resource as it was last applied."""
         return self.data / "pipeline.yaml"
 
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """The folders that the pipeline itself writes."""
+        return tuple(self.data / name for name in ("collectors", "components", "nats", "shippers"))
+
     def collector(self, member: str) -> Path:
         """The folder of one collector: ``logs`` and ``state``."""
         return self.data / "collectors" / member
