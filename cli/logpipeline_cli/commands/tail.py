@@ -8,7 +8,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -69,6 +69,8 @@ async def _tail(
     enough = asyncio.Event()
 
     def show(delivered: Delivered) -> None:
+        if enough.is_set():
+            return
         for text in _lines_of(delivered, subjects, lines, raw=raw):
             write_line(text, raw=raw)
             if lines.left is not None:
@@ -102,33 +104,46 @@ class _Follower:
         self._stream = stream
         self._subject = subject
         self._since_ns = since_ns
-        self._sequence = 0
+        self._sequence: int | None = None
 
-    async def follow(self, show: object) -> None:
+    async def follow(self, show: Callable[[Delivered], None]) -> None:
         """Call *show* for each message, for ever."""
-        assert callable(show)
         while True:
             name = f"tail-{secrets.token_hex(8)}"
             with suppress(NotSent, OutcomeUnknown, ReaderClosed):
                 await self._js.connection.wait_connected()
+                await self._open(name)
                 try:
-                    await self._js.consumer_create(
-                        self._stream, self._config(name), action="create"
-                    )
-                except ApiError as error:
-                    raise CliError(
-                        f"cannot read stream {self._stream}: {error.description}; was the pipeline "
-                        "applied (`logpipeline apply`), and to this server?"
-                    ) from error
-                reader = PullReader(self._js, self._stream, name, pull_bytes=PULL_BYTES)
-                await reader.open()
-                while True:
-                    for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
-                        self._sequence = delivered.sequence
-                        show(delivered)
-                    # A reader behind a pipe wants to see lines as they pass, too.
-                    sys.stdout.flush()
+                    await self._read(name, show)
+                finally:
+                    with suppress(NotSent, OutcomeUnknown, ApiError):
+                        await self._js.consumer_delete(self._stream, name)
             await asyncio.sleep(REOPEN_AFTER_S)
+
+    async def _open(self, name: str) -> None:
+        try:
+            info = await self._js.consumer_create(self._stream, self._config(name), action="create")
+        except ApiError as error:
+            raise CliError(
+                f"cannot read stream {self._stream}: {error.description}; was the pipeline "
+                "applied (`logpipeline apply`), and to this server?"
+            ) from error
+        if self._sequence is None:
+            # What passes while a connection is lost is shown afterwards, also before the first.
+            self._sequence = int(info["delivered"]["stream_seq"])
+
+    async def _read(self, name: str, show: Callable[[Delivered], None]) -> None:
+        reader = PullReader(self._js, self._stream, name, pull_bytes=PULL_BYTES)
+        await reader.open()
+        try:
+            while True:
+                for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
+                    self._sequence = delivered.sequence
+                    show(delivered)
+                # A reader behind a pipe wants to see lines as they pass, too.
+                sys.stdout.flush()
+        finally:
+            await reader.close()
 
     def _config(self, name: str) -> dict[str, object]:
         config: dict[str, object] = {
@@ -140,7 +155,7 @@ class _Follower:
             "inactive_threshold": INACTIVE_NS,
             "deliver_policy": "new",
         }
-        if self._sequence:
+        if self._sequence is not None:
             config.update(deliver_policy="by_start_sequence", opt_start_seq=self._sequence + 1)
         elif self._since_ns is not None:
             config.update(deliver_policy="by_start_time", opt_start_time=_rfc3339(self._since_ns))

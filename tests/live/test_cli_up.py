@@ -1,0 +1,145 @@
+"""What `logpipeline up` promises: lines arrive, a changed file is applied live, crashes heal."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from logpipeline.embedded import EmbeddedServer, ServerOptions
+from pipeline_up import PipelineUp, run_command
+from waiting import eventually
+
+
+def numbered(first: int, end: int) -> list[str]:
+    """Return lines that are all different."""
+    return [f"line {number}" for number in range(first, end)]
+
+
+async def test_lines_in_a_file_arrive_and_ctrl_c_writes_what_was_there(tmp_path: Path) -> None:
+    """All that stood in the files before Ctrl-C is archived when the command has ended."""
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 500))
+        await up.arrived(numbered(0, 500))
+        up.append(numbered(500, 3000))
+        code = await up.stop(signal.SIGINT)
+
+    assert code == 0
+    assert up.archived() == numbered(0, 3000)
+    assert up.pids() == {}
+
+
+async def test_collectors_are_added_and_removed_while_lines_flow(tmp_path: Path) -> None:
+    """A changed number of collectors restarts nothing, and every line arrives once."""
+    async with PipelineUp(tmp_path, partitions=4) as up:
+        before = up.pids()
+        up.append(numbered(0, 200))
+        await up.arrived(numbered(0, 200))
+        up.write(collectors={"replicas": 3})
+        await eventually(lambda: "collector-2" in up.pids(), what="three collectors")
+        up.append(numbered(200, 400))
+        await eventually(
+            lambda: _owners(up, {"collector-0", "collector-1", "collector-2"}), what="all own"
+        )
+        up.append(numbered(400, 600))
+        during = up.pids()
+        up.write(collectors={"replicas": 2})
+        await eventually(lambda: "collector-2" not in up.pids(), within_s=20, what="two collectors")
+        up.append(numbered(600, 800))
+        await eventually(lambda: len(up.archived()) >= 800, within_s=20, what="800 lines")
+        after = up.pids()
+
+    assert sorted(up.archived()) == sorted(numbered(0, 800))
+    assert {name: during[name] for name in before} == before
+    assert {name: during[name] for name in after} == after
+
+
+async def _owners(up: PipelineUp, wanted: set[str]) -> bool:
+    status = await up.json("status")
+    return {entry["owner"] for entry in status["partitions"] if not entry["released"]} == wanted
+
+
+@pytest.mark.parametrize("part", ["collector-0", "shipper-web", "nats-server"])
+async def test_a_killed_part_comes_back(tmp_path: Path, part: str) -> None:
+    """Whichever process is killed, another takes its place, and each line arrives once."""
+    async with PipelineUp(tmp_path) as up:
+        up.append(numbered(0, 200))
+        await up.arrived(numbered(0, 200))
+        up.append(numbered(200, 400))
+        await up.kill(part)
+        up.append(numbered(400, 600))
+        await up.arrived(numbered(0, 600))
+
+
+async def test_a_mistake_in_a_changed_file_changes_nothing(tmp_path: Path) -> None:
+    """A wrong resource is told with the field's path, and the pipeline goes on as it was."""
+    async with PipelineUp(tmp_path) as up:
+        before = up.pids()
+        up.write(collectors={"replicas": "many"})
+        await eventually(lambda: "spec.collectors.replicas" in up.log(), what="the mistake")
+        up.write(collectors={"replicas": 1}, partitions=3)
+        await eventually(lambda: "spec.partitions: cannot change" in up.log(), what="the refusal")
+        up.append(numbered(0, 10))
+        await up.arrived(numbered(0, 10))
+
+        assert up.pids() == before
+
+
+async def test_a_second_up_on_the_same_data_says_what_to_do(tmp_path: Path) -> None:
+    """Two supervisors never work in one folder."""
+    async with PipelineUp(tmp_path) as up:
+        done = await up.run("up", "-f", str(up.file))
+
+    assert done.returncode == 1
+    assert "already runs" in done.stderr
+    assert "--data DIR" in done.stderr
+
+
+async def test_up_uses_a_given_server(tmp_path: Path, nats_server: EmbeddedServer) -> None:
+    """With --nats no server is started, and lines pass through the given one."""
+    async with PipelineUp(tmp_path / "up", "--nats", nats_server.url) as up:
+        up.append(numbered(0, 50))
+        await up.arrived(numbered(0, 50))
+
+        assert "nats-server" not in up.pids()
+        assert not up.layout.server.exists()
+
+
+async def test_up_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """What was written between two runs arrives in the second, and nothing arrives again."""
+    up = PipelineUp(tmp_path)
+    async with up:
+        up.append(numbered(0, 100))
+        await up.arrived(numbered(0, 100))
+    up.append(numbered(100, 200))
+    async with up:
+        await up.arrived(numbered(0, 200))
+
+
+async def test_parts_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    """A crash of the supervisor leaves no process behind that would hold folders and ports."""
+    async with PipelineUp(tmp_path) as up:
+        pids = list(up.pids().values())
+        up.crash()
+        await eventually(lambda: not any(_is_alive(pid) for pid in pids), what="all have ended")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def test_a_server_that_wants_credentials_says_so(tmp_path: Path) -> None:
+    """Without credentials the command ends, and says what the server asks for."""
+    options = ServerOptions(user="ann", password="secret")
+    async with EmbeddedServer(tmp_path / "nats", options) as server:
+        up = PipelineUp(tmp_path / "up")
+        done = await run_command("plan", "-f", str(up.file), "--nats", server.url)
+
+    assert done.returncode == 1
+    assert "credentials" in done.stderr
+    assert "Traceback" not in done.stderr

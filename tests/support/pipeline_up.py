@@ -1,0 +1,183 @@
+"""`logpipeline up` as a user starts it, in a folder of its own, and other commands beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from logpipeline_cli.local.layout import Layout, RunRecord
+from waiting import eventually
+
+COMMAND = [sys.executable, "-m", "logpipeline_cli"]
+START_WITHIN_S = 30.0
+ARRIVE_WITHIN_S = 30.0
+STOP_WITHIN_S = 40.0
+COMMAND_WITHIN_S = 30.0
+LOG_CHARACTERS_MAX = 6000
+
+
+class PipelineUp:
+    """A LogPipeline with one shipper of ``logs/*.log``, as host ``web1``; an asynchronous context
+    manager. *spec* is put over the small one that is its default.
+    """
+
+    def __init__(self, folder: Path, *words: str, **spec: Any) -> None:
+        self.folder = folder
+        self.logs = folder / "logs"
+        self.logs.mkdir(parents=True)
+        self.file = folder / "pipeline.yaml"
+        self.layout = Layout(folder / "data")
+        self.words = words
+        self._log = folder / "up.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.spec: dict[str, Any] = {
+            "partitions": 2,
+            "collectors": {"replicas": 1},
+            "local": {
+                "shippers": [
+                    {"name": "web", "host": "web1", "files": [{"include": [f"{self.logs}/*.log"]}]}
+                ]
+            },
+            **spec,
+        }
+        self.write()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        await self.running()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self.is_running:
+                await self.stop()
+        finally:
+            self.crash()
+            if kind is not None:
+                print(self.log())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def write(self, **spec: Any) -> None:
+        """Write the resource, with *spec* put over what it was."""
+        self.spec.update(spec)
+        resource = {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "test"},
+            "spec": self.spec,
+        }
+        temporary = self.file.with_suffix(".new")
+        temporary.write_text(yaml.safe_dump(resource))
+        temporary.replace(self.file)
+
+    def start(self) -> None:
+        """Start it, and return at once."""
+        words = ["up", "-f", str(self.file), "--data", str(self.layout.data), *self.words]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*COMMAND, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    async def running(self) -> None:
+        """Return once it says that every part runs, and was given its process."""
+
+        def all_run() -> bool:
+            assert self.is_running, self.log()
+            return bool(pids := self.pids()) and all(pids.values())
+
+        await eventually(all_run, within_s=START_WITHIN_S, what="up runs")
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to stop, and return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return await asyncio.to_thread(self._process.wait, STOP_WITHIN_S)
+
+    def pids(self) -> dict[str, int]:
+        """Return the process of each part, as ``run.json`` says it."""
+        record = RunRecord.read(self.layout)
+        return {part.name: part.pid for part in record.components} if record else {}
+
+    async def kill(self, part: str) -> None:
+        """Kill a part as a crash would, and return when another process has taken its place."""
+        before = self.pids()[part]
+        os.kill(before, signal.SIGKILL)
+        await eventually(lambda: self.pids()[part] not in (0, before), what=f"{part} is back")
+
+    async def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run another command on this pipeline's data, and return how it ended."""
+        return await run_command(*words, "--data", str(self.layout.data))
+
+    async def json(self, *words: str) -> Any:
+        """Return what another command prints as JSON."""
+        done = await self.run(*words, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def append(self, lines: Iterable[str], name: str = "app.log") -> None:
+        """Append *lines* to one of the log files."""
+        with (self.logs / name).open("ab") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+
+    def archived(self, name: str = "app.log") -> list[str]:
+        """Return the lines in the files of all collectors, in the order of the files' ages."""
+        found = [path for path in self.layout.data.glob("collectors/*/logs/**/*") if path.is_file()]
+        ours = [path for path in found if path.name.startswith(name)]
+        ours.sort(key=lambda path: path.stat().st_mtime_ns)
+        return [line for path in ours for line in path.read_bytes().decode().splitlines()]
+
+    async def arrived(self, lines: Iterable[str], name: str = "app.log") -> None:
+        """Return when exactly *lines* are archived, in any distribution over collectors' files."""
+        wanted = list(lines)
+        await eventually(
+            lambda: len(self.archived(name)) >= len(wanted),
+            within_s=ARRIVE_WITHIN_S,
+            what=f"{len(wanted)} lines arrive",
+        )
+        assert self.archived(name) == wanted
+
+    def log(self) -> str:
+        """Return the end of what it told."""
+        return self._log.read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
+
+    def crash(self) -> None:
+        """End the supervisor as a crash would; its parts and its server die with it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+async def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command ``logpipeline *words*``, and return how it ended."""
+    return await asyncio.to_thread(
+        subprocess.run,
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_WITHIN_S,
+        check=False,
+    )
