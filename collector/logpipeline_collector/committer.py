@@ -26,7 +26,7 @@ class Committer:
         self._tenures: set[Tenure] = set()
         self._running: dict[Tenure, asyncio.Task[None]] = {}
         self._poked = asyncio.Event()
-        self._maintained_s = 0.0
+        self._maintained_s: dict[Tenure, float] = {}
 
     def add(self, tenure: Tenure) -> None:
         """Commit *tenure* from now on."""
@@ -35,6 +35,7 @@ class Committer:
     async def remove(self, tenure: Tenure) -> None:
         """Commit *tenure* no more; returns when no commit of it is under way."""
         self._tenures.discard(tenure)
+        self._maintained_s.pop(tenure, None)
         task = self._running.get(tenure)
         if task is not None:
             await asyncio.wait([task])
@@ -53,25 +54,23 @@ class Committer:
                     async with asyncio.timeout(self._interval_s):
                         await self._poked.wait()
                 self.beat_s = time.monotonic()
-                self._start_commits()
-                self._start_maintenance()
+                self._start_work()
         finally:
             for task in self._running.values():
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def _start_commits(self) -> None:
+    def _start_work(self) -> None:
+        now_s = time.monotonic()
         for tenure in self._tenures:
-            if tenure.is_due and tenure not in self._running:
-                self._start(tenure, tenure.commit(self._executor))
-
-    def _start_maintenance(self) -> None:
-        if time.monotonic() - self._maintained_s < MAINTAIN_EVERY_S:
-            return
-        self._maintained_s = time.monotonic()
-        for tenure in self._tenures:
-            if tenure not in self._running:
+            if tenure in self._running:
+                continue
+            # First, or a partition that always has something to commit would never come to it.
+            if now_s - self._maintained_s.get(tenure, 0.0) >= MAINTAIN_EVERY_S:
+                self._maintained_s[tenure] = now_s
                 self._start(tenure, tenure.maintain(self._executor, time.time()))
+            elif tenure.is_due:
+                self._start(tenure, tenure.commit(self._executor))
 
     def _start(self, tenure: Tenure, work: asyncio._CoroutineLike[None]) -> None:
         task = asyncio.get_running_loop().create_task(work)  # kept until done, in *_running*

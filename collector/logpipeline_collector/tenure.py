@@ -79,10 +79,12 @@ class Tenure:
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    _may_take: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.committed = self.position
         self.committed_rollbacks = self.rollbacks
+        self._may_take.set()
 
     @property
     def epoch(self) -> int:
@@ -135,6 +137,10 @@ class Tenure:
     def is_known_already(self, delivered: Delivered) -> bool:
         """Return whether a message without a range was read before a roll-back."""
         return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
+
+    async def until_takes(self) -> None:
+        """Return when messages may be taken: at once, unless files are being rotated."""
+        await self._may_take.wait()
 
     async def wait_for_room(self) -> None:
         """Return when not too much is uncommitted, or nothing more will be."""
@@ -214,11 +220,24 @@ class Tenure:
             if self.failure is not None:
                 return
             try:
+                if self.archive.is_rotation_due(now_s):
+                    await self._rotate(executor, now_s)
                 await in_thread(executor, self.archive.maintain, now_s)
             except ArchiveFull as error:
                 log.warning("no room to rotate or compress", extra={"reason": str(error)})
             except Exception as error:  # noqa: BLE001  # the owner's task raises it again
                 self.failure = error
+
+    async def _rotate(self, executor: Executor, now_s: float) -> None:
+        # A file that is written all the time is never committed as a whole. So nothing is taken for
+        # the moment of one commit.
+        self._may_take.clear()
+        try:
+            if self.is_due:
+                await self._commit(executor)
+            await in_thread(executor, self.archive.rotate, now_s)
+        finally:
+            self._may_take.set()
 
     async def commit_all(self, executor: Executor) -> None:
         """Return when everything that was read is committed.

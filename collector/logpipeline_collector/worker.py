@@ -189,6 +189,7 @@ class PartitionWorker:
         await tenure.wait_for_room()
 
     async def _take_one(self, tenure: Tenure, delivered: Delivered) -> bool:
+        await tenure.until_takes()
         try:
             await self._context.intake.take(tenure, delivered)
         except ArchiveFull as error:

@@ -232,9 +232,21 @@ class PartitionArchive:
             self.output.close_all()
             self._load()
 
+    def is_rotation_due(self, now_s: float) -> bool:
+        """Return whether a file is to be rotated as soon as all of it is committed."""
+        with self._lock:
+            return upkeep.is_rotation_due(self, now_s)
+
     def maintain(self, now_s: float) -> None:
         """Rotate, compress and remove what is due; call it in a thread."""
-        upkeep.maintain(self, self._lock, now_s)
+        self.rotate(now_s)
+        upkeep.maintain(self, now_s)
+
+    def rotate(self, now_s: float) -> None:
+        """Rotate what is due; call it in a thread, while nothing is taken: a file that grew since
+        the last commit stays.
+        """
+        upkeep.rotate(self, self._lock, now_s)
 
     @property
     def is_confirmed(self) -> bool:

@@ -21,6 +21,7 @@ from logpipeline_collector.archive.recovery import SUFFIXES
 from logpipeline_collector.archive.state import FileRow
 
 if TYPE_CHECKING:
+    from logpipeline_collector.archive.output import ActiveFile
     from logpipeline_collector.archive.partition import PartitionArchive
 
 log = logging.getLogger(__name__)
@@ -28,13 +29,20 @@ log = logging.getLogger(__name__)
 COPY_BYTES = 1024 * 1024
 
 
-def maintain(archive: PartitionArchive, lock: threading.RLock, now_s: float) -> None:
-    """Do what is due at *now_s* (seconds since 1970). Only renaming holds *lock*; compressing
-    takes long.
-    """
+def is_rotation_due(archive: PartitionArchive, now_s: float) -> bool:
+    """Return whether a file is large or old enough at *now_s* (seconds since 1970)."""
+    return any(_is_due(archive, file, now_s) for file in archive.output.active.values())
+
+
+def rotate(archive: PartitionArchive, lock: threading.RLock, now_s: float) -> None:
+    """Set aside the files that are due and hold nothing but what is committed."""
     for path in list(archive.output.active):
         with lock:
             _rotate_if_due(archive, path, now_s)
+
+
+def maintain(archive: PartitionArchive, now_s: float) -> None:
+    """Compress and remove what is due at *now_s*; compressing takes long, and holds no lock."""
     rows = {path: row for path, row in archive.state.files().items() if row.rotated_ns}
     if archive.config.compression != "none":
         for path, row in rows.items():
@@ -43,19 +51,18 @@ def maintain(archive: PartitionArchive, lock: threading.RLock, now_s: float) -> 
     _retain(archive, now_s)
 
 
+def _is_due(archive: PartitionArchive, file: ActiveFile, now_s: float) -> bool:
+    if not file.length or file.is_line_open:
+        return False
+    is_old = now_s - file.begun_ns / 1e9 >= archive.config.rotate_age_s
+    return is_old or file.length >= archive.config.rotate_bytes
+
+
 def _rotate_if_due(archive: PartitionArchive, path: str, now_s: float) -> None:
     file = archive.output.active.get(path)
-    if (
-        file is None
-        or path in archive.output.dirty
-        or file.length != file.committed
-        or not file.length
-    ):
+    if file is None or not _is_due(archive, file, now_s):
         return
-    age_s = now_s - file.begun_ns / 1e9
-    if file.length < archive.config.rotate_bytes and age_s < archive.config.rotate_age_s:
-        return
-    if file.is_line_open or not archive.is_confirmed:
+    if path in archive.output.dirty or file.length != file.committed or not archive.is_confirmed:
         return
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_s))
     target = f"{path}.{stamp}.{file.rotations:06d}"
