@@ -375,7 +375,9 @@ class PartitionArchive:
             written.append((file, length, was_open))
             self._dirty_bytes += len(text)
             self.bytes += len(text)
-            self.lines += text.count(b"\n")
+            # Counting again what the headers say would cost a seventh of the whole.
+            is_as_sent = text is data and batch is not None and len(data) == batch.end - batch.start
+            self.lines += batch.lines if batch and is_as_sent else text.count(b"\n")
         return written
 
 
