@@ -283,7 +283,7 @@ class Chain(Counts):
                 self._tail.check_unchanged(generation, generation.handle, now_s)
             elif unread and budget.has_room():
                 self._tail.handle_of(generation, now_s)
-            elif generation.listed_size > generation.size:
+            elif not generation.is_compressed and generation.listed_size != generation.size:
                 self._tail.look_at(generation, now_s)
         except (Closed, Moved, TooManyOpen, Unreadable, OSError):
             return  # `read` meets it again, and says so

@@ -42,9 +42,9 @@ class Mark:
         """Return the fields in their order, as JSON."""
         return [self.offset, self.tail_bytes, self.digest]
 
-    def matches(self, reader: Content) -> bool:
-        """Return whether *reader* has the same bytes before the mark."""
-        tail = reader.read(self.offset - self.tail_bytes, self.tail_bytes)
+    def matches(self, content: Content) -> bool:
+        """Return whether *content* has the same bytes before the mark."""
+        tail = content.read(self.offset - self.tail_bytes, self.tail_bytes)
         return len(tail) == self.tail_bytes and (not tail or digest_of(tail) == self.digest)
 
 
@@ -56,14 +56,14 @@ class Head:
     size: int
 
     @staticmethod
-    def of(reader: Content, *, closed: bool) -> Head | None:
+    def of(content: Content, *, closed: bool) -> Head | None:
         """Return the head of a file, or None while it may still grow."""
-        head = head_of(reader.read(0, HEAD_BYTES_MAX), closed=closed)
+        head = head_of(content.read(0, HEAD_BYTES_MAX), closed=closed)
         return Head(generation_of(head), len(head)) if head else None
 
-    def matches(self, reader: Content) -> bool:
-        """Return whether *reader* begins with the same bytes."""
-        data = reader.read(0, self.size)
+    def matches(self, content: Content) -> bool:
+        """Return whether *content* begins with the same bytes."""
+        data = content.read(0, self.size)
         return len(data) == self.size and generation_of(data) == self.name
 
 
@@ -131,32 +131,36 @@ class Generation:
         self.listed_size = 0
         self.gone_since_s = now_s
 
-    def confirm(self) -> None:
-        """Note that the listed file was seen to be its own, and so its size."""
-        self.size = max(self.size, self.listed_size)
-
     @property
     def extent(self) -> int:
         """Return up to where there are bytes, as far as is known."""
         return max(self.size, self.listed_size, self.offset)
 
-    def is_in(self, reader: Content) -> bool:
-        """Return whether *reader* has what was read of this generation, and may have more."""
-        if not self._may_be(reader.size(), reader.compressed):
+    def is_in(self, content: Content) -> bool:
+        """Return whether *content* has what was read of this generation, and may have more."""
+        size = content.size()
+        if not self._may_be(size, content.compressed):
             return False
-        if self.head is not None and not self.head.matches(reader):
+        if self.head is not None and not self.head.matches(content):
             return False
+        if not self._has_tail(content):
+            return False
+        if not content.compressed:
+            self.size = max(self.size, size)
+        return True
+
+    def _has_tail(self, content: Content) -> bool:
         if self.restored is not None:
-            if not self.restored.matches(reader):
+            if not self.restored.matches(content):
                 return False
             start = self.restored.offset - self.restored.tail_bytes
-            self.acked_tail = self.tail = reader.read(start, self.restored.tail_bytes)
+            self.acked_tail = self.tail = content.read(start, self.restored.tail_bytes)
             self.restored = None
             return True
-        was_further = self.reached.offset > self.offset and not reader.compressed
-        if was_further and not self.reached.matches(reader):
+        was_further = self.reached.offset > self.offset and not content.compressed
+        if was_further and not self.reached.matches(content):
             return False
-        return reader.read(self.offset - len(self.tail), len(self.tail)) == self.tail
+        return content.read(self.offset - len(self.tail), len(self.tail)) == self.tail
 
     def _may_be(self, size: int, is_compressed: bool) -> bool:
         if not is_compressed:

@@ -101,7 +101,7 @@ class Lineage:
         if successor not in self.generations:
             self.generations.insert(place + 1, successor)
         successor.bind(file)
-        successor.confirm()
+        successor.listed_size = 0  # the listing told of the bytes before
 
     def recognise_again(self, generation: Generation, now_s: float, *, closed: bool) -> None:
         """Find out which generation the file of *generation*, which had no name yet, is."""
@@ -215,7 +215,6 @@ class Lineage:
                 if file.key in self._unnamed:
                     generation.go_on_from(self._unnamed[file.key])
             self._rebind(generation, file)
-            generation.confirm()
             found[file] = generation
 
     def _is_same(self, generation: Generation, file: ChainFile) -> bool:
@@ -276,8 +275,7 @@ class Lineage:
         self, file: ChainFile, reader: Reader, head: Head | None, *, is_newest: bool
     ) -> Generation | None:
         new = Generation(None)
-        if file.compressed:
-            new.size = reader.size()
+        new.size = reader.size()
         if head is None:
             return new
         for known in [gen for gen in self.generations if gen.head == head]:

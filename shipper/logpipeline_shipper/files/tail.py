@@ -105,7 +105,6 @@ class Tail:
                 raise Unreadable(broken)
             self.lineage.replace(generation, now_s, truncated=was_read_here)
             raise Changed
-        generation.confirm()
         return handle
 
     def check_unchanged(self, generation: Generation, handle: Handle, now_s: float) -> None:
@@ -125,7 +124,6 @@ class Tail:
             else:
                 self.lineage.replace(generation, now_s, truncated=True)
             raise Changed
-        generation.confirm()
 
     def look_at(self, generation: Generation, now_s: float) -> None:
         """See, without keeping it open, that the listed file is the generation's own.
@@ -143,7 +141,6 @@ class Tail:
         if not is_same:
             self.lineage.replace(generation, now_s, truncated=True)
             raise Changed
-        generation.confirm()
 
     def peek(self, generation: Generation, start: int, size: int) -> bytes | None:
         """Return bytes of *generation* without moving in it, None if they cannot be had."""
