@@ -311,6 +311,8 @@ def test_renamed_and_compressed_files_are_read_whole(actions: list[Action]) -> N
 
 @given(actions_of(GROWING, ROTATING, READING, FAILING, RESTARTING, TRUNCATING))
 @example([write, let_time_pass, copy_and_truncate, write, rotate_twice, compress, let_time_pass])
+@example([write, write, write, restart, copy_and_truncate, write, read_blindly])
+@example([write_partial, look_and_read, copy_and_truncate, rotate_twice, read_blindly])
 def test_truncated_files_are_read_whole_from_their_copies(actions: list[Action]) -> None:
     """What copytruncate copied is read on in the copy, under its name, and not once more."""
     world, ship = run(actions)
@@ -334,6 +336,7 @@ def test_equal_first_lines_are_told_apart(actions: list[Action]) -> None:
 @given(actions_of(GROWING, ROTATING, READING, [save, restart], DELETING))
 @example([write, look_and_read, restart, recreate, look_and_read, recreate])
 @example([rotate_twice, rotate_twice, let_time_pass, recreate])
+@example([rotate_twice, rotate_twice, write, look_and_read, recreate, look_and_read, recreate])
 def test_what_was_deleted_unread_is_counted(actions: list[Action]) -> None:
     """Nothing but deleted files is missing, and each byte that was seen of them is counted."""
     world, ship = run(actions)

@@ -181,6 +181,7 @@ class Tail:
             self.lineage.recognise_again(generation, now_s, closed=closable)
             raise Changed
         self.lineage.name(generation, head, handle)
+        generation.size = handle.size()  # whatever stood there before it had a name
         return True
 
     def _read(self, generation: Generation, handle: Handle, closable: bool) -> tuple[bytes, Cut]:
