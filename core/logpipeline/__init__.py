@@ -1,1 +1,1 @@
-"""What every component shares: the wire contract, the specification, NATS, and how to be observed."""
+"""What all components share: wire contract, specification, NATS, and how to be observed."""
