@@ -17,8 +17,11 @@ BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 DURATION_PATTERN = (
     "^" + "".join(rf"([0-9]+(\.[0-9]+)?{unit})?" for unit in reversed(_DURATION_UNITS)) + "$"
 )
-# JetStream's and Go's durations are 64-bit nanoseconds, sizes 64-bit bytes.
-VALUE_MAX = 2**63 - 1
+# Go's durations are 64-bit nanoseconds: 292 years, here in whole weeks.
+DURATION_NS_MAX = 15_250 * _DURATION_UNITS["w"]
+# Kubernetes takes a size beyond 64 bits for the greatest one below, so the limit is half of that:
+# there it still can tell.
+BYTES_MAX = 2**62
 # A longer text is no number that anybody meant, and costs time to read.
 QUANTITY_CHARS_MAX = 32
 
@@ -45,8 +48,8 @@ def parse_bytes(value: object) -> int:
         raise QuantityError(
             f"expected a size such as 10Gi, 500M, 64Ki or 1048576, found {_shown(value)}"
         )
-    if count > VALUE_MAX:
-        raise QuantityError(f"expected at most {VALUE_MAX} bytes, found {_shown(value)}")
+    if count > BYTES_MAX:
+        raise QuantityError(f"expected at most {format_bytes(BYTES_MAX)}, found {_shown(value)}")
     return count
 
 
@@ -62,8 +65,9 @@ def parse_duration(value: object) -> int:
             f"found {_shown(value)}"
         )
     span_ns = _sum(value, _DURATION_UNITS)
-    if span_ns > VALUE_MAX:
-        raise QuantityError(f"expected at most 292 years, found {_shown(value)}")
+    if span_ns > DURATION_NS_MAX:
+        most = format_duration(DURATION_NS_MAX)
+        raise QuantityError(f"expected at most {most}, found {_shown(value)}")
     return span_ns
 
 

@@ -288,6 +288,11 @@ class Local:
     """
 
     nats: LocalNats = spec("Credentials, in files.", factory=LocalNats)
+    metrics_port: int | None = spec(
+        "The first port for metrics: each part serves its own on the next one; by default on "
+        "ports that are free.",
+        default=None, minimum=1024, maximum=60_000,
+    )  # fmt: skip
     shippers: tuple[LocalShipper, ...] = spec(
         "The shippers of this machine.", factory=tuple, max_items=64, unique_by="name"
     )

@@ -11,14 +11,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from logpipeline.quantity import (
+    BYTES_MAX,
     BYTES_PATTERN,
+    DURATION_NS_MAX,
     DURATION_PATTERN,
     QUANTITY_CHARS_MAX,
     format_bytes,
     format_duration,
 )
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
-from logpipeline.spec.crossrule import CrossRule, milliseconds_cel, quantity_cel
+from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
 from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
 from logpipeline.spec.model import KIND, NAME_CHARS_MAX, LogPipelineSpec
 from logpipeline.spec.parse import plain
@@ -193,21 +195,21 @@ def _quantity(rule: Rule) -> Schema:
         schema = {"x-kubernetes-int-or-string": True, **length, "pattern": BYTES_PATTERN}
     else:
         schema = {"type": "string", "minLength": 1, **length, "pattern": DURATION_PATTERN}
+    greatest = BYTES_MAX if rule.unit == "bytes" else DURATION_NS_MAX
     rules = [
         {"rule": _comparison(rule, sign, limit), "message": f"must be {word} {_shown(rule, limit)}"}
         for sign, word, limit in (
-            (">=", "at least", rule.minimum),
-            ("<=", "at most", rule.maximum),
+            (">=", "at least", 0 if rule.minimum is None else rule.minimum),
+            ("<=", "at most", greatest if rule.maximum is None else rule.maximum),
         )
-        if limit is not None
     ]
-    return schema | ({"x-kubernetes-validations": rules} if rules else {})
+    return {**schema, "x-kubernetes-validations": rules}
 
 
 def _comparison(rule: Rule, sign: str, limit: int) -> str:
     if rule.unit == "bytes":
         return f"{quantity_cel('self')}.compareTo(quantity('{limit}')) {sign} 0"
-    return f"{milliseconds_cel('self')} {sign} {limit / 1e6}"
+    return f"{nanoseconds_cel('self')} {sign} {float(limit)}"
 
 
 def _shown(rule: Rule, limit: int) -> str:

@@ -19,8 +19,8 @@ class CrossRule:
     holds: Callable[[Any], bool]
 
 
-def milliseconds_cel(text: str) -> str:
-    """Return the CEL for the milliseconds that the CEL *text*, a time span, stands for.
+def nanoseconds_cel(text: str) -> str:
+    """Return the CEL for the nanoseconds that the CEL *text*, a time span, stands for, as a double.
 
     CEL's own durations know no days. Made of substrings and numbers: the API server takes what a
     regular expression finds, and a number made a text, for unbounded, and refuses the cost.
@@ -29,7 +29,7 @@ def milliseconds_cel(text: str) -> str:
     weeks = f"double('0' + {text}.substring(0, {week} < 0 ? 0 : {week}))"
     days = f"double('0' + {text}.substring({week} + 1, {day} < 0 ? {week} + 1 : {day}))"
     rest = f"duration('0s' + {text}.substring(({day} < 0 ? {week} : {day}) + 1))"
-    return f"({weeks} * 604800000.0 + {days} * 86400000.0 + double({rest}.getMilliseconds()))"
+    return f"({weeks} * 604800e9 + {days} * 86400e9 + double(int({rest})))"
 
 
 def quantity_cel(value: str) -> str:

@@ -13,17 +13,18 @@ from typing import Any
 
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.consumer_rules import CONSUMER_RULES
-from logpipeline.spec.crossrule import CrossRule, milliseconds_cel
+from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
-from logpipeline.spec.streams import StreamOverride
+from logpipeline.spec.streams import MS_NS, StreamOverride
 from logpipeline.spec.template_rules import TEMPLATE_RULES
 
 _PARTITIONS = "self.spec.partitions"
 _SECRETS = ("creds", "nkey", "token", "user")
-_MAX_AGE = milliseconds_cel("self.spec.stream.maxAge")
-_WINDOW = milliseconds_cel("self.spec.stream.duplicateWindow")
+_MAX_AGE = nanoseconds_cel("self.spec.stream.maxAge")
+_WINDOW = nanoseconds_cel("self.spec.stream.duplicateWindow")
+_OVERRIDE_AGE = nanoseconds_cel("self.maxAge")
 # The fields that a rule's CEL reads, without the functions that it calls on them.
 _READ = re.compile(r"self\.(spec(?:\.\w+(?![\w(]))*)")
 
@@ -79,6 +80,14 @@ SPEC_RULES = (
     _paired("cert", "key"),
     _paired("user", "password"),
     CrossRule(
+        "age-none-or-kept",
+        LogPipelineSpec,
+        "stream.maxAge",
+        f"{_MAX_AGE} == 0.0 || {_MAX_AGE} >= 100e6",
+        "must be at least 100ms, or 0s for no limit",
+        lambda spec: spec.stream.max_age_ns == 0 or spec.stream.max_age_ns >= 100 * MS_NS,
+    ),
+    CrossRule(
         "window-within-age",
         LogPipelineSpec,
         "stream.duplicateWindow",
@@ -130,6 +139,14 @@ SPEC_RULES = (
 
 ENTRY_RULES = (
     *CONSUMER_RULES,
+    CrossRule(
+        "override-age-none-or-kept",
+        StreamOverride,
+        "maxAge",
+        f"!has(self.maxAge) || {_OVERRIDE_AGE} == 0.0 || {_OVERRIDE_AGE} >= 100e6",
+        "must be at least 100ms, or 0s for no limit",
+        lambda entry: not entry.max_age_ns or entry.max_age_ns >= 100 * MS_NS,
+    ),
     CrossRule(
         "override-partitions-rise",
         StreamOverride,

@@ -1,0 +1,223 @@
+"""Rules between fields, and rules about changes: each is broken here once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logpipeline.spec import LogPipeline, SpecError, check_update, parse
+from logpipeline.spec.changes import CHANGE_RULES
+from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
+
+SECRET = {"secret": {"name": "s"}}
+
+
+def pipeline(spec: dict[str, Any]) -> LogPipeline:
+    """The pipeline with *spec*."""
+    return parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "a"},
+            "spec": spec,
+        }
+    )
+
+
+def consumer(**fields: Any) -> dict[str, Any]:
+    """A spec with one consumer."""
+    return {"consumers": [{"name": "a", **fields}]}
+
+
+def collectors(**fields: Any) -> dict[str, Any]:
+    """A spec with these collectors."""
+    return {"collectors": fields}
+
+
+def host_files(**files: Any) -> dict[str, Any]:
+    """A spec with one entry of host files."""
+    return {"shippers": {"hostFiles": [files]}}
+
+
+# Of each rule: a spec that breaks it, where that is told, and a spec that comes close and is good.
+CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "collectors-within-partitions": (
+        {"partitions": 3, **collectors(replicas=4)}, "collectors.replicas",
+        {"partitions": 0, **collectors(replicas=1)},
+    ),
+    "one-login": (
+        {"nats": {"creds": {**SECRET, "file": "f"}, "nkey": {**SECRET, "seed": "s"}}}, "nats",
+        {"nats": {"creds": {**SECRET, "file": "f"}, "tls": SECRET}},
+    ),
+    "one-local-login": (
+        {"local": {"nats": {"tokenFile": "/t", "credsFile": "/c"}}}, "local.nats",
+        {"local": {"nats": {"tokenFile": "/t", "caFile": "/c"}}},
+    ),
+    "local-cert-and-key": (
+        {"local": {"nats": {"certFile": "/c"}}}, "local.nats",
+        {"local": {"nats": {"certFile": "/c", "keyFile": "/k"}}},
+    ),
+    "local-user-and-password": (
+        {"local": {"nats": {"userFile": "/u"}}}, "local.nats",
+        {"local": {"nats": {"userFile": "/u", "passwordFile": "/p"}}},
+    ),
+    "age-none-or-kept": (
+        {"stream": {"maxAge": "1us", "duplicateWindow": "100ms"}}, "stream.maxAge",
+        {"stream": {"maxAge": "0s"}},
+    ),
+    "window-within-age": (
+        {"stream": {"maxAge": "1d", "duplicateWindow": "25h"}}, "stream.duplicateWindow",
+        {"stream": {"maxAge": "1d", "duplicateWindow": "24h"}},
+    ),
+    "overrides-within-partitions": (
+        {"stream": {"overrides": [{"partitions": "0-3,10"}]}}, "stream.overrides",
+        {"stream": {"overrides": [{"partitions": "0-3,9"}]}},
+    ),
+    "consumers-within-partitions": (
+        consumer(partitions="5-10"), "consumers", consumer(partitions="5-9"),
+    ),
+    "host-files-absolute": (
+        host_files(include=["/a"], exclude=["~/a"]), "shippers.hostFiles",
+        host_files(include=["/a"], exclude=["/b"]),
+    ),
+    "path-known-variables": (
+        collectors(path="{host}/{hots}"), "collectors.path", collectors(path="${host}/%Y.log"),
+    ),
+    "path-apart": (collectors(path="all.log"), "collectors.path", collectors(path="{partition}")),
+    "path-inside": (
+        collectors(path="{host}/../x"), "collectors.path", collectors(path="{host}/..x"),
+    ),
+    "filePath-known-variables": (
+        collectors(filePath="{host}/{"), "collectors.filePath", collectors(filePath="{host}{path}"),
+    ),
+    "filePath-apart": (
+        collectors(filePath="{path}"), "collectors.filePath", collectors(filePath="{host}"),
+    ),
+    "filePath-inside": (
+        collectors(filePath="/{host}"), "collectors.filePath", collectors(filePath="{host}/"),
+    ),
+    "consumer-needs-start-sequence": (
+        consumer(deliverPolicy="byStartSequence"), "consumers[0].optStartSeq",
+        consumer(deliverPolicy="byStartSequence", optStartSeq=1),
+    ),
+    "consumer-needs-start-time": (
+        consumer(deliverPolicy="byStartTime"), "consumers[0].optStartTime",
+        consumer(deliverPolicy="byStartTime", optStartTime="2026-01-31T12:00:00.5+02:00"),
+    ),
+    "consumer-needs-heartbeat": (
+        consumer(type="push", flowControl=True), "consumers[0].idleHeartbeat",
+        consumer(type="push", flowControl=True, idleHeartbeat="5s"),
+    ),
+    "consumer-backoff-or-wait": (
+        consumer(ackWait="1s", backoff=["1s"]), "consumers[0].ackWait",
+        consumer(ackWait="1s", backoff=[]),
+    ),
+    "consumer-backoff-fits": (
+        consumer(maxDeliver=1, backoff=["1s", "2s"]), "consumers[0].backoff",
+        consumer(maxDeliver=2, backoff=["1s", "2s"]),
+    ),
+    "consumer-partitions-rise": (
+        consumer(partitions="3-0"), "consumers[0].partitions", consumer(partitions="3-3"),
+    ),
+    "override-partitions-rise": (
+        {"stream": {"overrides": [{"partitions": "3-0"}]}}, "stream.overrides[0].partitions",
+        {"stream": {"overrides": [{"partitions": "0-3"}]}},
+    ),
+    "override-age-none-or-kept": (
+        {"stream": {"overrides": [{"partitions": "0", "maxAge": "99ms"}]}},
+        "stream.overrides[0].maxAge",
+        {"stream": {"overrides": [{"partitions": "0", "maxAge": "0s"}]}},
+    ),
+    "select-or-exclude": (
+        {"shippers": {"match": [{}]}}, "shippers.match[0]",
+        {"shippers": {"match": [{"select": {}}]}},
+    ),
+    "shipper-reads-something": (
+        {"local": {"shippers": [{"name": "a", "files": []}]}}, "local.shippers[0]",
+        {"local": {"shippers": [{"name": "a", "pods": "/p"}]}},
+    ),
+}  # fmt: skip
+PUSH = {"deliverSubject": "out", "deliverGroup": "g", "idleHeartbeat": "1s", "rateLimitBps": 1}
+PULL = {
+    "maxWaiting": 1, "maxRequestBatch": 1, "maxRequestExpires": "1s", "maxRequestMaxBytes": 1,
+}  # fmt: skip
+ACKED: dict[str, Any] = {"ackWait": "1s", "maxAckPending": 5, "backoff": ["1s"]}
+for fields, other, wrong, right in (
+    (PUSH, "type", "pull", "push"),
+    (PULL, "type", "push", "pull"),
+    (ACKED, "ackPolicy", "none", "all"),
+    ({"optStartSeq": 5}, "deliverPolicy", "new", "byStartSequence"),
+    ({"optStartTime": "2026-01-31T12:00:00Z"}, "deliverPolicy", "new", "byStartTime"),
+):
+    for field, value in fields.items():
+        CASES[f"consumer-{field}-{other}"] = (
+            consumer(**{field: value, other: wrong}), f"consumers[0].{field}",
+            consumer(**{field: value, other: right}),
+        )  # fmt: skip
+CASES["consumer-flowControl-type"] = (
+    consumer(flowControl=True, type="pull", idleHeartbeat="1s"), "consumers[0].flowControl",
+    consumer(flowControl=True, type="push", idleHeartbeat="1s"),
+)  # fmt: skip
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "subject-stays": ({}, {"subject": "logs"}, "subject"),
+    "partitions-stay": ({"partitions": 10}, {"partitions": 11}, "partitions"),
+    "stream-name-stays": ({"stream": {"name": "A"}}, {"stream": {"name": "B"}}, "stream.name"),
+    "storage-stays": ({}, {"stream": {"storage": "memory"}}, "stream.storage"),
+    "workqueue-stays": ({}, {"stream": {"retention": "workqueue"}}, "stream.retention"),
+    "deny-delete-stays": ({"stream": {"denyDelete": True}}, {}, "stream.denyDelete"),
+    "deny-purge-stays": ({"stream": {"denyPurge": True}}, {}, "stream.denyPurge"),
+    "persistence-stays": ({}, collectors(persistence={}), "collectors.persistence"),
+}
+
+
+def test_every_rule_is_broken_below() -> None:
+    """A new rule needs a case, and no two rules have the same name."""
+    rules = [rule.id for rule in (*SPEC_RULES, *ENTRY_RULES)]
+
+    assert sorted(rules) == sorted(CASES)
+    assert [rule.id for rule in CHANGE_RULES] == list(CHANGES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_broken_rule_is_told_at_its_field(name: str) -> None:
+    """With its own message, where the user finds it."""
+    spec, path, _ = CASES[name]
+    (rule,) = (rule for rule in (*SPEC_RULES, *ENTRY_RULES) if rule.id == name)
+
+    with pytest.raises(SpecError) as error:
+        pipeline(spec)
+
+    assert (f"spec.{path}", rule.message) in [(m.path, m.message) for m in error.value.mistakes]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_comes_close_to_breaking_a_rule_is_good(name: str) -> None:
+    """A rule refuses no more than it must."""
+    pipeline(CASES[name][2])
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_may_not_change_is_told(name: str) -> None:
+    """Alone, at its field; nothing is told where nothing changed."""
+    old, new, path = CHANGES[name]
+
+    told = check_update(pipeline(old), pipeline(new))
+
+    assert [mistake.path for mistake in told] == [f"spec.{path}"]
+    assert check_update(pipeline(old), pipeline(old)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"collectors": {"replicas": 5}},
+        {"stream": {"maxAge": "2d", "denyDelete": True, "retention": "interest"}},
+        {"consumers": [{"name": "a"}]},
+        {"batch": {"compression": "none"}},
+    ],
+)
+def test_everything_else_may_change(change: dict[str, Any]) -> None:
+    """Scaling, limits, consumers and how lines are sent: while the pipeline runs."""
+    assert check_update(pipeline({}), pipeline(change)) == []
