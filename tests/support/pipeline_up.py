@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 import yaml
 
+from logpipeline_cli.local.layout import Component as RunningPart
 from logpipeline_cli.local.layout import Layout, RunRecord
 from waiting import eventually
 
@@ -102,11 +104,14 @@ class PipelineUp:
             )
 
     async def running(self) -> None:
-        """Return once it says that every part runs, and was given its process."""
+        """Return once every part says that it is ready."""
 
-        def all_run() -> bool:
+        async def all_run() -> bool:
             assert self.is_running, self.log()
-            return bool(pids := self.pids()) and all(pids.values())
+            record = RunRecord.read(self.layout)
+            parts = [part for part in record.components if part.http] if record else []
+            ready = await asyncio.gather(*(asyncio.to_thread(_is_ready, part) for part in parts))
+            return bool(parts) and all(ready)
 
         await eventually(all_run, within_s=START_WITHIN_S, what="up runs")
 
@@ -168,6 +173,16 @@ class PipelineUp:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+def _is_ready(part: RunningPart) -> bool:
+    if part.name == "nats-server":
+        return bool(part.pid)
+    try:
+        with urllib.request.urlopen(f"http://{part.http}/readyz", timeout=1):
+            return bool(part.pid)
+    except OSError:
+        return False
 
 
 async def run_command(*words: str) -> subprocess.CompletedProcess[str]:

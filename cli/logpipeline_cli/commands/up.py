@@ -57,7 +57,7 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
             watcher = tasks.create_task(_watch(file, supervisor, args.allow_data_loss))
             await stop.wait()
             watcher.cancel()
-        log.info("stopping: what was sent is still written")
+        log.info("stopping: what stands in the files is still sent and written")
 
 
 async def _watch(file: Path, supervisor: Supervisor, allow_data_loss: bool) -> None:

@@ -18,6 +18,7 @@ from logpipeline.records import BadRecord, EpochRecord, epoch_key
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.commands.component import TOKEN_FILE_VARIABLE
 from logpipeline_cli.local.assigner import keep_assigned
+from logpipeline_cli.local.draining import await_shipped
 from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.ports import free_port
@@ -81,8 +82,13 @@ class Supervisor:
         self.write_record()
 
     async def drain(self) -> None:
-        """Stop the shippers, let the collectors write what was sent, and stop them too."""
+        """Let the shippers send what stands in the files and the collectors write it, and stop
+        them all.
+        """
         shippers = [name for name in self._parts if name not in self._members]
+        control = self.pipeline.names.control_subject
+        if shippers and not await await_shipped(self.js, control, shippers=len(shippers)):
+            log.warning("not everything was sent before the stop; the next start goes on there")
         await asyncio.gather(*(self._stop(name) for name in shippers))
         if self._members:
             await self._await_no_lag()
