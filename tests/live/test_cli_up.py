@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.embedded import EmbeddedServer, ServerOptions
-from pipeline_up import PipelineUp, run_command
+from logpipeline.embedded import EmbeddedServer
+from pipeline_up import PipelineUp
 from waiting import eventually
 
 
@@ -131,15 +131,3 @@ def _is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-async def test_a_server_that_wants_credentials_says_so(tmp_path: Path) -> None:
-    """Without credentials the command ends, and says what the server asks for."""
-    options = ServerOptions(user="ann", password="secret")
-    async with EmbeddedServer(tmp_path / "nats", options) as server:
-        up = PipelineUp(tmp_path / "up")
-        done = await run_command("plan", "-f", str(up.file), "--nats", server.url)
-
-    assert done.returncode == 1
-    assert "credentials" in done.stderr
-    assert "Traceback" not in done.stderr

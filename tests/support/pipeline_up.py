@@ -132,9 +132,26 @@ class PipelineUp:
         os.kill(before, signal.SIGKILL)
         await eventually(lambda: self.pids()[part] not in (0, before), what=f"{part} is back")
 
+    def freeze(self, part: str) -> None:
+        """Stop a part where it stands: its connections stay open, and nothing answers."""
+        os.kill(self.pids()[part], signal.SIGSTOP)
+
+    def thaw(self, part: str) -> None:
+        """Let a frozen part go on."""
+        os.kill(self.pids()[part], signal.SIGCONT)
+
     async def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run another command on this pipeline's data, and return how it ended."""
         return await run_command(*words, "--data", str(self.layout.data))
+
+    async def run_bytes(self, *words: str) -> bytes:
+        """Return what another command prints, byte for byte; it must succeed."""
+        command = [*COMMAND, *words, "--data", str(self.layout.data)]
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, timeout=COMMAND_WITHIN_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return bytes(done.stdout)
 
     async def json(self, *words: str) -> Any:
         """Return what another command prints as JSON."""
@@ -146,6 +163,20 @@ class PipelineUp:
         """Append *lines* to one of the log files."""
         with (self.logs / name).open("ab") as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
+
+    def append_bytes(self, content: bytes, name: str = "app.log") -> None:
+        """Append *content* to one of the log files."""
+        with (self.logs / name).open("ab") as file:
+            file.write(content)
+
+    def written(self, name: str = "app.log") -> list[str]:
+        """Return the lines of one of the log files."""
+        return (self.logs / name).read_text().splitlines()
+
+    def archived_bytes(self) -> bytes:
+        """Return what stands in all files of the collectors, packed ones as they are."""
+        found = sorted(self.layout.data.glob("collectors/*/logs/**/*"))
+        return b"".join(path.read_bytes() for path in found if path.is_file())
 
     def archived(self, name: str = "app.log") -> list[str]:
         """Return the lines in the files of all collectors, in the order of the files' ages."""
