@@ -90,8 +90,9 @@ def _is_exact(verdict: Verdict) -> bool:
 def _is_exact_but_for_the_oldest(verdict: Verdict) -> bool:
     """Tell whether retention took what it may, whole files from the beginning, and no more."""
     others = verdict.twice or verdict.out_of_order or verdict.corrupt or verdict.invented
-    gone = [source.lost_middle + source.lost_tail for source in verdict.sources]
-    return not (others or any(gone))
+    # Of a source that was quiet since, nothing is left.
+    left = [source for source in verdict.sources if source.arrived]
+    return not (others or any(source.lost_middle + source.lost_tail for source in left))
 
 
 async def _shaken_until_dead(

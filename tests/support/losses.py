@@ -1,12 +1,19 @@
-"""What was lost, measured from the ledger in bytes of the files: to hold what the pipeline reports
-against it.
+"""What was lost, measured from the ledger in bytes of the files, and what the pipeline's own status
+says of it: the two must be the same.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.verdict import Kind, Verdict
+from pipeline_under_test import PipelineUnderTest
 
 
 def lost_bytes(expected: Expected, verdict: Verdict) -> dict[SourceKey, int]:
@@ -24,3 +31,34 @@ def lost_bytes(expected: Expected, verdict: Verdict) -> dict[SourceKey, int]:
             for n in numbers
         )
     return lost
+
+
+async def reported_bytes(pipeline: PipelineUnderTest, by: str) -> dict[SourceKey, int]:
+    """Return what `logpipeline status` says is missing, as shippers or collectors (*by*) know."""
+    status = await _status(pipeline)
+    return {
+        _key(pipeline, row["host"], row["source"]): row["bytes"]
+        for row in status["missing"]
+        if row["toldBy"] == by
+    }
+
+
+async def _status(pipeline: PipelineUnderTest) -> dict[str, Any]:
+    words = ["status", "-f", str(pipeline.resource), "--nats", pipeline.server.url, "-o", "json"]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "logpipeline_cli", *words],
+        capture_output=True,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def _key(pipeline: PipelineUnderTest, host: str, source: str) -> SourceKey:
+    """Return the key of the wire's *source*: a file's path, or a container's name with its ids."""
+    for known in pipeline.writers.sources:
+        name = f"{known.namespace}/{known.pod}/{known.pod_uid}/{known.container}/0"
+        is_this = source.endswith(f"/{known.file}") if known.kind == "plain" else source == name
+        if known.host == host and is_this:
+            return known.key
+    raise AssertionError(f"nobody wrote {source} on {host}")
