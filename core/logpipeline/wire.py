@@ -70,6 +70,7 @@ class Batch:
     resend: bool = False
     starts_inside_line: bool = False
     ends_inside_line: bool = False
+    begins: bool = False
     compressed: bool = False
     cluster: str = ""
     namespace: str = ""
@@ -121,6 +122,9 @@ def encode_headers(batch: Batch, identifier: str) -> dict[str, str]:
     ]
     if partial:
         headers["Log-Partial"] = ",".join(partial)
+    if batch.begins:
+        # What lies before was left out on purpose (`readFrom: end`): it is not missing.
+        headers["Log-Begin"] = "1"
     if batch.compressed:
         headers["Content-Encoding"] = "zstd"
     for name in ("cluster", "namespace", "pod", "container"):
@@ -194,6 +198,7 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         resend=fields.get("Log-Resend") == "1",
         starts_inside_line="start" in partial,
         ends_inside_line="end" in partial,
+        begins=fields.get("Log-Begin") == "1",
         compressed="Content-Encoding" in fields,
         cluster=_unquoted(fields.get("Log-Cluster", "")),
         namespace=_unquoted(fields.get("Log-Namespace", "")),

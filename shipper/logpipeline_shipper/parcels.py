@@ -77,6 +77,7 @@ class Packer:
             previous=chunk.previous,
             starts_inside_line=chunk.starts_inside_line,
             ends_inside_line=chunk.ends_inside_line,
+            begins=chunk.begins,
             compressed=is_compressed,
             cluster=self._cluster,
             namespace=self._id.namespace,

@@ -50,7 +50,14 @@ class Writer:
         self.sequence = sequence
         self.committed = sequence
 
-    def take(self, data: bytes, *, source: str = "/var/log/app.log", host: str = "h") -> None:
+    def take(
+        self,
+        data: bytes,
+        *,
+        source: str = "/var/log/app.log",
+        host: str = "h",
+        starts_inside_line: bool = False,
+    ) -> None:
         """Take the next message, which holds *data*."""
         self.sequence += 1
         batch = Batch(
@@ -60,6 +67,7 @@ class Writer:
             end=self.start + len(data),
             lines=data.count(b"\n"),
             format="plain",
+            starts_inside_line=starts_inside_line,
         )
         self.archive.take(host, batch, data, sequence=self.sequence, time_ns=NS)
         self.start += len(data)

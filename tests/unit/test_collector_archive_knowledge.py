@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +104,14 @@ def test_the_first_batch_of_a_source_owes_nothing_to_its_past() -> None:
 def test_a_source_that_begins_in_the_middle_misses_its_start() -> None:
     """Counted and named."""
     assert taken(batch(7, 9)).missing == 7
+
+
+def test_what_was_left_out_on_purpose_is_not_missing() -> None:
+    """`readFrom: end` says so in its first batch."""
+    knowledge = taken(replace(batch(7, 9), begins=True))
+
+    assert knowledge.missing == 0
+    assert new_ranges(knowledge, batch(9, 12)) == [(9, 12, False)]
 
 
 def test_knowledge_is_bounded() -> None:

@@ -188,11 +188,29 @@ def test_a_foreign_message_is_lines_without_their_last_newline(tmp_path: Path) -
 def test_a_long_line_stays_one_line(tmp_path: Path) -> None:
     """Its pieces are messages of their own."""
     writer = Writer(opened(tmp_path))
-    for piece in (b"a" * 1000, b"b" * 1000, b"c\nnext\n"):
-        writer.take(piece)
+    writer.take(b"a" * 1000)
+    for piece in (b"b" * 1000, b"c\nnext\n"):
+        writer.take(piece, starts_inside_line=True)
     writer.commit()
 
     assert contents(tmp_path) == b"a" * 1000 + b"b" * 1000 + b"c\nnext\n"
+
+
+def test_a_file_that_ended_without_a_newline_does_not_swallow_the_next_line(
+    tmp_path: Path,
+) -> None:
+    """The next generation's first line stands on a line of its own."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\nlast")
+    writer.commit()
+    writer.archive.close()
+    again = Writer(opened(tmp_path), sequence=1)
+    batch = Batch(
+        source="/var/log/app.log", generation="1" * 16, start=0, end=4, lines=1, format="plain"
+    )
+    again.archive.take("h", batch, b"new\n", sequence=2, time_ns=1)
+
+    assert contents(tmp_path) == b"one\nlast\nnew\n"
 
 
 def test_a_hole_is_counted_until_it_is_filled(tmp_path: Path) -> None:

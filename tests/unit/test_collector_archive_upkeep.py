@@ -62,7 +62,7 @@ def test_a_file_is_not_set_aside_in_the_middle_of_a_line(tmp_path: Path) -> None
     writer.commit()
     writer.archive.maintain(time.time())
     assert rotated(tmp_path) == []
-    writer.take(b"line\n")
+    writer.take(b"line\n", starts_inside_line=True)
     writer.commit()
     writer.archive.maintain(time.time())
     assert [path.read_bytes() for path in rotated(tmp_path)] == [b"half a line\n"]

@@ -74,7 +74,7 @@ def decide(before: Knowledge, batch: Batch) -> Decision:
     knowledge, is_unknown_chain = _with_previous(before, batch)
     place = knowledge.find(batch.generation)
     if place is None:
-        known = Known(batch.generation, 0)
+        known = Known(batch.generation, batch.start if batch.begins else 0)
         generations = (*knowledge.generations, known)[-GENERATIONS_MAX:]
         place = len(generations) - 1
     else:

@@ -363,6 +363,9 @@ class PartitionArchive:
             text = render(self.config.output, origin, batch, piece, time_ns)
             file = self.output.get(template.path(origin, period), host)
             length, was_open = file.length, file.is_line_open
+            if text and was_open and not (batch is not None and batch.starts_inside_line):
+                # The line before ended with its file, without a newline: this one is another.
+                text = b"\n" + text
             try:
                 self.output.write(file, text)
             except ArchiveFull:

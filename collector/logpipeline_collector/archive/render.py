@@ -10,8 +10,6 @@ from logpipeline import cri
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.naming import Origin, Template
 
-_FRAGMENTS = (b" stdout P ", b" stderr P ")
-
 
 def render(output: str, origin: Origin, batch: Batch | None, data: bytes, time_ns: int) -> bytes:
     """Return what stands for *data* (whole lines, or adjoining pieces of one) in a file of format
@@ -56,7 +54,7 @@ def pieces(
 
 
 def _texts(data: bytes) -> bytes:
-    if any(tag in data for tag in _FRAGMENTS):
+    if cri.has_fragments(data):
         return b"".join(line.text + (b"\n" if line.whole else b"") for line in cri.join(data))
     lines = data.split(b"\n")
     if not lines[-1]:

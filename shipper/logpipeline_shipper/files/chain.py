@@ -7,6 +7,7 @@ Synchronous and without a clock: whoever drives it says what time it is.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any, Literal
 
 from logpipeline_shipper.files.chunks import Chunk
@@ -53,6 +54,7 @@ class Chain(Counts):
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._position: tuple[str, int] | None = None
         self._skips_existing = read_from == "end" and saved is None
+        self._begun: tuple[str, int] | None = None
         if saved is not None:
             self._restore(saved)
 
@@ -73,9 +75,13 @@ class Chain(Counts):
         for _ in range(_PASSES_MAX):
             self._settle(now_s)
             try:
-                return self._read_oldest(now_s)
+                chunk = self._read_oldest(now_s)
             except Changed:
                 self._hold(now_s)
+                continue
+            if chunk is not None and (chunk.generation, chunk.start) == self._begun:
+                return replace(chunk, begins=True)
+            return chunk
         return None
 
     def acknowledge(self, chunk: Chunk) -> None:
@@ -163,6 +169,7 @@ class Chain(Counts):
             "version": SAVED_VERSION,
             "position": list(self._position) if self._position else None,
             "open_run": list(self._tail.open_run),
+            "begun": list(self._begun) if self._begun else None,
             **self._lineage.saved(),
         }
 
@@ -302,7 +309,7 @@ class Chain(Counts):
                 before = before[: end - start]
                 inside = self._tail.is_inside_line(before)
                 generation.go_back(end, before, inside_line=inside)
-                self._position = (generation.name, end)
+                self._position = self._begun = (generation.name, end)
 
     def _find(self, name: str) -> Generation | None:
         return next((gen for gen in self._lineage.generations if gen.name == name), None)
@@ -312,5 +319,7 @@ class Chain(Counts):
             raise ValueError(f"saved state of version {saved.get('version')}, not {SAVED_VERSION}")
         position = saved["position"]
         self._position = (str(position[0]), int(position[1])) if position else None
+        begun = saved.get("begun")
+        self._begun = (str(begun[0]), int(begun[1])) if begun else None
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._lineage.restore(saved)

@@ -12,7 +12,8 @@ class Chunk:
     """The bytes ``[start, end)`` of a generation.
 
     They end with a line unless *ends_inside_line*; the one exception is the last line of a file
-    that ended without a newline, which *lines* counts as a line.
+    that ended without a newline, which *lines* counts as a line. *begins* says that the source is
+    read from here on, and what lies before is left out on purpose.
     """
 
     generation: str
@@ -25,3 +26,4 @@ class Chunk:
     previous: Previous | None
     starts_inside_line: bool
     ends_inside_line: bool
+    begins: bool = False
