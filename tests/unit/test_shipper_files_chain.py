@@ -309,5 +309,7 @@ def test_reading_from_the_end_leaves_out_what_is_there(tmp_path: Path) -> None:
     folder.live.write_bytes(b"one\ntwo\nthr")
     assert folder.read() == []
     append(folder.live, b"ee\n")
+    chunks = folder.drain()
 
-    assert joined(folder.drain()) == b"three\n"
+    assert joined(chunks) == b"three\n"
+    assert [chunk.begins for chunk in chunks] == [True]

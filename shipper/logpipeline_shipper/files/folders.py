@@ -145,12 +145,15 @@ class TextCheck:
             self._report(file.path, error.reason)
             return True
         try:
-            verdict = not is_binary(reader.read(0, _SAMPLE_BYTES))
+            sample = reader.read(0, _SAMPLE_BYTES)
+            verdict = not is_binary(sample)
         except OSError:
             return True
         finally:
             reader.close()
-        self._verdicts[file.path.name] = (file.key, verdict)
+        # A first line that is being written may hold a NUL and show its end only later.
+        if verdict or b"\n" in sample or len(sample) == _SAMPLE_BYTES:
+            self._verdicts[file.path.name] = (file.key, verdict)
         return verdict
 
 
