@@ -51,11 +51,15 @@ def build_parser() -> argparse.ArgumentParser:
             command.name,
             help=command.help,
             description=command.description,
-            epilog=f"example:\n  {command.example}",
+            epilog=_example(command.example),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add(sub)
     return parser
+
+
+def _example(words: str) -> str:
+    return f"example:\n  {words}"
 
 
 def _file(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -192,13 +196,19 @@ def _seconds(text: str) -> float:
 def _files(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser(
-        "ls", help="list the collectors' files", description="List the collectors' files."
+        "ls",
+        help="list the collectors' files",
+        description="List the collectors' files.",
+        epilog=_example("logpipeline files ls -o json"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     listing.add_argument("host", nargs="?", metavar="HOST", help="only this host (default: all)")
     content = actions.add_parser(
         "cat",
         help="print a host's lines",
         description="Print what is committed of a host's files, oldest first, unpacked.",
+        epilog=_example("logpipeline files cat web1.example.net --path '*/app.log'"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     content.add_argument("host", metavar="HOST", help="the host")
     content.add_argument("--path", metavar="GLOB", help="only files whose path matches")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.apply import Report, apply
+from logpipeline.plan.model import Kind
 from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.render import render_report
 from logpipeline.spec import LogPipeline
 
 
@@ -17,3 +19,12 @@ async def apply_for(
     """
     plan = await plan_pipeline(js, pipeline, storage_bytes=storage_bytes)
     return await apply(js, plan, allow_data_loss=allow_data_loss)
+
+
+def explain_report(report: Report) -> str:
+    """Return *report* as people read it, with what they can do about what was held back."""
+    text = render_report(report).rstrip("\n")
+    held = (change for outcome in report.outcomes for change in outcome.held)
+    if any(change.kind is Kind.DELETES_DATA for change in held):
+        text += "\nto make changes that delete stored messages, give --allow-data-loss"
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ async def connected(target: Target, name: str) -> AsyncIterator[JetStream]:
     Raises:
         ConnectFailed: it cannot be reached, or refuses us; the message says why.
     """
+    # What fails is told once, by the command itself, and not by the connection's log as well.
+    logging.getLogger().addHandler(logging.NullHandler())
     connection = Connection(target.nats.named(f"logpipeline {name}"))
     await connection.start(patience_s=PATIENCE_S)
     try:

@@ -38,8 +38,8 @@ async def test_a_plan_exits_2_until_it_is_applied(
     after = await run_command("plan", *words, "-o", "json")
 
     assert (before.returncode, applied.returncode, after.returncode) == (2, 0, 0), applied.stderr
-    assert "LOGS" in before.stdout.upper()
-    assert isinstance(json.loads(after.stdout), dict)
+    assert "test_0" in before.stdout
+    assert json.loads(after.stdout)["empty"] is True
 
 
 async def test_apply_deletes_no_data_unless_it_is_told_to(
@@ -78,7 +78,7 @@ async def test_a_server_that_wants_credentials_says_so(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "asks for credentials" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 async def test_a_pipeline_that_was_never_applied_is_told_so(
@@ -98,4 +98,4 @@ async def test_a_server_that_is_not_there_is_told_so(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
-    assert "is it running" in done.stderr
+    assert "is the server running" in done.stderr

@@ -6,10 +6,10 @@ import argparse
 import asyncio
 
 from logpipeline.plan.apply import Report
-from logpipeline.plan.render import render_report, report_to_json
+from logpipeline.plan.render import report_to_json
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import print_json
-from logpipeline_cli.planning import apply_for
+from logpipeline_cli.planning import apply_for, explain_report
 from logpipeline_cli.target import Target, connected, find_target
 
 
@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print_json(report_to_json(report))
     else:
-        print(render_report(report))
+        print(explain_report(report))
     return EXIT_OK if report.is_complete else EXIT_FAILED
 
 

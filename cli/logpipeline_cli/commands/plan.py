@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print_json(to_json(plan))
     else:
-        print(render_text(plan))
+        print(render_text(plan), end="")
     return EXIT_OK if plan.is_empty else EXIT_CHANGES
 
 

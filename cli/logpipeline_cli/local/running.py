@@ -14,7 +14,6 @@ from pathlib import Path
 from logpipeline.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.plan.render import render_report
 from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
@@ -22,7 +21,7 @@ from logpipeline_cli.local.credentials import nats_options
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.parts import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from logpipeline_cli.local.supervisor import Supervisor
-from logpipeline_cli.planning import apply_for
+from logpipeline_cli.planning import apply_for, explain_report
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: b
     report = await apply_for(js, pipeline, allow_data_loss=allow_data_loss)
     if not report.is_complete:
         name = f"{pipeline.namespace}/{pipeline.name}"
-        raise CliError(f"JetStream is not as {name} says:\n{render_report(report)}")
+        raise CliError(f"JetStream is not as {name} says:\n{explain_report(report)}")
 
 
 def write_applied(source: Path, layout: Layout) -> None:

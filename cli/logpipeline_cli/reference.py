@@ -1,0 +1,82 @@
+"""Writes the reference of the command line from the parser itself, so that the two never differ:
+``python -m logpipeline_cli.reference > docs/cli.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from logpipeline_cli.arguments import COMMANDS, PROGRAM, build_parser
+
+_HEAD = f"""\
+# The command `{PROGRAM}`
+
+Made from the code by `python -m logpipeline_cli.reference > docs/cli.md`.
+
+Every command has `--help`. A command finds the pipeline that runs on this machine by itself; where
+none or several run, say which with `-f FILE` or `--data DIR`.
+
+| Exit code | Meaning |
+| --- | --- |
+| 0 | done; for `plan`: nothing to change |
+| 1 | something failed, or a check found something; what, stands on standard error |
+| 2 | `plan` found something to change |
+| 3 | `collect`: another process is this collector |
+| 64 | the words of the command are wrong |
+| 130 | ended by Ctrl-C |
+
+Control characters of what was logged are shown escaped (`\\x1b`) unless `--raw` is given.
+"""
+
+
+def reference() -> str:
+    """Return the reference as Markdown."""
+    parsers = _subparsers(build_parser())
+    sections = [_HEAD]
+    for command in COMMANDS:
+        sections.append(_section(parsers[command.name], command.description, command.example))
+        for action, parser in _subparsers(parsers[command.name]).items():
+            sections.append(f"### `{PROGRAM} {command.name} {action}`\n\n{_body(parser)}")
+    return "\n".join(sections)
+
+
+def _section(parser: argparse.ArgumentParser, description: str, example: str) -> str:
+    text = " ".join(description.split())
+    head = f"## `{parser.prog}`\n\n{text}\n\n```sh\n{example}\n```\n"
+    return f"{head}\n{body}" if (body := _body(parser)) else head
+
+
+def _body(parser: argparse.ArgumentParser) -> str:
+    if _subparsers(parser):
+        return ""
+    rows = [f"| {words} | {meaning.replace('<', '&lt;')} |" for words, meaning in _options(parser)]
+    if not rows:
+        return "It has no options.\n"
+    return "\n".join(("| Option | Meaning |", "| --- | --- |", *rows)) + "\n"
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction):
+            continue
+        value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+        if action.choices is not None:
+            value = "|".join(str(choice) for choice in action.choices)
+        words = ", ".join(action.option_strings)
+        if action.nargs != 0:
+            words = f"{words} {value}".strip()
+        needed = " (required)" if action.required else ""
+        yield f"`{words}`".replace("|", "\\|"), f"{action.help}{needed}"
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
