@@ -99,7 +99,7 @@ class RunRecord:
             record = RunRecord(**data, components=components)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CliError(f"{layout.run_file} is damaged; remove it and start again") from error
         return record if _is_alive(record.pid) else None
 

@@ -1,0 +1,122 @@
+"""How one process is kept running: started again after a crash, stopped at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from logpipeline_cli.local import parts
+from logpipeline_cli.local.parts import Part
+from waiting import eventually
+
+SLEEPS = "import signal; print('up', file=__import__('sys').stderr, flush=True); signal.pause()"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
+STOP_WITHIN_S = 10.0
+
+
+def part(folder: Path, script: str, on_line: Callable[[str, str], None] | None = None) -> Part:
+    """Return a part that runs *script*."""
+    command = [sys.executable, "-c", script]
+    return Part("part", command, folder / "part.log", on_line or (lambda name, line: None))
+
+
+def is_up(folder: Path) -> bool:
+    """Return whether the part has logged the last that it will."""
+    log = folder / "part.log"
+    return log.exists() and log.read_text().endswith("up\n")
+
+
+@asynccontextmanager
+async def running(made: Part) -> AsyncIterator[Part]:
+    """Run *made* as the supervisor does, and stop it in the end."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(made.run())
+        try:
+            yield made
+        finally:
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await made.stop()
+                await task
+    assert made.pid == 0
+
+
+async def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
+    """After a crash another process takes the place of the one before."""
+    async with running(part(tmp_path, SLEEPS)) as made:
+        first = await eventually(lambda: made.pid)
+        os.kill(first, signal.SIGKILL)
+        second = await eventually(lambda: made.pid not in (0, first) and made.pid)
+
+    assert second != first
+    assert made.restarts == 1
+
+
+async def test_a_process_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+    """What keeps a process from starting may pass, and never keeps the part from being stopped."""
+    program = tmp_path / "program"
+    async with running(Part("part", [str(program)], tmp_path / "part.log")) as made:
+        await eventually(lambda: made.restarts >= 1)
+        program.write_text(f"#!{sys.executable}\n{SLEEPS}\n")
+        program.chmod(0o700)
+        await eventually(lambda: made.pid)
+
+
+async def test_a_part_that_waits_to_start_again_is_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a back-off to end."""
+    monkeypatch.setattr(parts, "BACKOFF_FIRST_S", 3600.0)
+    async with running(part(tmp_path, "raise SystemExit(1)")) as made:
+        await eventually(lambda: made.restarts == 1)
+
+
+async def test_a_part_that_is_being_started_is_stopped_too(tmp_path: Path) -> None:
+    """A stop that comes while the process is made leaves none behind."""
+    for turns in range(12):
+        async with running(part(tmp_path, SLEEPS)):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+
+async def test_a_process_that_does_not_stop_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its deadline a process is ended by force."""
+    monkeypatch.setattr(parts, "STOP_DEADLINE_S", 0.2)
+    lines: list[str] = []
+    async with running(part(tmp_path, STUBBORN, lambda name, line: lines.append(line))):
+        await eventually(lambda: lines == ["up"])
+
+
+async def test_nobody_who_reads_its_log_can_hold_a_part_up(tmp_path: Path) -> None:
+    """A terminal that is gone costs nothing but what was shown on it."""
+
+    def gone(name: str, line: str) -> None:
+        raise BrokenPipeError
+
+    script = "import sys\nfor n in range(20000): print('x' * 50, file=sys.stderr)\n" + SLEEPS
+    async with running(part(tmp_path, script, gone)) as made:
+        await eventually(lambda: is_up(tmp_path))
+
+        assert made.restarts == 0
+
+
+async def test_a_log_never_grows_beyond_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is set aside when it is full, and only one that was set aside is kept."""
+    monkeypatch.setattr(parts, "LOG_BYTES_MAX", 10_000)
+    script = "import sys\nfor n in range(2000): print('x' * 50, file=sys.stderr)\n" + SLEEPS
+    async with running(part(tmp_path, script)):
+        await eventually(lambda: is_up(tmp_path))
+
+    files = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert files.keys() == {"part.log", "part.log.1"}
+    assert max(files.values()) <= 10_000 + 51
