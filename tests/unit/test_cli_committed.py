@@ -1,0 +1,210 @@
+"""Reading what is committed while it is rotated, packed and removed: each line once, in order."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from logpipeline.records import StreamPosition
+from logpipeline_cli import committed
+from logpipeline_cli.committed import Reading, pieces_of
+from logpipeline_cli.errors import CliError
+from logpipeline_collector.archive.reading import CommittedFile, committed_files
+from logpipeline_collector.archive.state import FileRow, LocalCommit, State
+
+HOST = "web1"
+UNCOMMITTED = b"never committed\n"
+
+
+class Collector:
+    """A collector's folder with one chain of files, made by the collector's own state."""
+
+    def __init__(self, folder: Path, name: str = "web1/app.log") -> None:
+        self.folder = folder
+        self.name = name
+        self.lines = 0
+        (folder / "state" / "main").mkdir(parents=True, exist_ok=True)
+        self.active.parent.mkdir(parents=True, exist_ok=True)
+        self._state = State(folder / "state" / "main" / "p0.sqlite")
+        self._commits = 0
+        self._rotations = 0
+
+    @property
+    def active(self) -> Path:
+        """The file that is written now."""
+        return self.folder / "logs" / self.name
+
+    def write(self, lines: int) -> None:
+        """Commit so many more lines, with bytes behind them that are not committed."""
+        row = self._state.files().get(self.name)
+        length = row.length if row else 0
+        text = b"".join(b"line %06d\n" % n for n in range(self.lines, self.lines + lines))
+        with self.active.open("r+b" if row else "wb") as file:
+            file.seek(length)
+            file.write(text + UNCOMMITTED)
+        self.lines += lines
+        self._commit(length + len(text))
+
+    def rotate(self) -> None:
+        """Set the active file aside, and begin another."""
+        row = self._state.files()[self.name]
+        with self.active.open("r+b") as file:
+            file.truncate(row.length)
+        self._rotations += 1
+        target = f"{self.name}.20261121-100000.{self._rotations:06d}"
+        self._state.rotate(self.name, target, replace(row, rotated_ns=self._rotations))
+        self.active.rename(self.folder / "logs" / target)
+        self._state.moved(self.name)
+        self.write(1)
+
+    def pack(self, suffix: str = ".zst") -> None:
+        """Pack the oldest file that is not packed."""
+        rows = self._state.files()
+        name = min(name for name, row in rows.items() if row.rotated_ns and not row.is_compressed)
+        path = self.folder / "logs" / name
+        raw = path.read_bytes()
+        data = zstandard.compress(raw) if suffix == ".zst" else gzip.compress(raw)
+        path.with_name(path.name + suffix).write_bytes(data)
+        row = replace(rows[name], length=len(data), is_compressed=True)
+        self._state.replace(name, name + suffix, row)
+        path.unlink()
+        self._state.removed([name])
+
+    def remove_oldest(self) -> None:
+        """Remove the oldest file, as retention does."""
+        name = min(name for name, row in self._state.files().items() if row.rotated_ns)
+        self._state.drop([name])
+        (self.folder / "logs" / name).unlink()
+
+    def _commit(self, length: int) -> None:
+        self._commits += 1
+        position = StreamPosition("monday", self._commits, self._commits)
+        commit = LocalCommit(self._commits, 1, position, 0, None)
+        self._state.commit(commit, {self.name: FileRow(host=HOST, length=length, begun_ns=1)}, {})
+
+
+@pytest.fixture
+def collector(tmp_path: Path) -> Collector:
+    """A collector with a packed file, a rotated one and an active one."""
+    made = Collector(tmp_path / "collector-0")
+    made.write(500)
+    made.rotate()
+    made.pack()
+    made.write(500)
+    made.rotate()
+    made.write(500)
+    return made
+
+
+def read(*folders: Path, glob: str | None = None) -> bytes:
+    """Return what is read of the host."""
+    return b"".join(chunk for file in Reading(folders, HOST, glob).files() for chunk in file)
+
+
+def lines(count: int) -> bytes:
+    """Return the first *count* lines."""
+    return b"".join(b"line %06d\n" % n for n in range(count))
+
+
+def test_files_are_read_oldest_first_and_only_what_is_committed(collector: Collector) -> None:
+    """Packed, rotated and active files are one text, without the bytes behind the last commit."""
+    assert read(collector.folder) == lines(collector.lines)
+
+
+def test_gzip_is_unpacked_too(collector: Collector) -> None:
+    """Whatever a collector packs with, its lines can be read."""
+    collector.pack(".gz")
+
+    assert read(collector.folder) == lines(collector.lines)
+
+
+def rotate_and_pack(collector: Collector) -> None:
+    """Rotate, and pack what was rotated before."""
+    collector.rotate()
+    collector.pack()
+
+
+ACTIONS: dict[str, Callable[[Collector], None]] = {
+    "rotate": Collector.rotate,
+    "pack": Collector.pack,
+    "rotate and pack": rotate_and_pack,
+    "write": lambda collector: collector.write(100),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("look", [0, 1])
+def test_no_line_is_missed_or_doubled_by_what_happens_between_looks(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, action: str, look: int
+) -> None:
+    """After each look at the list the collector may go on, and the text stays whole."""
+    before = collector.lines
+    looks = 0
+
+    def look_and_go_on(folder: Path) -> Iterator[CommittedFile]:
+        nonlocal looks
+        yield from list(committed_files(folder))
+        if looks == look:
+            ACTIONS[action](collector)
+        looks += 1
+
+    monkeypatch.setattr("logpipeline_cli.committed.committed_files", look_and_go_on)
+    text = read(collector.folder)
+
+    count = text.count(b"\n")
+    assert text == lines(count)
+    assert before <= count <= collector.lines
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_no_line_is_missed_or_doubled_while_it_is_read(collector: Collector, action: str) -> None:
+    """Between two files the collector may go on, and the text stays what it was."""
+    before = collector.lines
+    text = b""
+    for number, file in enumerate(Reading([collector.folder], HOST, None).files()):
+        text += b"".join(file)
+        if number == 0:
+            ACTIONS[action](collector)
+
+    assert text == lines(before)
+
+
+def test_what_retention_removed_meanwhile_is_named(collector: Collector) -> None:
+    """A file that is gone before it could be read is no silent gap."""
+    reading = Reading([collector.folder], HOST, None)
+    files = reading.files()
+    first = b"".join(next(files))
+    collector.pack()
+    collector.remove_oldest()
+    collector.remove_oldest()
+    list(files)
+
+    assert first == lines(500)
+    assert reading.lost == ["web1/app.log.20261121-100000.000002"]
+
+
+def test_many_chains_of_a_host_are_each_read_once(tmp_path: Path) -> None:
+    """More files than are opened at once are all read."""
+    folder = tmp_path / "collector-0"
+    for number in range(2 * committed.CHAINS_AT_ONCE + 3):
+        Collector(folder, f"web1/{number:03d}.log").write(1)
+
+    assert read(folder) == lines(1) * (2 * committed.CHAINS_AT_ONCE + 3)
+    assert read(folder, glob="*/00[12].log") == lines(1) * 2
+
+
+def test_a_damaged_state_or_file_is_told(collector: Collector) -> None:
+    """Damage ends with a message, never with a traceback or half a text passed for the whole."""
+    packed = next((collector.folder / "logs" / "web1").glob("*.zst"))
+    packed.write_bytes(b"\0" * 100)
+    with pytest.raises(CliError, match="damaged"):
+        read(collector.folder)
+
+    (collector.folder / "state" / "main" / "p1.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(CliError, match="cannot be read"):
+        pieces_of([collector.folder])
