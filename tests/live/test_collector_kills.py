@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from collecting import HOSTS, CollectorProcess, Pipeline, Source, pipeline
 from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
 
+DEAD_WITHIN_S = 30.0
+LINES_AT_ONCE = 500
 FAILPOINTS = (
     "collector.after-take-over",
     "collector.after-write",
@@ -132,8 +135,12 @@ async def test_a_collector_that_slept_past_its_successor_is_fenced(
 
 
 async def write_until_dead(made: Pipeline, source: Source, dying: CollectorProcess) -> None:
-    for number in range(2000):
-        await source.send(made.js, f"line {number}")
-        if dying.exit_code is not None:
-            return
-    await eventually(lambda: dying.exit_code is not None, what="the failpoint was never reached")
+    try:
+        async with asyncio.timeout(DEAD_WITHIN_S):
+            while dying.exit_code is None:
+                await source.send(made.js, f"line {len(source.batches)}")
+                if len(source.batches) > LINES_AT_ONCE:
+                    # A pace, not a wait: some places are reached only while lines flow.
+                    await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError("the failpoint was never reached") from None
