@@ -67,7 +67,7 @@ async def _demo(source: Path, data: Path, seconds: float | None, seed: int) -> i
     real = _observe(found, probe)
     application = BusyApplication(data / "busy", data / "ledger", seed)
     print(f"data and files: {data}", flush=True)
-    async with running(pipeline, source, layout) as supervisor:
+    async with running(pipeline, layout) as supervisor:
         rehearsal = Rehearsal(supervisor, application, probe)
         screen = Screen()
         await rehearsal.run(screen, lambda: _is_over(stop, rehearsal.started_s, seconds))

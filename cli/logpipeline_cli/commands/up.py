@@ -43,7 +43,6 @@ async def _up(file: Path, pipeline: LogPipeline, layout: Layout, args: argparse.
         loop.add_signal_handler(number, stop.set)
     async with running(
         pipeline,
-        file,
         layout,
         nats=args.nats,
         allow_data_loss=args.allow_data_loss,
@@ -98,7 +97,7 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
             "it, and start it anew"
         )
     await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
-    write_applied(file, supervisor.layout)
+    write_applied(pipeline, supervisor.layout)
     await supervisor.change(pipeline)
     log.info("applied the changed file")
 

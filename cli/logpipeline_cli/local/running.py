@@ -9,13 +9,14 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+
+import yaml
 
 from logpipeline.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.trim import trim_forever
-from logpipeline.spec import LogPipeline
+from logpipeline.spec import LogPipeline, dump, expand_local
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.credentials import nats_options
 from logpipeline_cli.local.layout import Layout
@@ -31,14 +32,13 @@ PATIENCE_S = 10.0
 @asynccontextmanager
 async def running(
     pipeline: LogPipeline,
-    source: Path,
     layout: Layout,
     *,
     nats: str | None = None,
     allow_data_loss: bool = False,
     on_line: Callable[[str, str], None] = lambda name, line: None,
 ) -> AsyncIterator[Supervisor]:
-    """Start *pipeline*, whose resource stands in *source*, in *layout*; drain in the end.
+    """Start *pipeline* in the folders of *layout*; drain in the end.
 
     Raises:
         CliError: it runs already, or JetStream cannot be made as it says.
@@ -51,7 +51,7 @@ async def running(
             _connection(options) as js,
         ):
             await apply_here(js, pipeline, allow_data_loss=allow_data_loss)
-            write_applied(source, layout)
+            write_applied(pipeline, layout)
             token = str(options.token_file) if options.token_file == layout.token else ""
             url = ",".join(options.servers)
             supervisor = Supervisor(layout, js, url, token, pipeline, on_line, server)
@@ -80,11 +80,11 @@ async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: b
         raise CliError(f"JetStream is not as {name} says:\n{explain_report(report)}")
 
 
-def write_applied(source: Path, layout: Layout) -> None:
-    """Keep the resource in *source* as the parts read it: with the folder for ``${DATA}``."""
-    text = source.read_text().replace("${DATA}", str(layout.data.resolve()))
+def write_applied(pipeline: LogPipeline, layout: Layout) -> None:
+    """Keep *pipeline* as the parts read it: with the folder for ``${DATA}``."""
+    resource = dump(expand_local(pipeline, layout.data.resolve()))
     temporary = layout.pipeline.with_suffix(".tmp")
-    temporary.write_text(text)
+    temporary.write_text(yaml.safe_dump(resource, sort_keys=False, allow_unicode=True))
     temporary.replace(layout.pipeline)
 
 
