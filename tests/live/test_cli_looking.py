@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -107,7 +108,13 @@ async def test_tail_follows_live_through_a_pipe(up: PipelineUp) -> None:
     out = up.folder / "followed"
     with out.open("wb") as file:
         words = ["tail", "web1", "--data", str(up.layout.data)]
-        follower = subprocess.Popen([*COMMAND, *words], stdout=file, stderr=subprocess.PIPE)
+        follower = subprocess.Popen(
+            [*COMMAND, *words],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            # Where Python never buffers, nothing would be shown by this test.
+            env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        )
     try:
         await eventually(lambda: _is_shown(up, out), within_s=15, what="a line is followed")
         up.append(["the last"])
