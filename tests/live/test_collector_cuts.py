@@ -47,7 +47,7 @@ async def test_a_collector_that_is_cut_off_without_a_word_is_replaced(
         async with pipeline(nats_server) as made, collecting(cut_off), collecting(successor):
             await made.assign("collector-0")
             await source.send(made.js, "one", "two")
-            await eventually(lambda: source.archived(folders[0]) == source.sent)
+            await eventually(lambda: source.written(folders[0]) == source.sent)
             proxy.cut()
             await made.assign("collector-1")
             await source.send(made.js, "three")

@@ -117,7 +117,7 @@ async def test_a_collector_that_slept_past_its_successor_is_fenced(
         ):
             for number in range(50):
                 await source.send(made.js, f"before {number}")
-            await eventually(lambda: source.archived(folders[0]) == source.sent)
+            await eventually(lambda: source.written(folders[0]) == source.sent)
             sleeper.suspend()
             await made.assign("collector-1")
             for number in range(50):

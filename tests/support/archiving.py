@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from logpipeline.records import StreamPosition
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.config import ArchiveConfig
 from logpipeline_collector.archive.descriptors import Descriptors
-from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
 
 NS = 1795255200_000000000
 PLACE = "h/_files/var/log/app.log"
@@ -35,10 +36,17 @@ def config_of(folder: Path, **changes: Any) -> ArchiveConfig:
     return replace(config, **changes)
 
 
-def opened(folder: Path, **changes: Any) -> PartitionArchive:
-    """Open partition 3 of *folder*."""
+def opened(
+    folder: Path,
+    *,
+    partition: int = 3,
+    descriptors: Descriptors | None = None,
+    **changes: Any,
+) -> PartitionArchive:
+    """Open *partition* of *folder*."""
     config = config_of(folder, **changes)
-    return PartitionArchive.open(config, 3, Descriptors(config.open_files_max))
+    descriptors = descriptors or Descriptors(config.open_files_max)
+    return PartitionArchive.open(config, partition, descriptors)
 
 
 class Writer:
@@ -56,27 +64,34 @@ class Writer:
         *,
         source: str = "/var/log/app.log",
         host: str = "h",
+        generation: str = "0" * 16,
         starts_inside_line: bool = False,
+        ends_inside_line: bool = False,
     ) -> None:
         """Take the next message, which holds *data*."""
         self.sequence += 1
         batch = Batch(
             source=source,
-            generation="0" * 16,
+            generation=generation,
             start=self.start,
             end=self.start + len(data),
             lines=data.count(b"\n"),
             format="plain",
             starts_inside_line=starts_inside_line,
+            ends_inside_line=ends_inside_line,
         )
         self.archive.take(host, batch, data, sequence=self.sequence, time_ns=NS)
         self.start += len(data)
 
-    def commit(self, *, is_confirmed: bool = True) -> None:
-        """Commit what was taken."""
-        pending = self.archive.prepare(
+    def prepare(self) -> PendingCommit:
+        """Prepare a commit of what was taken."""
+        return self.archive.prepare(
             position(self.sequence), epoch=1, rollbacks=0, since=position(self.committed)
         )
+
+    def commit(self, *, is_confirmed: bool = True) -> None:
+        """Commit what was taken."""
+        pending = self.prepare()
         self.archive.write(pending)
         if is_confirmed:
             self.archive.confirm(pending)
@@ -86,6 +101,35 @@ class Writer:
 def position(sequence: int) -> StreamPosition:
     """Return the position of *sequence*."""
     return StreamPosition("2026-11-21T10:00:00Z", sequence, sequence)
+
+
+class FailingDescriptors(Descriptors):
+    """A fake for what no disk does on demand: *write_errno* fails a write after two bytes,
+    *sync_errno* fails to make a file durable; *free* is what the disk has left, and what it has.
+    """
+
+    def __init__(self, limit: int = 64) -> None:
+        super().__init__(limit)
+        self.write_errno = 0
+        self.sync_errno = 0
+        self.free: tuple[int, int] | None = None
+
+    def write(self, descriptor: int, data: bytes | memoryview, offset: int) -> int:
+        """Write, or a little of it."""
+        if not self.write_errno:
+            return super().write(descriptor, data, offset)
+        super().write(descriptor, data[:2], offset)
+        raise OSError(self.write_errno, os.strerror(self.write_errno))
+
+    def sync(self, descriptor: int) -> None:
+        """Make durable, or not."""
+        if self.sync_errno:
+            raise OSError(self.sync_errno, os.strerror(self.sync_errno))
+        super().sync(descriptor)
+
+    def free_bytes(self, root: Path) -> tuple[int, int]:
+        """Return what the disk, or the test, says."""
+        return self.free or super().free_bytes(root)
 
 
 def contents(folder: Path, place: str = PLACE) -> bytes:

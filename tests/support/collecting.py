@@ -119,6 +119,11 @@ class Source:
         subject = Subjects("logs", PARTITIONS).of_host(self.host)
         return await js.publish(subject, data, encode_headers(batch, identifier))
 
+    def written(self, folder: Path) -> bytes:
+        """Return what was written in *folder*, also to a file that is too new to have its name."""
+        new = sorted((folder / "state" / GROUP).glob("p*.new/*"))
+        return self.archived(folder) + b"".join(path.read_bytes() for path in new)
+
     def archived(self, *folders: Path) -> bytes:
         """Return what stands in the files of *folders*, one folder after the other."""
         parts = [folder / "logs" / self.host / "_files" / self.path[1:] for folder in folders]

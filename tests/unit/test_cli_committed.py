@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from logpipeline_cli import committed
 from logpipeline_cli.committed import Reading, pieces_of
 from logpipeline_cli.errors import CliError
 from logpipeline_collector.archive.reading import CommittedFile, committed_files
-from logpipeline_collector.archive.state import FileRow, LocalCommit, State
+from logpipeline_collector.archive.rows import FileRow, LocalCommit, Stage
+from logpipeline_collector.archive.state import State
 
 HOST = "web1"
 UNCOMMITTED = b"never committed\n"
@@ -41,51 +41,57 @@ class Collector:
 
     def write(self, lines: int) -> None:
         """Commit so many more lines, with bytes behind them that are not committed."""
-        row = self._state.files().get(self.name)
-        length = row.length if row else 0
+        number, row = self._active_row()
         text = b"".join(b"line %06d\n" % n for n in range(self.lines, self.lines + lines))
-        with self.active.open("r+b" if row else "wb") as file:
-            file.seek(length)
+        with self.active.open("r+b" if row.length else "wb") as file:
+            file.seek(row.length)
             file.write(text + UNCOMMITTED)
         self.lines += lines
-        self._commit(length + len(text))
+        self._commits += 1
+        position = StreamPosition("monday", self._commits, self._commits)
+        commit = LocalCommit(self._commits, 1, position, 0, None)
+        self._state.commit(commit, {number: row._replace(length=row.length + len(text))}, {})
 
     def rotate(self) -> None:
         """Set the active file aside, and begin another."""
-        row = self._state.files()[self.name]
+        number, row = self._active_row()
         with self.active.open("r+b") as file:
             file.truncate(row.length)
         self._rotations += 1
         target = f"{self.name}.20261121-100000.{self._rotations:06d}"
-        self._state.rotate(self.name, target, replace(row, rotated_ns=self._rotations))
+        row = row._replace(rotated_ns=self._rotations)
+        self._state.change({number: row._replace(moving_to=target)})
         self.active.rename(self.folder / "logs" / target)
-        self._state.moved(self.name)
+        self._state.change({number: row._replace(path=target, stage=Stage.ROTATED)})
         self.write(1)
 
     def pack(self, suffix: str = ".zst") -> None:
         """Pack the oldest file that is not packed."""
-        rows = self._state.files()
-        name = min(name for name, row in rows.items() if row.rotated_ns and not row.is_compressed)
-        path = self.folder / "logs" / name
-        raw = path.read_bytes()
+        number, row = min(self._rows(Stage.ROTATED), key=lambda item: item[1].path)
+        path = self.folder / "logs" / row.path
+        raw, target = path.read_bytes(), row.path + suffix
         data = zstandard.compress(raw) if suffix == ".zst" else gzip.compress(raw)
+        self._state.change({number: row._replace(packing_to=target)})
         path.with_name(path.name + suffix).write_bytes(data)
-        row = replace(rows[name], length=len(data), is_compressed=True)
-        self._state.replace(name, name + suffix, row)
         path.unlink()
-        self._state.removed([name])
+        row = row._replace(path=target, stage=Stage.PACKED, size=len(data))
+        self._state.change({number: row})
 
     def remove_oldest(self) -> None:
         """Remove the oldest file, as retention does."""
-        name = min(name for name, row in self._state.files().items() if row.rotated_ns)
-        self._state.drop([name])
-        (self.folder / "logs" / name).unlink()
+        rows = self._rows(Stage.ROTATED, Stage.PACKED)
+        number, row = min(rows, key=lambda item: item[1].path)
+        self._state.change({}, gone=[number])
+        (self.folder / "logs" / row.path).unlink()
 
-    def _commit(self, length: int) -> None:
-        self._commits += 1
-        position = StreamPosition("monday", self._commits, self._commits)
-        commit = LocalCommit(self._commits, 1, position, 0, None)
-        self._state.commit(commit, {self.name: FileRow(host=HOST, length=length, begun_ns=1)}, {})
+    def _active_row(self) -> tuple[int, FileRow]:
+        new = max(self._state.files(), default=0) + 1
+        begun = FileRow(self.name, self.name, HOST, Stage.ACTIVE, begun_ns=new, length=0)
+        active = (item for item in self._rows(Stage.ACTIVE) if item[1].path == self.name)
+        return next(active, (new, begun))
+
+    def _rows(self, *stages: Stage) -> list[tuple[int, FileRow]]:
+        return [item for item in self._state.files().items() if item[1].stage in stages]
 
 
 @pytest.fixture

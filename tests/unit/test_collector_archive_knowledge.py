@@ -122,6 +122,8 @@ def test_knowledge_is_bounded() -> None:
     assert len(many.generations) == GENERATIONS_MAX
     assert many.generations[-1].name == f"{GENERATIONS_MAX + 9:016x}"
     assert len(torn.generations[0].holes) == HOLES_MAX
+    # A hole that is listed no more is missing all the same.
+    assert torn.missing == (HOLES_MAX + 19) * 9
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=25)

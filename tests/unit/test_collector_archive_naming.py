@@ -54,17 +54,18 @@ def test_a_path_stays_below_its_host(host: str, namespace: str, pod: str, path: 
     """With any template of the defaults."""
     origin = Origin(host, namespace, pod, "c", path)
     for text in ("{host}/{namespace}/{pod}/{container}.log", "{host}/_files/{path}"):
-        made = Template(text, "", 3).path(origin, text)
+        made = Template(text, cluster="", partition=3).place(origin, "")
         assert os.path.normpath(made) == made
         assert made.startswith(component(host) + "/")
 
 
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_two_files_of_a_host_are_two_files(one: str, other: str) -> None:
-    """But for slashes at the start, which an absolute path always has."""
-    same = one.lstrip("/") == other.lstrip("/")
+PATHS = st.text(max_size=30) | st.text("/._%l", max_size=6)
 
-    assert (folders(one) == folders(other)) == same
+
+@given(PATHS, PATHS)
+def test_two_files_of_a_host_are_two_files(one: str, other: str) -> None:
+    """Also where one of them is no absolute path."""
+    assert (folders(one) == folders(other)) == (one == other)
 
 
 def test_a_containers_file_is_named_by_its_pod() -> None:
@@ -80,7 +81,10 @@ def test_a_message_without_headers_has_a_file_of_its_host() -> None:
     """fshipper tells no path."""
     text = "{host}/_files/{path}"
 
-    assert Template(text, "", 0).path(origin_of("h", None), text) == "h/_files/_lines.log"
+    assert (
+        Template(text, cluster="", partition=0).place(origin_of("h", None), "")
+        == "h/_files/_lines.log"
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,7 @@ def test_a_message_without_headers_has_a_file_of_its_host() -> None:
 )
 def test_templates_know_time_and_variables(text: str, path: str) -> None:
     """Time is that of the lines, in UTC; variables as fshipper writes them are accepted."""
-    template = Template(text, "prod", 7)
+    template = Template(text, cluster="prod", partition=7)
     period = template.period(1795255200_000000000)
 
-    assert template.path(Origin("h", "", "", "", "/x"), period) == path
+    assert template.place(Origin("h", "", "", "", "/x"), period) == path

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from archiving import PLACE, Writer, contents, opened, position
+from archiving import PLACE, FailingDescriptors, Writer, contents, opened, position
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.archive.errors import (
     ArchiveBroken,
@@ -16,6 +15,7 @@ from logpipeline_collector.archive.errors import (
     ArchiveFailed,
     ArchiveFull,
 )
+from logpipeline_collector.archive.output import RESERVE_BYTES
 from logpipeline_collector.archive.reading import committed_files
 
 
@@ -39,8 +39,8 @@ def test_what_is_not_committed_is_taken_back(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.commit()
     writer.take(b"two\n")
-    writer.take(b"other\n", source="/var/log/other.log")
     assert contents(tmp_path) == b"one\ntwo\n"
+    writer.take(b"other\n", source="/var/log/other.log")
     writer.archive.close()
     opened(tmp_path).close()
 
@@ -75,6 +75,40 @@ def test_messages_may_be_taken_while_a_commit_is_on_its_way(tmp_path: Path) -> N
 
     assert contents(tmp_path) == b"one\n"
     assert [known.offset for known in again.sources_of("h")] == [4]
+
+
+def test_only_what_is_committed_is_told_to_shippers(tmp_path: Path) -> None:
+    """A shipper that trusts more would not send it again when the stream loses it."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    number, told = writer.archive.changed_since(0)
+    writer.take(b"two\n")
+    pending = writer.prepare()
+    writer.archive.write(pending)
+
+    assert [(host, known.offset) for host, known in told] == [("h", 4)]
+    assert writer.archive.changed_since(number) == (number, [])
+    assert [known.offset for known in writer.archive.sources_of("h")] == [4]
+    writer.archive.confirm(pending)
+    after, told = writer.archive.changed_since(number)
+    assert (after, [known.offset for _, known in told]) == (number + 1, [8])
+    assert [known.offset for known in writer.archive.sources_of("h")] == [8]
+
+
+def test_only_changed_sources_are_told_again(tmp_path: Path) -> None:
+    """And all of them to who was told too long ago, or never."""
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.take(b"x\n", host="other")
+    writer.commit()
+    number, _ = writer.archive.changed_since(0)
+    writer.start = 4
+    writer.take(b"two\n")
+    writer.commit()
+
+    assert [host for host, _ in writer.archive.changed_since(number)[1]] == ["h"]
+    assert sorted(host for host, _ in writer.archive.changed_since(0)[1]) == ["h", "other"]
 
 
 def test_the_last_commit_can_be_taken_back(tmp_path: Path) -> None:
@@ -150,7 +184,7 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
     assert theirs.read_bytes() == b"theirs"
-    assert contents(tmp_path, PLACE + ".1") == b"one\n"
+    assert contents(tmp_path, PLACE + "~1") == b"one\n"
 
 
 def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
@@ -160,10 +194,11 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "h").symlink_to(outside)
     writer = Writer(opened(tmp_path))
-    with pytest.raises((ArchiveFailed, OSError)):
-        writer.take(b"one\n")
+    writer.take(b"one\n")
+    writer.commit()
 
     assert list(outside.iterdir()) == []
+    assert contents(tmp_path, PLACE.replace("h/", "h~/")) == b"one\n"
 
 
 def test_a_payload_that_is_not_its_range_is_refused(tmp_path: Path) -> None:
@@ -181,6 +216,7 @@ def test_a_foreign_message_is_lines_without_their_last_newline(tmp_path: Path) -
     archive = opened(tmp_path)
     archive.take("h", None, b"one", sequence=1, time_ns=1)
     archive.take("h", None, b"two\nthree", sequence=2, time_ns=1)
+    Writer(archive).commit()
 
     assert contents(tmp_path, "h/_files/_lines.log") == b"one\ntwo\nthree\n"
 
@@ -245,42 +281,51 @@ def test_another_folder_goes_on_from_a_snapshot(tmp_path: Path) -> None:
         other.archive.import_sources(b"garbage garbage")
 
 
-def test_a_full_disk_keeps_nothing_of_a_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same message is taken when there is room. (A fake: the real one needs a small disk.)"""
-    writer = Writer(opened(tmp_path))
-    writer.take(b"one\n")
-    real = os.pwrite
-
-    def full(descriptor: int, data: bytes, offset: int) -> int:
-        if offset >= 6:
-            raise OSError(errno.ENOSPC, "no space left")
-        return real(descriptor, data[:2], offset)
-
-    monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(ArchiveFull):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_full_disk_keeps_nothing_of_a_message(tmp_path: Path, number: int, is_new: bool) -> None:
+    """The same message is taken when there is room."""
+    disk = FailingDescriptors()
+    writer = Writer(opened(tmp_path, descriptors=disk))
+    if not is_new:
+        writer.take(b"one\n")
+        writer.commit()
+    before, start = contents(tmp_path), writer.start
+    disk.write_errno = number
+    with pytest.raises(ArchiveFull, match="make room"):
         writer.take(b"two and more\n")
-    assert contents(tmp_path) == b"one\n"
-    monkeypatch.setattr(os, "pwrite", real)
+    assert contents(tmp_path) == before
+    disk.write_errno, writer.start = 0, start
     writer.take(b"two and more\n")
     writer.commit()
 
-    assert contents(tmp_path) == b"one\ntwo and more\n"
+    assert contents(tmp_path) == before + b"two and more\n"
+    assert writer.archive.duplicates == 0
 
 
-def test_a_failed_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel tells it once; a second try would lie. (A fake: disks do not fail on demand.)"""
-    writer = Writer(opened(tmp_path))
+def test_room_is_left_for_the_commit_of_what_was_written(tmp_path: Path) -> None:
+    """A disk that is nearly full takes no message: else its commit would find no room."""
+    disk = FailingDescriptors()
+    writer = Writer(opened(tmp_path, descriptors=disk))
+    disk.free = (RESERVE_BYTES - 1, 1 << 40)
+    with pytest.raises(ArchiveFull):
+        writer.take(b"one\n")
+    disk.free, writer.start = (RESERVE_BYTES + 1024, 1 << 40), 0
     writer.take(b"one\n")
+    writer.commit()
 
-    def failing(descriptor: int) -> None:
-        raise OSError(errno.EIO, "input/output error")
+    assert contents(tmp_path) == b"one\n"
 
-    monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(ArchiveFailed):
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
+def test_a_failed_sync_is_final(tmp_path: Path, number: int) -> None:
+    """The kernel tells it once, whatever it was; a second try would lie."""
+    disk = FailingDescriptors()
+    writer = Writer(opened(tmp_path, descriptors=disk))
+    writer.take(b"one\n")
+    disk.sync_errno = number
+    with pytest.raises(ArchiveFailed, match="not durable"):
         writer.commit()
-    monkeypatch.undo()
     writer.archive.close()
     again = opened(tmp_path)
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
-from archiving import PLACE, Writer, contents, opened
+from archiving import PLACE, FailingDescriptors, Writer, contents, opened
+from logpipeline_collector.archive import packing
+from logpipeline_collector.archive.descriptors import Descriptors
 from logpipeline_collector.archive.reading import committed_files
+
+# Room for two of the files that a partition sets aside.
+LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
 
 
 def rotated(folder: Path) -> list[Path]:
@@ -58,7 +65,7 @@ def test_only_what_the_group_knows_is_set_aside(tmp_path: Path, is_confirmed: bo
 def test_a_file_is_not_set_aside_in_the_middle_of_a_line(tmp_path: Path) -> None:
     """The rest of the line belongs to it."""
     writer = Writer(opened(tmp_path, rotate_bytes=1))
-    writer.take(b"half a ")
+    writer.take(b"half a ", ends_inside_line=True)
     writer.commit()
     writer.archive.maintain(time.time())
     assert rotated(tmp_path) == []
@@ -118,4 +125,133 @@ def test_what_is_rotated_is_known_after_a_restart(tmp_path: Path) -> None:
     again.commit()
 
     assert contents(tmp_path) == b"two\n"
-    assert [file.is_compressed for file in committed_files(tmp_path)] == [False, True]
+    assert [file.is_compressed for file in committed_files(tmp_path)] == [True, False]
+
+
+def test_a_file_that_is_written_all_the_time_is_set_aside(tmp_path: Path) -> None:
+    """With its bytes that are not committed yet; a crash takes these back, and nothing else."""
+    writer = Writer(opened(tmp_path, rotate_bytes=4))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.take(b"two\n")
+    writer.archive.maintain(time.time())
+    writer.take(b"three\n")
+    assert [path.read_bytes() for path in rotated(tmp_path)] == [b"one\ntwo\n"]
+    writer.archive.close()
+    again = Writer(opened(tmp_path), start=4, sequence=1)
+    again.take(b"two\n")
+    again.commit()
+
+    assert [path.read_bytes() for path in rotated(tmp_path)] == [b"one\n"]
+    assert contents(tmp_path) == b"two\n"
+
+
+def test_rotated_names_sort_in_the_order_of_rotation_when_the_clock_goes_back(
+    tmp_path: Path,
+) -> None:
+    """Who reads them by name reads the lines in order."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1))
+    for number, now_s in enumerate((2_000_000_000, 1_900_000_000, 1_950_000_000)):
+        writer.take(b"%d\n" % number)
+        writer.commit()
+        writer.archive.maintain(now_s)
+
+    assert [path.read_bytes() for path in rotated(tmp_path)] == [b"0\n", b"1\n", b"2\n"]
+
+
+def test_the_limit_of_size_is_one_for_all_partitions_and_the_oldest_goes_first(
+    tmp_path: Path,
+) -> None:
+    """A collector has one disk, whatever it owns."""
+    descriptors = Descriptors(16)
+    writers = [
+        Writer(opened(tmp_path, partition=n, descriptors=descriptors, **LITTLE)) for n in range(3)
+    ]
+    for number, writer in enumerate(writers):
+        writer.take(b"x" * 9 + b"\n", host=f"h{number}")
+        writer.commit()
+        writer.archive.maintain(time.time() + number)
+    for _ in range(2):
+        for writer in writers:
+            writer.archive.maintain(time.time() + 3)
+
+    kept = [path.relative_to(tmp_path / "logs").parts[0] for path in files_in(tmp_path)]
+    assert sorted(kept) == ["h1", "h2"]
+    assert [writer.archive.retained_files for writer in writers] == [1, 0, 0]
+
+
+def test_a_disk_that_gets_full_costs_old_files_and_never_the_active_one(tmp_path: Path) -> None:
+    """Until the wanted part of it is free."""
+    disk = FailingDescriptors()
+    writer = Writer(opened(tmp_path, descriptors=disk, rotate_bytes=50, min_free_percent=50))
+    disk.free = (600, 1000)
+    for text in (b"a" * 99 + b"\n", b"b" * 99 + b"\n", b"c" * 99 + b"\n"):
+        writer.take(text)
+        writer.commit()
+        writer.archive.maintain(time.time())
+    writer.take(b"active\n")
+    writer.commit()
+    disk.free = (350, 1000)
+    writer.archive.maintain(time.time())
+
+    assert [path.read_bytes()[:1] for path in rotated(tmp_path)] == [b"c"]
+    assert contents(tmp_path) == b"active\n"
+
+
+def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:
+    """A path with a date would leave one a day."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1, retention_age_s=10))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.archive.maintain(time.time())
+    writer.archive.maintain(time.time() + 60)
+
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_a_large_file_is_compressed_in_several_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that commits do not wait for it; what is cut short by the end of the process begins
+    anew.
+    """
+    monkeypatch.setattr(packing, "ROUND_S", 0.0001)
+    monkeypatch.setattr(packing, "PIECE_BYTES", 4096)
+    data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
+    writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
+    writer.take(data)
+    writer.commit()
+    writer.archive.maintain(time.time())
+    assert [path.suffix for path in rotated(tmp_path)][-1] == ".tmp"
+    writer.archive.close()
+    again = opened(tmp_path, rotate_bytes=1, compression="zstd")
+    assert [path.read_bytes() for path in rotated(tmp_path)] == [data]
+    rounds = 0
+    while rotated(tmp_path)[0].suffix != ".zst":
+        again.maintain(time.time())
+        rounds += 1
+
+    assert rounds > 1
+    packed = zstandard.ZstdDecompressor().decompressobj()
+    assert packed.decompress(rotated(tmp_path)[0].read_bytes()) == data
+
+
+def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -> None:
+    """It is named; the others are compressed."""
+    writer = Writer(opened(tmp_path, rotate_bytes=1))
+    for text in (b"one\n", b"two\n"):
+        writer.take(text)
+        writer.commit()
+        writer.archive.maintain(time.time())
+    writer.archive.close()
+    rotated(tmp_path)[0].unlink()
+    again = opened(tmp_path, compression="gzip")
+    again.maintain(time.time())
+
+    assert [path.suffix for path in rotated(tmp_path)] == [".gz"]
+    assert again.damaged_bytes == 4
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return all output files."""
+    return [path for path in (folder / "logs").rglob("*") if path.is_file()]

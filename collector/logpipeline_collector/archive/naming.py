@@ -5,22 +5,26 @@ meet another's.
 from __future__ import annotations
 
 import hashlib
-import string
+import re
 import time
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from logpipeline.wire import Batch
 
-# A file system's limit is 255 bytes; rotation and compression append to the name.
+# A file system's limit is 255 bytes a name; rotation, compression and a temporary name append 35.
 COMPONENT_BYTES_MAX = 200
-_HASH_CHARS = 16
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+NAME_BYTES_MAX = 220
+# Far below the 4,096 bytes that other programs can open.
+PATH_BYTES_MAX = 800
 FOREIGN_PATH = "_lines.log"
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_DIGEST_BYTES = 16
+_VARIABLE = re.compile(r"\$?\{(\w+)\}")
 
 
 class Origin(NamedTuple):
-    """Where a message's lines come from."""
+    """Where a message's lines come from; *path* is the wire's source, empty for a stranger's."""
 
     host: str
     namespace: str
@@ -32,66 +36,93 @@ class Origin(NamedTuple):
 def origin_of(host: str, batch: Batch | None) -> Origin:
     """Return the origin of *batch*; None is a message without our headers."""
     if batch is None:
-        return Origin(host, "", "", "", FOREIGN_PATH)
+        return Origin(host, "", "", "", "")
     namespace, pod, container = batch.namespace, batch.pod, batch.container
-    parts = batch.source.split("/")
-    if batch.format == "cri" and len(parts) == 5 and not pod:
-        # <namespace>/<pod>/<pod uid>/<container>/<restart>
-        namespace, pod, container = parts[0], parts[1], parts[3]
+    if batch.format == "cri" and not pod:
+        parts = batch.source.split("/")
+        if len(parts) == 5:
+            # <namespace>/<pod>/<pod uid>/<container>/<restart>
+            namespace, pod, container = parts[0], parts[1], parts[3]
     return Origin(host, namespace, pod, container, batch.source)
 
 
-@dataclass(frozen=True, slots=True)
 class Template:
-    """A path with variables in braces and strftime's percent signs."""
+    """A path with variables in braces (or ``${}``) and strftime's percent signs, in UTC."""
 
-    text: str
-    cluster: str
-    partition: int
-
-    @property
-    def has_time(self) -> bool:
-        """Whether paths change with the time of the lines."""
-        return "%" in self.text
+    def __init__(self, text: str, *, cluster: str, partition: int) -> None:
+        self._parts = _VARIABLE.split(text)  # literal, variable, literal, …
+        self._fixed = {"cluster": component(cluster), "partition": str(partition)}
+        self.has_time = any("%" in literal for literal in self._parts[::2])
 
     def period(self, time_ns: int) -> str:
-        """Return the template with the time filled in: lines of one period stand in one file."""
+        """Return what tells the time's files from those of other times: lines of one period stand
+        in one file.
+        """
         if not self.has_time:
-            return self.text
-        return time.strftime(self.text, time.gmtime(time_ns // 1_000_000_000))
+            return ""
+        moment = time.gmtime(time_ns // 1_000_000_000)
+        # NUL stands in no path, so that the pieces can be told apart again.
+        return "\0".join(time.strftime(literal, moment) for literal in self._parts[::2])
 
-    def path(self, origin: Origin, period: str) -> str:
+    def place(self, origin: Origin, period: str) -> str:
         """Return the path of *origin*'s lines in *period*, relative to the folder of files."""
-        values = {
-            "cluster": component(self.cluster),
-            "host": component(origin.host),
-            "namespace": component(origin.namespace),
-            "pod": component(origin.pod),
-            "container": component(origin.container),
-            "partition": str(self.partition),
-            "path": folders(origin.path),
-        }
-        filled = string.Formatter().vformat(period.replace("${", "{"), (), values)
-        # The template's own text may hold an empty or a dotted component.
-        parts = [part for part in filled.split("/") if part not in ("", ".", "..")]
+        literals = period.split("\0") if period else self._parts[::2]
+        filled = literals[0]
+        for variable, literal in zip(self._parts[1::2], literals[1:], strict=True):
+            filled += self._value(variable, origin) + literal
+        # The template's own text may hold an empty or a dotted component; a value cannot.
+        parts = [_fit(part) for part in filled.split("/") if part not in ("", ".", "..")]
         return "/".join(parts)
+
+    def _value(self, variable: str, origin: Origin) -> str:
+        if variable in self._fixed:
+            return self._fixed[variable]
+        if variable == "path":
+            return folders(origin.path)
+        if variable not in Origin._fields:
+            raise ValueError(f"unknown variable {{{variable}}} in a path template")
+        return component(getattr(origin, variable))
 
 
 def component(name: str) -> str:
-    """Return *name* as one component of a path, different for different names."""
+    """Return *name* as one component of a path, different for different names.
+
+    Bytes outside ``[A-Za-z0-9._-]`` and a leading dot become ``%XX``, the empty name ``%``; a
+    long one is cut and ends with ``%-`` and a hash.
+    """
     raw = name.encode("utf-8", "surrogateescape")
     if not raw:
         return "%"
-    encoded = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
+    encoded = "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in raw)
     if encoded.startswith("."):
         encoded = "%2E" + encoded[1:]
-    if len(encoded) > COMPONENT_BYTES_MAX:
-        digest = hashlib.blake2b(raw, digest_size=_HASH_CHARS // 2).hexdigest()
-        # "%~" is no encoding of a byte, so that a long name cannot pretend to be another one's cut.
-        encoded = encoded[: COMPONENT_BYTES_MAX - _HASH_CHARS - 2] + "%~" + digest
-    return encoded
+    if len(encoded) <= COMPONENT_BYTES_MAX:
+        return encoded
+    return _cut(encoded, COMPONENT_BYTES_MAX)
 
 
 def folders(path: str) -> str:
-    """Return *path* below a folder, each of its components encoded."""
-    return "/".join(component(part) for part in path.lstrip("/").split("/"))
+    """Return the absolute *path* below a folder, each of its components encoded; the empty one is
+    a stranger's.
+    """
+    if not path:
+        return FOREIGN_PATH
+    # A relative path must not meet the absolute one; "%." is the encoding of nothing else.
+    relative = "" if path.startswith("/") else "%."
+    parts = [component(part) for part in path.removeprefix("/").split("/")]
+    if parts == [FOREIGN_PATH]:
+        parts = ["%5F" + FOREIGN_PATH[1:]]
+    encoded = relative + "/".join(parts)
+    if len(encoded) <= PATH_BYTES_MAX:
+        return encoded
+    return f"{_cut(encoded.replace('/', '%2F'), COMPONENT_BYTES_MAX)}/{parts[-1]}"
+
+
+def _fit(name: str) -> str:
+    return name if len(name.encode()) <= NAME_BYTES_MAX else _cut(name, NAME_BYTES_MAX)
+
+
+def _cut(encoded: str, limit: int) -> str:
+    # "%-" is the encoding of no byte, so that no other name can pretend to be this one's cut.
+    digest = hashlib.blake2b(encoded.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{encoded[: limit - len(digest) - 2]}%-{digest}"

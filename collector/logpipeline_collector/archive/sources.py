@@ -1,0 +1,136 @@
+"""What is known of all sources of a partition: as read, as committed, and what changed between."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from logpipeline.records import Committed
+from logpipeline.wire import Batch
+from logpipeline_collector.archive.knowledge import (
+    NOTHING,
+    Decision,
+    Knowledge,
+    committed_of,
+    decide,
+)
+from logpipeline_collector.archive.rows import LocalCommit, SourceName
+
+log = logging.getLogger(__name__)
+
+# 100,000 hosts of ten partitions with some twenty logs each. Pods come and go; the ones that were
+# silent the longest are forgotten first.
+SOURCES_MAX = 250_000
+# Commits whose changes are told apart; who was told longer ago is told everything.
+COMMITS_TOLD_MAX = 1024
+# Holes that are named between two commits; all are counted.
+HOLES_NAMED_MAX = 20
+
+
+class Sources:
+    """The sources of one partition; the one that changed last stands last."""
+
+    def __init__(self) -> None:
+        self.missing_bytes = 0
+        self._known: dict[SourceName, Knowledge] = {}
+        self._committed: dict[SourceName, Knowledge] = {}
+        self._changed: dict[SourceName, Knowledge | None] = {}
+        self._told: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_TOLD_MAX)
+        self._complete_since = 0
+        self._last = 0
+        self._named = 0
+
+    def load(self, committed: dict[SourceName, Knowledge], last: LocalCommit | None) -> None:
+        """Forget everything but what is *committed*."""
+        self._known, self._committed = dict(committed), committed
+        self._changed = {}
+        self._told.clear()
+        self._last = self._complete_since = last.number if last is not None else 0
+        self.missing_bytes = sum(known.missing for known in committed.values())
+
+    def decide(self, host: str, batch: Batch) -> Decision:
+        """Return what is new in *batch* of *host*; nothing is changed by it."""
+        return decide(self._known.get((host, batch.source), NOTHING), batch)
+
+    def learn(self, host: str, batch: Batch, decision: Decision, *, sequence: int = 0) -> None:
+        """Know what *decision* says: its bytes were written."""
+        name = (host, batch.source)
+        before = self._known.pop(name, NOTHING)
+        # At the end, as the one that changed last.
+        self._known[name] = self._changed[name] = decision.after
+        if decision.after.generations is not before.generations:
+            self.missing_bytes += decision.after.missing - before.missing
+        for generation, start, end in decision.holes:
+            self._name_hole(name, generation, end - start, sequence)
+        if len(self._known) > SOURCES_MAX:
+            self._forget_oldest()
+
+    def replace(self, sources: dict[SourceName, Knowledge]) -> None:
+        """Know *sources* and no others, from the next commit on."""
+        self._changed = {**dict.fromkeys(self._committed), **sources}
+        self._known = dict(sources)
+        self.missing_bytes = sum(known.missing for known in sources.values())
+
+    def take_changes(self) -> Mapping[SourceName, Knowledge | None]:
+        """Return what changed since this was last called; None: is known no more."""
+        changed, self._changed, self._named = self._changed, {}, 0
+        return changed
+
+    def commit(self, number: int, changed: Mapping[SourceName, Knowledge | None]) -> None:
+        """Note that *changed* is committed, as commit *number*."""
+        for name, known in changed.items():
+            if known is None:
+                self._committed.pop(name, None)
+            else:
+                self._committed[name] = known
+        if len(self._told) == COMMITS_TOLD_MAX:
+            self._complete_since = self._told[0][0]
+        self._told.append((number, tuple(changed)))
+        self._last = number
+
+    def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
+        """Return the number of the last commit, and (host, source) of all that changed in commits
+        after *commit*, as committed.
+        """
+        names: Mapping[SourceName, object] = self._committed
+        if commit >= self._complete_since and commit:
+            names = {name: None for number, told in self._told if number > commit for name in told}
+        return self._last, [
+            (name[0], committed_of(name[1], self._committed[name]))
+            for name in names
+            if name in self._committed
+        ]
+
+    def of_host(self, host: str) -> list[Committed]:
+        """Return how far the sources of *host* are committed."""
+        return [
+            committed_of(source, known)
+            for (owner, source), known in self._committed.items()
+            if owner == host
+        ]
+
+    def missing(self) -> Iterator[tuple[str, str, int]]:
+        """Yield host, source and bytes of what never came."""
+        for (host, source), known in self._known.items():
+            if known.missing:
+                yield host, source, known.missing
+
+    def _forget_oldest(self) -> None:
+        name = next(iter(self._known))
+        self.missing_bytes -= self._known.pop(name).missing
+        self._changed[name] = None
+
+    def _name_hole(self, name: SourceName, generation: str, size: int, sequence: int) -> None:
+        self._named += 1
+        if self._named <= HOLES_NAMED_MAX:
+            log.warning(
+                "bytes are missing before a message",
+                extra={
+                    "host": name[0],
+                    "source": name[1],
+                    "generation": generation,
+                    "bytes": size,
+                    "sequence": sequence,
+                },
+            )

@@ -1,0 +1,138 @@
+"""A process that dies between any two steps of a commit, a rotation, a compression or a removal
+leaves files from which the next one goes on: nothing lost or twice, nothing of others touched.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from archiving import Writer, opened
+from logpipeline.failpoints import VARIABLE
+from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.archive.reading import committed_files
+
+LINES = [f"line {number}\n".encode() for number in range(40)]
+HOSTS = ("h", "other")
+SIGKILLED = -9
+WITHIN_S = 30.0
+
+PLACES = (
+    "collector.after-write",
+    "archive.new-announced",
+    "archive.new-named",
+    "collector.after-fsync",
+    "collector.after-state",
+    "archive.rotate-intent",
+    "archive.rotate-renamed",
+    "archive.rotate-noted",
+    "archive.compress-intent",
+    "archive.compress-written",
+    "archive.compress-renamed",
+    "archive.compress-removed",
+)
+RETIRING = ("archive.retain-noted", "archive.retain-removed")
+LIMITS: dict[str, Any] = {"rotate_bytes": 30, "compression": "zstd"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_kill_at_any_step_costs_and_doubles_nothing(
+    tmp_path: Path, place: str, count: int
+) -> None:
+    """The next process reads on from what is committed, and all lines stand there once."""
+    theirs = tmp_path / "logs/h/_files/var/log/theirs.log"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"theirs")
+    kill(tmp_path, place, count, "{}")
+    if place.startswith("archive.rotate"):
+        assert [file.name for file in committed_files(tmp_path) if not file.path.exists()] == []
+    run(tmp_path, LIMITS)
+
+    assert [lines_of(tmp_path, host) for host in HOSTS] == [b"".join(LINES)] * 2
+    assert theirs.read_bytes() == b"theirs"
+    assert strays(tmp_path) == {theirs}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("place", RETIRING)
+def test_a_kill_while_old_files_are_removed_costs_no_other_file(
+    tmp_path: Path, place: str, count: int
+) -> None:
+    """What is removed is removed; what is kept is whole."""
+    kill(tmp_path, place, count, '{"retention_bytes": 200}')
+    run(tmp_path, LIMITS | {"retention_bytes": 200})
+
+    for host in HOSTS:
+        assert b"".join(LINES).endswith(lines_of(tmp_path, host))
+    assert strays(tmp_path) == set()
+
+
+def kill(folder: Path, place: str, count: int, limits: str) -> None:
+    """Run until death at *place*."""
+    process = subprocess.run(
+        [sys.executable, __file__, str(folder), limits],
+        env=os.environ | {VARIABLE: f"{place}:{count}", "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert process.returncode == SIGKILLED, "the place was never reached"
+
+
+def run(folder: Path, limits: dict[str, Any]) -> None:
+    """Archive what is not archived yet, with commits and maintenance in between."""
+    archive = opened(folder, **limits)
+    writer = Writer(archive)
+    now_s = time.time()
+    for number in range(begun(archive), len(LINES)):
+        for host in HOSTS:
+            writer.start = sum(map(len, LINES[:number]))
+            writer.take(LINES[number], host=host)
+        writer.sequence = writer.committed = number + 1
+        if number % 2:
+            writer.commit()
+            # Before what was taken after the commit is committed, too.
+            archive.maintain(now_s + number)
+    writer.commit()
+    archive.maintain(now_s + 100)
+    archive.close()
+
+
+def begun(archive: PartitionArchive) -> int:
+    """Return how many lines are committed."""
+    last = archive.committed()
+    return last.position.sequence if last is not None else 0
+
+
+def lines_of(folder: Path, host: str) -> bytes:
+    """Return the committed lines of *host*, rotated files first."""
+    parts = []
+    for file in committed_files(folder):
+        if file.host == host:
+            data = file.path.read_bytes()
+            if file.is_compressed:
+                data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+            assert len(data) == file.length
+            parts.append(data)
+    return b"".join(parts)
+
+
+def strays(folder: Path) -> set[Path]:
+    """Return files that the state knows nothing of."""
+    known = {file.path for file in committed_files(folder)}
+    found = {path for path in (folder / "logs").rglob("*") if path.is_file()}
+    assert list((folder / "state/main/p3.new").iterdir()) == []
+    return found - known
+
+
+if __name__ == "__main__":
+    import json
+
+    run(Path(sys.argv[1]), LIMITS | json.loads(sys.argv[2]))
