@@ -12,28 +12,36 @@ import contextlib
 import logging
 import random
 import secrets
-import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
 import nats.errors
 
+from logpipeline.nats.options import (
+    CONNECT_TIMEOUT_S,
+    NatsOptions,
+    connect_options,
+    without_secret,
+)
 from logpipeline.nats.session import RawMessage, Session, Sink
+
+__all__ = [
+    "ConnectFailed",
+    "Connection",
+    "Listener",
+    "NatsOptions",
+    "NoResponders",
+    "NotSent",
+    "OutcomeUnknown",
+    "TooLarge",
+    "headers_size",
+]
 
 log = logging.getLogger(__name__)
 
-# A dead peer is noticed after (PINGS_OUTSTANDING_MAX + 1) intervals: nats-py's default is six
-# minutes.
-PING_INTERVAL_S = 5
-PINGS_OUTSTANDING_MAX = 2
-CONNECT_TIMEOUT_S = 5
+CANCEL_AGAIN_S = 0.2
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 5.0
-# More than all batches in flight, so that nats-py never refuses or blocks what our own budget
-# admitted.
-PENDING_BYTES_MAX = 128 * 1024 * 1024
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4
 
@@ -63,36 +71,6 @@ class OutcomeUnknown(Exception):
 
 class ConnectFailed(Exception):
     """No connection could be made within the caller's patience."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NatsOptions:
-    """Where the servers are and who we are. Files are read again at each connect, so that secrets
-    can be rotated.
-    """
-
-    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
-    name: str = "logpipeline"
-    user_file: Path | None = None
-    password_file: Path | None = None
-    token_file: Path | None = None
-    creds_file: Path | None = None
-    nkey_file: Path | None = None
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    tls_first: bool = False
-    inbox_prefix: str = "_INBOX"
-    js_domain: str = ""
-
-    def named(self, name: str) -> NatsOptions:
-        """Return the same options for the component *name*, as shown in the server's monitoring."""
-        return replace(self, name=name)
-
-
-def with_scheme(server: str) -> str:
-    """Return *server* with a scheme: fshipper's ``NATS_URL`` may lack it."""
-    return server if "://" in server else f"nats://{server}"
 
 
 @dataclass(slots=True)
@@ -139,15 +117,17 @@ class Connection:
                 await self._connected.wait()
         if not self.is_connected:
             await self.close()
-            servers = ", ".join(self.options.servers)
+            servers = ", ".join(map(without_secret, self.options.servers))
             raise ConnectFailed(f"cannot connect to NATS at {servers}: {_reason(self._last_error)}")
 
     async def close(self) -> None:
         """End the connection; requests that wait for an answer end with `OutcomeUnknown`."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            while not self._task.done():
+                # nats-py's connect can swallow a cancellation: Python 3.11's wait_for loses one
+                # that comes in the same turn as the result.
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=CANCEL_AGAIN_S)
             self._task = None
         if self._session is not None:
             with contextlib.suppress(Exception):  # a socket that is already gone needs no flush
@@ -294,7 +274,7 @@ class Connection:
         session = Session(self._session_lost, self._denied)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S * 2):
-                await session.connect(**_connect_options(self.options))
+                await session.connect(**connect_options(self.options))
             for listener in list(self._listeners):
                 listener.live = await session.listen(
                     listener.subject, listener.sink, listener.queue
@@ -351,45 +331,3 @@ def _reason(error: Exception | None) -> str:
     if "authorization" in text.lower():
         return f"{text} (the server asks for credentials: set them, or check that they are current)"
     return text
-
-
-def _connect_options(options: NatsOptions) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "servers": [with_scheme(server) for server in options.servers],
-        "name": options.name,
-        "allow_reconnect": False,
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        "ping_interval": PING_INTERVAL_S,
-        "max_outstanding_pings": PINGS_OUTSTANDING_MAX,
-        "pending_size": PENDING_BYTES_MAX,
-        "inbox_prefix": options.inbox_prefix,
-        "error_cb": _ignore_error,
-    }
-    for name, path in (
-        ("user", options.user_file),
-        ("password", options.password_file),
-        ("token", options.token_file),
-    ):
-        if path is not None:
-            given[name] = path.read_text().strip()
-    if options.creds_file is not None:
-        given["user_credentials"] = str(options.creds_file)
-    if options.nkey_file is not None:
-        given["nkeys_seed"] = str(options.nkey_file)
-    if (
-        options.ca_file
-        or options.cert_file
-        or any(server.startswith("tls://") for server in options.servers)
-    ):
-        context = ssl.create_default_context(
-            cafile=str(options.ca_file) if options.ca_file else None
-        )
-        if options.cert_file is not None:
-            context.load_cert_chain(options.cert_file, options.key_file)
-        given["tls"] = context
-        given["tls_handshake_first"] = options.tls_first
-    return given
-
-
-async def _ignore_error(error: Exception) -> None:
-    """nats-py reports here what `connect` also raises, and what `Session` handles itself."""
