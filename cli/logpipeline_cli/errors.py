@@ -25,8 +25,6 @@ def explain(error: Exception) -> str | None:
 
     if isinstance(error, NoResponders):
         return f"{error}; is JetStream enabled on this server?"
-    if isinstance(error, ConnectFailed) and str(error).endswith("no answer"):
-        return f"{error}; is the server running, and is the address right?"
     if isinstance(error, NotSent | OutcomeUnknown):
         return f"the NATS server did not answer: {error}"
     if isinstance(

@@ -98,4 +98,4 @@ async def test_a_server_that_is_not_there_is_told_so(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
-    assert "is the server running" in done.stderr
+    assert "is it running" in done.stderr
