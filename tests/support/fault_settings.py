@@ -6,7 +6,7 @@ import os
 import random
 
 # Kills in all, shared among the tests that kill; `make soak` runs a thousand.
-ROUNDS_DEFAULT = 56
+ROUNDS_DEFAULT = 80
 ROUNDS_SOAK = 1000
 SEEDS_DEFAULT = 1
 SEEDS_SOAK = 10
