@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +11,7 @@ import pytest
 
 from logpipeline.embedded import EmbeddedServer
 
+SAID = "said"
 TIERS = ("unit", "live", "faults")
 TESTS = Path(__file__).parent
 
@@ -28,6 +29,20 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
     """A running nats-server of this test alone: a port and a store of its own."""
     async with EmbeddedServer(tmp_path / "nats") as server:
         yield server
+
+
+@pytest.fixture
+def say(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """A function that has a line printed at the end of the run, though the test passes."""
+    return lambda text: record_property(SAID, text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests had to say: counts that a reader wants to see, not only that they hold."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == SAID:
+                terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

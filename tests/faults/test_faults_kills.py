@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ SECONDS_PER_KILL_MAX = 15
 @pytest.mark.timeout(120 + SECONDS_PER_KILL_MAX * KILLS_PER_SHARE)
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("seed", fault_settings.seeds())
-async def test_no_kill_loses_or_repeats_a_line(tmp_path: Path, seed: int, share: int) -> None:
+async def test_no_kill_loses_or_repeats_a_line(
+    tmp_path: Path, say: Callable[[str], None], seed: int, share: int
+) -> None:
     """Shippers, collectors and the server are killed in turn; each line is archived once, in
     order.
     """
@@ -33,8 +36,7 @@ async def test_no_kill_loses_or_repeats_a_line(tmp_path: Path, seed: int, share:
         await nemesis.run(counted=KILLS_PER_SHARE)
         verdict = await pipeline.settle()
 
-    print(nemesis.report())
-    print(verdict.summary())
+    say(f"seed {seed}: {nemesis.report()}; {verdict.summary()}")
     assert nemesis.counted.total() >= KILLS_PER_SHARE, nemesis.report()
     assert set(nemesis.counted) == {*pipeline.shippers, *pipeline.members, "nats-server"}
     assert verdict.is_clean, verdict.explain()
