@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +21,7 @@ from logpipeline.nats.connection import (
 )
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
+from waiting import eventually
 
 
 @asynccontextmanager
@@ -80,12 +79,13 @@ async def test_an_answer_that_does_not_come_leaves_the_outcome_unknown(
 ) -> None:
     """The server stands still with the request in its buffers."""
     async with connected(nats_server.url) as connection:
-        os.kill(nats_server.pid, signal.SIGSTOP)
+        nats_server.suspend()
+        await eventually(lambda: _is_stopped(nats_server.pid))
         try:
             with pytest.raises(OutcomeUnknown):
                 await JetStream(connection).call("INFO", timeout_s=0.2)
         finally:
-            os.kill(nats_server.pid, signal.SIGCONT)
+            nats_server.resume()
 
 
 async def test_a_killed_server_ends_waiting_requests_and_is_found_again(
@@ -146,3 +146,8 @@ async def test_nobody_there_is_explained() -> None:
     connection = Connection(NatsOptions(servers=("127.0.0.1:9",)))
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:9"):
         await connection.start(patience_s=0.5)
+
+
+def _is_stopped(pid: int) -> bool:
+    # The signal is on its way when `kill` returns; a thread may still answer until it is there.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
