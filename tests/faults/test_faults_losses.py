@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ STEADY_S = 1.5
 
 @pytest.mark.timeout(150)
 async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
-    tmp_path: Path,
+    tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     """Deleted beyond the limit of what is held open: the shipper's and the collectors' missing
     bytes are what the oracle finds missing.
@@ -61,7 +62,7 @@ async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
         verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)
 
     measured = lost_bytes(Expected.read(pipeline.writers.ledger_path), verdict)
-    print(f"measured: {sum(measured.values())} bytes of {verdict.lost} lines")
+    say(f"measured as lost: {sum(measured.values())} bytes of {verdict.lost} lines; reported so")
     assert measured
     assert told["shipper"] == measured
     assert told["collector"] == measured

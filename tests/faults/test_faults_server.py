@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path) ->
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("collectors", ["killed", "frozen"])
 async def test_a_store_put_back_to_an_older_copy_is_healed_from_the_files(
-    tmp_path: Path, collectors: str
+    tmp_path: Path, collectors: str, say: Callable[[str], None]
 ) -> None:
     """The server lost acknowledged and committed messages, and used their sequences again before
     any collector looked: nothing is skipped, and what the files hold arrives again, once.
@@ -119,7 +120,7 @@ async def test_a_store_put_back_to_an_older_copy_is_healed_from_the_files(
         await pipeline.write(1500)
         verdict = await pipeline.settle(allow_late=affected)
 
-    print(f"{verdict.summary()}; late: {verdict.late}")
+    say(f"{verdict.summary()}; {verdict.late} late, sent again after the server lost them")
     assert verdict.is_clean, verdict.explain()
 
 
