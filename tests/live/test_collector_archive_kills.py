@@ -4,6 +4,7 @@ leaves files from which the next one goes on: nothing lost or twice, nothing of 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -67,12 +68,29 @@ def test_a_kill_while_old_files_are_removed_costs_no_other_file(
     tmp_path: Path, place: str, count: int
 ) -> None:
     """What is removed is removed; what is kept is whole."""
-    kill(tmp_path, place, count, '{"retention_bytes": 200}')
-    run(tmp_path, LIMITS | {"retention_bytes": 200})
+    # What is not compressed is looked at by recovery, and would be named as damage.
+    little = {"retention_bytes": 200, "compression": "none"}
+    kill(tmp_path, place, count, json.dumps(little))
+    damaged_bytes = run(tmp_path, LIMITS | little)
 
+    assert damaged_bytes == 0
     for host in HOSTS:
         assert b"".join(LINES).endswith(lines_of(tmp_path, host))
     assert strays(tmp_path) == set()
+
+
+def test_a_name_that_was_announced_and_never_given_is_not_ours(tmp_path: Path) -> None:
+    """Somebody else took it, after the crash and before the next start: their file stays."""
+    kill(tmp_path, "archive.new-announced", 1, "{}")
+    theirs = {tmp_path / "logs" / host / "_files/var/log/app.log" for host in HOSTS}
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"theirs")
+    run(tmp_path, LIMITS)
+
+    assert [lines_of(tmp_path, host) for host in HOSTS] == [b"".join(LINES)] * 2
+    assert strays(tmp_path) == theirs
+    assert {path.read_bytes() for path in theirs} == {b"theirs"}
 
 
 def kill(folder: Path, place: str, count: int, limits: str) -> None:
@@ -86,8 +104,10 @@ def kill(folder: Path, place: str, count: int, limits: str) -> None:
     assert process.returncode == SIGKILLED, "the place was never reached"
 
 
-def run(folder: Path, limits: dict[str, Any]) -> None:
-    """Archive what is not archived yet, with commits and maintenance in between."""
+def run(folder: Path, limits: dict[str, Any]) -> int:
+    """Archive what is not archived yet, with commits and maintenance in between; return how many
+    bytes of what was archived before were missed.
+    """
     archive = opened(folder, **limits)
     writer = Writer(archive)
     now_s = time.time()
@@ -103,6 +123,7 @@ def run(folder: Path, limits: dict[str, Any]) -> None:
     writer.commit()
     archive.maintain(now_s + 100)
     archive.close()
+    return archive.damaged_bytes
 
 
 def begun(archive: PartitionArchive) -> int:
@@ -133,6 +154,4 @@ def strays(folder: Path) -> set[Path]:
 
 
 if __name__ == "__main__":
-    import json
-
     run(Path(sys.argv[1]), LIMITS | json.loads(sys.argv[2]))

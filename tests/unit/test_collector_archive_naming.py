@@ -68,6 +68,14 @@ def test_two_files_of_a_host_are_two_files(one: str, other: str) -> None:
     assert (folders(one) == folders(other)) == (one == other)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("/a", "a"), ("/a", "//a"), ("/a/", "/a"), ("/_lines.log", ""), ("/", "")]
+)
+def test_paths_that_are_nearly_the_same_are_two_files(one: str, other: str) -> None:
+    """A slash more or less, and the name that a stranger's lines have."""
+    assert folders(one) != folders(other)
+
+
 def test_a_containers_file_is_named_by_its_pod() -> None:
     """As `kubectl logs` names it, without uid and restart."""
     batch = Batch(

@@ -146,6 +146,23 @@ def test_a_file_that_is_written_all_the_time_is_set_aside(tmp_path: Path) -> Non
     assert contents(tmp_path) == b"two\n"
 
 
+def test_a_rotated_file_is_compressed_when_all_of_it_is_committed(tmp_path: Path) -> None:
+    """Else what came after the last commit would be left out."""
+    writer = Writer(opened(tmp_path, rotate_bytes=4, compression="zstd"))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.take(b"two\n")
+    writer.archive.maintain(time.time())
+    assert [path.suffix for path in rotated(tmp_path)] == [".000001"]
+    writer.commit()
+    writer.archive.maintain(time.time())
+    (path,) = rotated(tmp_path)
+    packed = zstandard.ZstdDecompressor().decompressobj()
+
+    assert packed.decompress(path.read_bytes()) == b"one\ntwo\n"
+    assert [file.length for file in committed_files(tmp_path)] == [8]
+
+
 def test_rotated_names_sort_in_the_order_of_rotation_when_the_clock_goes_back(
     tmp_path: Path,
 ) -> None:
@@ -172,7 +189,7 @@ def test_the_limit_of_size_is_one_for_all_partitions_and_the_oldest_goes_first(
         writer.commit()
         writer.archive.maintain(time.time() + number)
     for _ in range(2):
-        for writer in writers:
+        for writer in reversed(writers):
             writer.archive.maintain(time.time() + 3)
 
     kept = [path.relative_to(tmp_path / "logs").parts[0] for path in files_in(tmp_path)]

@@ -41,30 +41,32 @@ class Retention:
         """Remove of *rotated* (oldest first) what is due at *now_s*, and the *rotations* that
         nobody continues.
         """
-        self._report(rotated)
+        self.report(rotated)
         due = {file.number: reason for file, reason in self._due(now_s, rotated)}
         if not due:
             return
         files = [rotated[number] for number in due]
         self._remove(files, rotated, rotations)
-        self._report(rotated)
         self.removed.update(due.values())
         log.info(
             "old files removed",
             extra={"files": len(files), "first": files[0].path, "reason": due[files[0].number]},
         )
 
-    def close(self) -> None:
-        """Count this partition's files no more."""
-        self._usage.forget(self)
-
-    def _report(self, rotated: dict[int, OutputFile]) -> None:
+    def report(self, rotated: dict[int, OutputFile]) -> None:
+        """Tell the other partitions how much is kept here, and since when the oldest of *rotated*
+        is.
+        """
         oldest = next(iter(rotated.values()), None)
         self._usage.report(
             self,
             size=self._output.disk_bytes,
             oldest_ns=oldest.rotated_ns if oldest is not None else None,
         )
+
+    def close(self) -> None:
+        """Count this partition's files no more."""
+        self._usage.forget(self)
 
     def _due(
         self, now_s: float, rotated: dict[int, OutputFile]

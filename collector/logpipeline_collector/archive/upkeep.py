@@ -44,6 +44,7 @@ class Upkeep:
         rotated.sort(key=lambda file: (file.rotated_ns, file.path))
         self.rotated = {file.number: file for file in rotated}
         self.rotations = self.state.rotations()
+        self.retention.report(self.rotated)
 
     def run(self, now_s: float, clock: Callable[[], float]) -> None:
         """Do what is due at *now_s* (seconds since 1970), for as long as is bearable by *clock*.
@@ -57,6 +58,8 @@ class Upkeep:
         self.rotate(now_s)
         for file in self._packing.run(list(self.rotated.values()), clock):
             del self.rotated[file.number]
+        # The others must know, before their turn, how old is what is here.
+        self.retention.report(self.rotated)
 
     def is_rotation_due(self, now_s: float) -> bool:
         """Return whether a file is to be rotated at *now_s*."""
