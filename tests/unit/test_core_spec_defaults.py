@@ -46,7 +46,6 @@ DEFAULTS: dict[str, Any] = {
     "batch.ack": "batch",
     "collectors.replicas": 1,
     "collectors.group": "main",
-    "collectors.workers": 1,
     "collectors.directory": "/data",
     "collectors.path": "{host}/{namespace}/{pod}/{container}.log",
     "collectors.filePath": "{host}/_files/{path}",

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
@@ -151,7 +152,7 @@ class Supervisor:
         self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))])
 
     def _start(self, name: str, words: list[str]) -> None:
-        http = f"127.0.0.1:{free_port()}"
+        http = f"127.0.0.1:{self._free_port()}"
         command = [sys.executable, "-m", "logpipeline_cli", *words]
         command += ["-f", str(self.layout.pipeline), "--nats", self.url, "--http", http]
         if self.token_file:
@@ -164,6 +165,14 @@ class Supervisor:
         await self._parts[name].stop()
         await self._tasks.pop(name)
         del self._parts[name], self._http[name]
+
+    def _free_port(self) -> int:
+        """Return a port for a part's metrics: the next one that the resource gives, or any."""
+        first = self.pipeline.spec.local.metrics_port
+        if first is None:
+            return free_port()
+        used = {int(http.rpartition(":")[2]) for http in self._http.values()}
+        return next(port for port in count(first) if port not in used)
 
     async def _await_no_lag(self) -> None:
         async def no_lag() -> bool:

@@ -102,7 +102,6 @@ class Collectors(PodOptions):
         "Name of the group; each group reads everything.",
         default="main", max_length=32, pattern=NAME, example="main",
     )  # fmt: skip
-    workers: int = spec("Processes of a collector.", default=1, minimum=1, maximum=64)
     directory: str = spec(
         "Folder in the pod; on one machine the data folder takes its place.",
         default="/data", max_length=256, pattern=POD_PATH, example="/data",
