@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
 from component import Component
 from fault_shape import Shape
 from pipeline_under_test import PipelineUnderTest
@@ -18,11 +17,13 @@ EXIT_BUSY = 3
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("folder", ["same", "another"])
-async def test_a_second_collector_of_the_same_name_is_refused(tmp_path: Path, folder: str) -> None:
+async def test_a_second_collector_of_the_same_name_is_refused(
+    tmp_path: Path, seed: int, folder: str
+) -> None:
     """It ends at once and says what to do; the first one keeps its partitions, and each line is
     archived once.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(500)
         first = pipeline.components[COLLECTOR]
@@ -46,11 +47,13 @@ async def test_a_second_collector_of_the_same_name_is_refused(tmp_path: Path, fo
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("damage", ["overwritten", "cut"])
-async def test_a_broken_state_file_is_named_and_never_trusted(tmp_path: Path, damage: str) -> None:
+async def test_a_broken_state_file_is_named_and_never_trusted(
+    tmp_path: Path, seed: int, damage: str
+) -> None:
     """The collector ends with a clear error; another one goes on where the group was, and each
     line is archived once.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
         broken = pipeline.components[COLLECTOR]

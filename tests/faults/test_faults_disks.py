@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
 from component import Component
 from fault_shape import Shape
 from pipeline_under_test import PipelineUnderTest
@@ -21,9 +20,11 @@ RECOVERED_WITHIN_S = 30.0
 
 
 @pytest.mark.timeout(180)
-async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(tmp_path: Path) -> None:
+async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(
+    tmp_path: Path, seed: int
+) -> None:
     """It says so, counts nothing as written that is not, and recovers when there is room."""
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed()))
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed))
     with small_disk(pipeline.data_of(COLLECTOR), size_bytes=COLLECTOR_DISK_BYTES) as disk:
         async with pipeline:
             await pipeline.run()
@@ -44,11 +45,11 @@ async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(tmp_path: 
 
 
 @pytest.mark.timeout(180)
-async def test_a_collector_killed_on_a_full_disk_recovers(tmp_path: Path) -> None:
+async def test_a_collector_killed_on_a_full_disk_recovers(tmp_path: Path, seed: int) -> None:
     """Its state could not be written either: when there is room it starts from what it had
     committed.
     """
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed()))
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed))
     with small_disk(pipeline.data_of(COLLECTOR), size_bytes=COLLECTOR_DISK_BYTES) as disk:
         async with pipeline:
             await pipeline.run()
@@ -68,9 +69,9 @@ async def test_a_collector_killed_on_a_full_disk_recovers(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(180)
-async def test_a_shipper_that_cannot_save_positions_ships_on(tmp_path: Path) -> None:
+async def test_a_shipper_that_cannot_save_positions_ships_on(tmp_path: Path, seed: int) -> None:
     """Lines arrive, its health says what is wrong, and a kill then repeats nothing in the files."""
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed()))
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed))
     with small_disk(pipeline.data_of(SHIPPER), size_bytes=POSITIONS_DISK_BYTES) as disk:
         async with pipeline:
             await pipeline.run()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
 from component import Component
 from fault_shape import Shape
 from logpipeline.failpoints import VARIABLE
@@ -48,9 +47,10 @@ HAND_OVER = ("collector.after-take-over", "collector.after-release")
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_kill_at_each_place_loses_and_repeats_nothing(tmp_path: Path, name: str) -> None:
+async def test_a_kill_at_each_place_loses_and_repeats_nothing(
+    tmp_path: Path, seed: int, name: str
+) -> None:
     """The part dies exactly there, is started again, and each line is archived once, in order."""
-    seed = fault_settings.seed()
     passes = random.Random(f"{seed}/{name}").randint(1, PASSES_MAX)
     shape = Shape(seed=seed, lines_per_second=800, spec=LITTLE if _is_retention(name) else {})
     async with PipelineUnderTest(tmp_path, shape) as pipeline:

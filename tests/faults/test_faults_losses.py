@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import fault_settings
 from fault_shape import Shape
 from logpipeline.subjects import ControlSubjects
 from logpipeline_demo.expected import Expected
@@ -30,14 +29,14 @@ STEADY_S = 1.5
 
 @pytest.mark.timeout(150)
 async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, seed: int, say: Callable[[str], None]
 ) -> None:
     """Deleted beyond the limit of what is held open: the shipper's and the collectors' missing
     bytes are what the oracle finds missing.
     """
     # Each source loses the rest of one file. Of the file before one that is lost as a whole, only
     # the shipper knows the length.
-    shape = Shape(seed=fault_settings.seed(), spec=FORGETFUL, rotate_bytes=SELDOM)
+    shape = Shape(seed=seed, spec=FORGETFUL, rotate_bytes=SELDOM)
     async with PipelineUnderTest(tmp_path, shape) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
@@ -70,11 +69,13 @@ async def test_bytes_that_vanish_while_the_server_is_away_are_counted_exactly(
 
 
 @pytest.mark.timeout(150)
-async def test_files_that_vanish_while_the_shipper_is_down_are_named(tmp_path: Path) -> None:
+async def test_files_that_vanish_while_the_shipper_is_down_are_named(
+    tmp_path: Path, seed: int
+) -> None:
     """Nobody can know what stood in them; but each source that lost lines says that files are
     missing, and no other one does.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
         pipeline.components[SHIPPER].kill()

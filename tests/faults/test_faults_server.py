@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
 from fault_shape import Shape
 from logpipeline.embedded import ServerOptions
 from logpipeline_demo.lines import SourceKey
@@ -35,12 +34,12 @@ UNLIMITED = ServerOptions(max_file_store_bytes=1 << 40)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("spec", [{}, SHORT_WINDOW], ids=["server-dedupes", "collectors-dedupe"])
 async def test_lost_answers_are_unknown_outcomes_not_losses(
-    tmp_path: Path, spec: dict[str, dict[str, str]]
+    tmp_path: Path, seed: int, spec: dict[str, dict[str, str]]
 ) -> None:
     """Only the way back is cut: everything arrives, nothing is known, all is sent again, and each
     line is archived once.
     """
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed(), spec=spec))
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed, spec=spec))
     async with pipeline:
         with Proxy(pipeline.server_port) as proxy:
             pipeline.urls[SHIPPER] = proxy.url
@@ -63,9 +62,8 @@ async def test_lost_answers_are_unknown_outcomes_not_losses(
 
 
 @pytest.mark.timeout(120)
-async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path) -> None:
+async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path, seed: int) -> None:
     """What was in flight when it died is sent again after its window: collectors cut it."""
-    seed = fault_settings.seed()
     async with PipelineUnderTest(tmp_path, Shape(seed=seed, spec=SHORT_WINDOW)) as pipeline:
         await pipeline.run()
         nemesis = Nemesis(pipeline, random.Random(seed))
@@ -85,13 +83,13 @@ async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path) ->
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("collectors", ["killed", "frozen"])
 async def test_a_store_put_back_to_an_older_copy_is_healed_from_the_files(
-    tmp_path: Path, collectors: str, say: Callable[[str], None]
+    tmp_path: Path, seed: int, collectors: str, say: Callable[[str], None]
 ) -> None:
     """The server lost acknowledged and committed messages, and used their sequences again before
     any collector looked: nothing is skipped, and what the files hold arrives again, once. Only
     sources that lost something may have lines out of order.
     """
-    shape = Shape(seed=fault_settings.seed(), shippers=3)
+    shape = Shape(seed=seed, shippers=3)
     async with PipelineUnderTest(tmp_path / "pipeline", shape) as pipeline:
         await pipeline.run()
         await pipeline.write(2000)
@@ -131,9 +129,9 @@ async def test_a_store_put_back_to_an_older_copy_is_healed_from_the_files(
 
 
 @pytest.mark.timeout(180)
-async def test_a_server_out_of_disk_stops_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_server_out_of_disk_stops_and_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Publishing stops while its disk is full; with room, and after a restart, all goes on."""
-    shape = Shape(seed=fault_settings.seed(), server=UNLIMITED)
+    shape = Shape(seed=seed, server=UNLIMITED)
     with small_disk(tmp_path / "nats", size_bytes=DISK_BYTES) as disk:
         async with PipelineUnderTest(tmp_path, shape) as pipeline:
             await pipeline.run()

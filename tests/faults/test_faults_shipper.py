@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
 from component import Component
 from fault_shape import Shape
 from pipeline_under_test import PipelineUnderTest
@@ -21,12 +20,12 @@ ENDS_WITHIN_S = 20.0
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("positions", ["kept", "lost"])
 async def test_what_was_rotated_while_the_shipper_was_down_arrives(
-    tmp_path: Path, positions: str
+    tmp_path: Path, seed: int, positions: str
 ) -> None:
     """Several rotations, most of them compressed: drained oldest first. A shipper that lost all
     its positions sends everything again, and collectors cut what they have.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
         pipeline.components[SHIPPER].kill()
@@ -43,12 +42,18 @@ async def test_what_was_rotated_while_the_shipper_was_down_arrives(
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 512, b"{not what we wrote", None])
-async def test_broken_positions_cost_no_line(tmp_path: Path, damage: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"\x00" * 512, b"{not what we wrote", None],
+    ids=["emptied", "zeroed", "overwritten", "cut"],
+)
+async def test_broken_positions_cost_no_line(
+    tmp_path: Path, seed: int, damage: bytes | None
+) -> None:
     """Emptied, overwritten or cut short: the shipper says so, and starts from what the files and
     the collectors know.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
         shipper = pipeline.components[SHIPPER]
@@ -66,9 +71,9 @@ async def test_broken_positions_cost_no_line(tmp_path: Path, damage: bytes | Non
 
 
 @pytest.mark.timeout(120)
-async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path, seed: int) -> None:
     """It ends at once and says why; the first one goes on, and each line is archived once."""
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(500)
         first = pipeline.components[SHIPPER]
@@ -86,11 +91,13 @@ async def test_a_second_shipper_on_the_same_folder_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(120)
-async def test_two_shippers_of_the_same_files_archive_each_line_once(tmp_path: Path) -> None:
+async def test_two_shippers_of_the_same_files_archive_each_line_once(
+    tmp_path: Path, seed: int
+) -> None:
     """With another folder nobody can refuse the second one, and the server does not know its
     ids: collectors cut what comes again.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1000)
         first = pipeline.components[SHIPPER]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import fault_settings
 from fault_shape import Shape
 from logpipeline.failpoints import VARIABLE
 from nemesis import Nemesis
@@ -24,12 +23,11 @@ CONNECTION_LOST_WITHIN_S = 60.0
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("place", ["", "collector.before-swap", "collector.after-swap"])
 async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
-    tmp_path: Path, place: str
+    tmp_path: Path, seed: int, place: str
 ) -> None:
     """What the dead collector had written and not committed is taken back from its files when
     its folder is opened again: the union of both folders is exact.
     """
-    seed = fault_settings.seed()
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
@@ -52,11 +50,13 @@ async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
 
 
 @pytest.mark.timeout(150)
-async def test_a_frozen_collector_that_goes_on_later_writes_nothing(tmp_path: Path) -> None:
+async def test_a_frozen_collector_that_goes_on_later_writes_nothing(
+    tmp_path: Path, seed: int
+) -> None:
     """Stopped past its take-over and continued, it finds itself fenced, takes its uncommitted
     lines back, and works again when it is given partitions.
     """
-    async with PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed())) as pipeline:
+    async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
         old = pipeline.components[OLD]
@@ -79,11 +79,11 @@ async def test_a_frozen_collector_that_goes_on_later_writes_nothing(tmp_path: Pa
 
 
 @pytest.mark.timeout(180)
-async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path) -> None:
+async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path, seed: int) -> None:
     """Its connection is cut without a reset: the server keeps its waiting pulls, it keeps its
     partitions in mind, and still every line is archived once.
     """
-    pipeline = PipelineUnderTest(tmp_path, Shape(seed=fault_settings.seed()))
+    pipeline = PipelineUnderTest(tmp_path, Shape(seed=seed))
     async with pipeline:
         with Proxy(pipeline.server_port) as proxy:
             pipeline.urls[OLD] = proxy.url
@@ -108,12 +108,12 @@ async def test_a_collector_behind_a_silent_cut_is_succeeded(tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(240)
-async def test_collectors_come_and_go_while_lines_flow(tmp_path: Path) -> None:
+async def test_collectors_come_and_go_while_lines_flow(tmp_path: Path, seed: int) -> None:
     """From one to three to two to one: partitions move, no other process is started again, and
     each line is archived once.
     """
     names = [f"collector-{number}" for number in range(3)]
-    shape = Shape(seed=fault_settings.seed(), collectors=1, partitions=6)
+    shape = Shape(seed=seed, collectors=1, partitions=6)
     async with PipelineUnderTest(tmp_path, shape) as pipeline:
         await pipeline.run()
         for count in (1, 3, 2, 1):

@@ -27,11 +27,7 @@ def seeds() -> list[int]:
     if given := os.environ.get("SEED"):
         return [int(given)]
     if is_soak():
-        fresh = random.SystemRandom()
+        # New ones in each run, and the same in each process of a run, which share the tests out.
+        fresh = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
         return [fresh.randrange(1_000_000) for _ in range(SEEDS_SOAK)]
     return list(range(1, SEEDS_DEFAULT + 1))
-
-
-def seed() -> int:
-    """Return the seed of a test that runs once."""
-    return seeds()[0]
