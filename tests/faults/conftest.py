@@ -10,4 +10,5 @@ import fault_settings
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run every test that asks for a *seed* with each seed of this run."""
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", fault_settings.seeds())
+        # The name says how to run the very test again.
+        metafunc.parametrize("seed", fault_settings.seeds(), ids=lambda seed: f"SEED={seed}")

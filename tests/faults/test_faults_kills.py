@@ -27,15 +27,15 @@ async def test_no_kill_loses_or_repeats_a_line(
     """Shippers, collectors and the server are killed in turn; each line is archived once, in
     order.
     """
-    seed = seed * SHARES + share
-    shape = Shape(seed=seed, shippers=1 + share, collectors=2)
+    own_seed = seed * SHARES + share
+    shape = Shape(seed=own_seed, shippers=1 + share, collectors=2)
     async with PipelineUnderTest(tmp_path, shape) as pipeline:
-        nemesis = Nemesis(pipeline, random.Random(seed))
+        nemesis = Nemesis(pipeline, random.Random(own_seed))
         await pipeline.run()
         await nemesis.run(counted=KILLS_PER_SHARE)
         verdict = await pipeline.settle()
 
-    say(f"seed {seed}: {nemesis.report()}; {verdict.summary()}")
+    say(f"{nemesis.report()}; {verdict.summary()}")
     assert nemesis.counted.total() >= KILLS_PER_SHARE, nemesis.report()
     assert set(nemesis.counted) == {*pipeline.shippers, *pipeline.members, "nats-server"}
     assert verdict.is_clean, verdict.explain()

@@ -23,7 +23,7 @@ def rounds() -> int:
 
 
 def seeds() -> list[int]:
-    """Return the seeds of this run; a test prints its own, and ``SEED=<it>`` runs it again."""
+    """Return the seeds of this run: each test's name tells its own, to be set to run it again."""
     if given := os.environ.get("SEED"):
         return [int(given)]
     if is_soak():

@@ -72,7 +72,6 @@ class PipelineUnderTest:
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> Self:
-        print(f"seed: {self.shape.seed} (again with SEED={self.shape.seed})")
         await self.server.start()
         roots = {name: self.root_of(name) for name in self.shippers}
         self.resource.write_text(yaml.safe_dump(resource_of(self.shape, roots)))
