@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import fault_settings
 from logpipeline.embedded import EmbeddedServer
 
 SAID = "said"
@@ -45,10 +46,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test of faults that asks for a *seed* with each seed of this run."""
+    is_fault = _tier_of(metafunc.definition.path) == "faults"
+    if is_fault and "seed" in metafunc.fixturenames:
+        # The name says how to run the very test again.
+        metafunc.parametrize("seed", fault_settings.seeds(), ids=lambda seed: f"SEED={seed}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its tier, which is its folder."""
     for item in items:
-        tier = item.path.relative_to(TESTS).parts[0]
+        tier = _tier_of(item.path)
         if tier in TIERS:
             item.add_marker(tier)
 
@@ -76,6 +85,10 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
         report.outcome = "failed"
         report.longrepr = f"REQUIRE_ALL=1, and this was skipped: {_reason_of(report)}"
     return report
+
+
+def _tier_of(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0]
 
 
 def _is_everything_required() -> bool:
