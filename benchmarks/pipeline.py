@@ -11,12 +11,12 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from logpipeline.assigning import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load
-from logpipeline_cli.local.assigner import ensure_assigned
 from logpipeline_cli.local.ports import free_port
 from processes import stop
 from trial import Trial, measure, size_below

@@ -13,7 +13,7 @@ import fault_settings
 from logpipeline.embedded import EmbeddedServer
 
 SAID = "said"
-TIERS = ("unit", "live", "faults")
+TIERS = ("unit", "live", "faults", "cluster")
 TESTS = Path(__file__).parent
 
 # The same examples in each run: a red run is red again when somebody looks at it.

@@ -21,11 +21,11 @@ import yaml
 from busy_hosts import BusyHosts, hosts_of
 from component import Component
 from fault_shape import Shape, resource_of
+from logpipeline.assigning import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load
-from logpipeline_cli.local.assigner import ensure_assigned
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
 from logpipeline_demo.verdict import Verdict

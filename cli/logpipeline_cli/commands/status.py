@@ -11,10 +11,10 @@ from typing import Any
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
+from logpipeline.survey import PartitionState, survey
 from logpipeline_cli.answers import ask
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
-from logpipeline_cli.survey import PartitionState, survey
 from logpipeline_cli.target import Target, connected, find_target
 
 WATCH_EVERY_S = 1.0

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
+from logpipeline.survey import survey
 from logpipeline_cli.answers import ask
 from logpipeline_cli.demonstration.application import BusyApplication
 from logpipeline_cli.demonstration.probe import Probe
 from logpipeline_cli.demonstration.screen import Frame, Screen
 from logpipeline_cli.local.supervisor import Supervisor
-from logpipeline_cli.survey import survey
 
 FRAME_EVERY_S = 1.0
 # All that was written must have arrived within this time after writing ended.

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from logpipeline.survey import PartitionState
 from logpipeline_cli.output import bytes_text, seconds_text, table
-from logpipeline_cli.survey import PartitionState
 
 _HOME = "\x1b[H\x1b[2J"
 

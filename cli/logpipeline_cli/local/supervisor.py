@@ -17,13 +17,13 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.records import BadRecord, EpochRecord, epoch_key
 from logpipeline.spec import LogPipeline
+from logpipeline.survey import survey
 from logpipeline_cli.commands.component import TOKEN_FILE_VARIABLE
 from logpipeline_cli.local.assigner import keep_assigned
 from logpipeline_cli.local.draining import await_shipped
 from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.ports import free_port
-from logpipeline_cli.survey import survey
 
 log = logging.getLogger(__name__)
 
