@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.credentials import nats_options
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data, running_layout
 
 # A command that a person waits for gives up sooner than a component would.

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.credentials import nats_options
 from logpipeline_cli.local.parts import die_with_parent
 
 # How the supervisor hands the embedded server's token to its parts: a file's name, never the token.

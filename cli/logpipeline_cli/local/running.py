@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager, contextmanager
 
 import yaml
 
+from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline, dump, expand_local
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.local.credentials import nats_options
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.parts import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from logpipeline_cli.local.supervisor import Supervisor

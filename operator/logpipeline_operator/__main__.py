@@ -1,0 +1,5 @@
+"""``python -m logpipeline_operator``."""
+
+from logpipeline_operator.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,238 @@
+"""Requests to Kubernetes' API, as plain JSON objects: manifests go in, objects come out.
+
+Typed models would drop fields that they do not know, and parse what nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.config import ConfigException
+
+from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
+from logpipeline_operator.cluster.kinds import Kind, kind_of
+
+Manifest = dict[str, Any]
+
+FIELD_MANAGER = "logpipeline-operator"
+REQUEST_TIMEOUT_S = 30.0
+# A server ends a watch by itself then; one that says nothing for longer is a dead one.
+WATCH_S = 240
+WATCH_SILENCE_S = WATCH_S + 20.0
+WATCH_LINE_BYTES_MAX = 4 * 1024 * 1024
+PAGE_OBJECTS = 500
+
+
+async def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
+    """Return how to reach the cluster: the pod's service account, or a kubeconfig file.
+
+    Raises:
+        ClusterAway: neither is there.
+    """
+    settings = Configuration()
+    try:
+        if kubeconfig:
+            await kube_config.load_kube_config(
+                kubeconfig, context or None, client_configuration=settings
+            )
+        else:
+            kube_config.load_incluster_config(client_configuration=settings)
+    except (ConfigException, OSError) as error:
+        raise ClusterAway(
+            f"no cluster is known: {error}; run it in a pod, or name a file with --kubeconfig"
+        ) from error
+    return settings
+
+
+class Cluster:
+    """The API server."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._api.close()
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """Return the object, or None where it does not exist."""
+        try:
+            return await self._request("GET", kind.path(namespace, name))
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: Kind, namespace: str | None, selector: str = ""
+    ) -> tuple[list[Manifest], str]:
+        """Return the objects that *selector* chooses, and the resource version of the list."""
+        found: list[Manifest] = []
+        query = {"limit": str(PAGE_OBJECTS)} | ({"labelSelector": selector} if selector else {})
+        while True:
+            page = await self._request("GET", kind.path(namespace), query)
+            items = page.get("items") or []
+            # A list leaves out what all its items share.
+            found += [
+                {"apiVersion": kind.group_version, "kind": kind.name} | item for item in items
+            ]
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return found, str(metadata.get("resourceVersion", ""))
+            query["continue"] = metadata["continue"]
+
+    async def apply(self, manifest: Manifest, *, subresource: str = "") -> Manifest:
+        """Make the object have the fields of *manifest*, taken from whoever owns them, and return
+        it.
+        """
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        return await self._request(
+            "PATCH",
+            kind.path(metadata.get("namespace"), metadata["name"], subresource),
+            {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"},
+            body=manifest,
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """Create the object; one that exists is a `ClusterError` with status 409."""
+        kind, metadata = kind_of(manifest), manifest["metadata"]
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._request("POST", kind.path(metadata.get("namespace")), query, manifest)
+
+    async def merge(
+        self, kind: Kind, namespace: str | None, name: str, change: Manifest
+    ) -> Manifest:
+        """Change the fields that *change* names; a resource version in it must still be true."""
+        return await self._request(
+            "PATCH",
+            kind.path(namespace, name),
+            {"fieldManager": FIELD_MANAGER},
+            body=change,
+            content_type="application/merge-patch+json",
+        )
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, uid: str, orphan: bool = False
+    ) -> None:
+        """Delete the very object that *uid* names; one that is gone, or another, is left alone."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Orphan" if orphan else "Background",
+        }
+        try:
+            await self._request("DELETE", kind.path(namespace, name), body=body)
+        except NotFound:
+            return
+        except ClusterError as error:
+            # 409 on a precondition: the name now belongs to another object.
+            if error.status != 409:
+                raise
+
+    async def watch(
+        self, kind: Kind, namespace: str | None, selector: str, since: str
+    ) -> AsyncIterator[Manifest]:
+        """Yield each watch event after the resource version *since*, until the server ends it.
+
+        Raises:
+            ClusterError: 410 where *since* is too old: list again.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": since,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        if selector:
+            query["labelSelector"] = selector
+        response = await self._send("GET", kind.path(namespace), query, None, "", WATCH_SILENCE_S)
+        try:
+            async for line in _lines(response.response):
+                event = json.loads(line)
+                if event.get("type") == "ERROR":
+                    status = event.get("object") or {}
+                    raise ClusterError(
+                        int(status.get("code", 500)),
+                        str(status.get("reason", "")),
+                        str(status.get("message", "")),
+                    )
+                yield event
+        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+            raise ClusterAway(f"a watch broke: {error}") from error
+        finally:
+            response.response.close()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        response = await self._send(method, path, query, body, content_type, REQUEST_TIMEOUT_S)
+        try:
+            answer = json.loads(await response.read())
+        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+            raise ClusterAway(f"no answer from Kubernetes: {error}") from error
+        assert isinstance(answer, dict)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Manifest | None,
+        content_type: str,
+        timeout_s: float,
+    ) -> Any:
+        headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
+        if content_type:
+            headers["Content-Type"] = content_type
+        try:
+            request = await self._api.param_serialize(
+                method=method,
+                resource_path=path,
+                query_params=list((query or {}).items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                response = await self._api.call_api(*request, _request_timeout=timeout_s)
+                if response.status >= 400:
+                    raise _error(response.status, await response.read())
+                return response
+        except ApiException as error:
+            raise _error(int(error.status or 500), error.body) from error
+        except (TimeoutError, OSError, aiohttp.ClientError) as error:
+            why = str(error) or type(error).__name__
+            raise ClusterAway(f"no answer from Kubernetes: {why}") from error
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > WATCH_LINE_BYTES_MAX:
+            raise ClusterAway("an event of a watch was too large")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _error(status: int, body: bytes | str | None) -> ClusterError:
+    try:
+        answer = json.loads(body or "")
+        reason, message = str(answer.get("reason", "")), str(answer.get("message", ""))
+    except (ValueError, AttributeError):
+        reason, message = "", str(body or "")[:500]
+    return (NotFound if status == 404 else ClusterError)(status, reason, message)

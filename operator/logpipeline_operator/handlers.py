@@ -1,0 +1,65 @@
+"""What kopf hears becomes a look at a pipeline: no handler does anything by itself.
+
+kopf's own create and update handlers see edges, and keep their progress in the object; a kill
+between two of their writes would leave a pipeline half done for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from logpipeline_operator.children.labels import PIPELINE_LABEL
+from logpipeline_operator.cluster.kinds import GROUP, PLURAL, VERSION
+from logpipeline_operator.queue import Key, Queue
+
+# Secrets are read by name only: a right to list them would show all of them.
+CHILDREN = (
+    ("v1", "configmaps"),
+    ("v1", "pods"),
+    ("v1", "serviceaccounts"),
+    ("v1", "services"),
+    ("apps/v1", "daemonsets"),
+    ("apps/v1", "statefulsets"),
+    ("networking.k8s.io/v1", "networkpolicies"),
+    ("policy/v1", "poddisruptionbudgets"),
+)
+
+
+def registry_for(queue: Queue) -> kopf.OperatorRegistry:
+    """Return handlers that put into *queue* what changed."""
+    registry = kopf.OperatorRegistry()
+
+    # Called again whenever the server says 401: tokens of service accounts last an hour.
+    @kopf.on.login(registry=registry)
+    async def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
+        in_pod = kopf.login_with_service_account(**arguments)
+        return in_pod or kopf.login_with_kubeconfig(**arguments)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+    async def pipeline_changed(namespace: str | None, name: str | None, **_: Any) -> None:
+        if namespace and name:
+            queue.add(Key(namespace, name))
+
+    async def child_changed(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
+        pipeline = labels.get(PIPELINE_LABEL)
+        if namespace and pipeline:
+            queue.add(Key(namespace, pipeline))
+
+    for group_version, plural in CHILDREN:
+        kopf.on.event(group_version, plural, registry=registry)(child_changed)
+    return registry
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Return kopf's settings: it watches, and writes nothing."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    # Looking at all definitions and namespaces would need a right to them.
+    settings.scanning.disabled = True
+    for group_version, plural in CHILDREN:
+        group, _, version = group_version.rpartition("/")
+        settings.watching.label_selectors[group, version, plural] = PIPELINE_LABEL
+    return settings

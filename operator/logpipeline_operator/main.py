@@ -1,0 +1,181 @@
+"""The operator's process: wait for the Lease, watch, look after what changed, and be probed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import kopf
+from kubernetes.aio.client import ApiClient
+
+from logpipeline.observe import logs
+from logpipeline.observe.http import serve
+from logpipeline_operator import handlers
+from logpipeline_operator.cluster import kinds
+from logpipeline_operator.cluster.client import Cluster, configuration
+from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
+from logpipeline_operator.cluster.lease import lead
+from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.queue import Key, Queue
+from logpipeline_operator.reconcile import Reconciler
+from logpipeline_operator.settings import Settings, read
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+# So many rounds without a list of pipelines, and the process is started anew by its probe.
+MISSED_ROUNDS_MAX = 4
+CODE_LOST_LEASE = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM, or until another operator leads; return the process's exit code."""
+    settings = read(sys.argv[1:] if arguments is None else arguments)
+    if settings.kubeconfig:
+        # kopf finds it there.
+        os.environ["KUBECONFIG"] = settings.kubeconfig
+    logs.setup("operator", format="text" if sys.stderr.isatty() else "json")
+    try:
+        return asyncio.run(_run(settings))
+    except ClusterAway as error:
+        log.error("%s", error)
+        return 1
+
+
+async def _run(settings: Settings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with ApiClient(await configuration(settings.kubeconfig, settings.context)) as api:
+        operator = Operator(settings, Cluster(api), OperatorMetrics())
+        http = await serve(
+            settings.http_host,
+            settings.http_port,
+            operator.metrics,
+            live=operator.live,
+            ready=operator.ready,
+        )
+        working = asyncio.create_task(_lead(settings, api, operator.run))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                return 0
+            working.result()
+            return CODE_LOST_LEASE
+        finally:
+            working.cancel()
+            stopping.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+            await operator.close()
+            await http.close()
+
+
+async def _lead(settings: Settings, api: ApiClient, work: Callable[[], Awaitable[None]]) -> None:
+    if settings.is_read_only or not settings.has_lease:
+        # Who writes nothing need not be alone.
+        await work()
+        return
+    await lead(
+        api,
+        namespace=settings.lease_namespace,
+        name=settings.lease_name,
+        identity=settings.identity,
+        work=work,
+    )
+
+
+@dataclass(slots=True)
+class Operator:
+    """The leading operator's tasks."""
+
+    settings: Settings
+    cluster: Cluster
+    metrics: OperatorMetrics
+    queue: Queue = field(init=False)
+    reconciler: Reconciler = field(init=False)
+    _is_leading: bool = False
+    _last_round: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.queue = Queue(clock=lambda: asyncio.get_running_loop().time())
+        self.reconciler = Reconciler(self.settings, self.cluster, self.metrics)
+
+    async def run(self) -> None:
+        """Watch and look after pipelines, until cancelled."""
+        self._is_leading = True
+        self._last_round = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run(self.reconciler.look))
+            group.create_task(self._resync())
+            group.create_task(self._watch())
+
+    async def close(self) -> None:
+        """End what the reconciler holds."""
+        await self.reconciler.close()
+
+    def live(self) -> str | None:
+        """Return what is wrong with this process, if anything: nothing that others cause."""
+        if not self._is_leading:
+            return None
+        silent_s = asyncio.get_running_loop().time() - self._last_round
+        if silent_s > MISSED_ROUNDS_MAX * max(self.settings.resync_s, RETRY_S):
+            return f"no round over all pipelines was begun for {silent_s:.0f} s"
+        return None
+
+    def ready(self) -> str | None:
+        """Return None: an operator that waits for its turn is as ready as it can be."""
+        return None
+
+    async def _resync(self) -> None:
+        """Look at every pipeline now and then: watches only make it sooner."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._last_round = loop.time()
+            try:
+                keys = await self._all()
+            except (ClusterError, ClusterAway) as error:
+                log.warning("pipelines cannot be listed", extra={"why": _why(error)})
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self.reconciler.keep_only(keys)
+            for key in keys:
+                # Spread over the period, so that a thousand pipelines are no burst.
+                self.queue.add(key, after_s=random.random() * self.settings.resync_s)
+            await asyncio.sleep(self.settings.resync_s * (0.9 + 0.2 * random.random()))
+
+    async def _all(self) -> list[Key]:
+        found: list[Key] = []
+        for namespace in self.settings.namespaces or (None,):
+            objects, _ = await self.cluster.list(kinds.kind("LogPipeline"), namespace)
+            found += [Key(o["metadata"]["namespace"], o["metadata"]["name"]) for o in objects]
+        return found
+
+    async def _watch(self) -> None:
+        """Have kopf watch, again and again: it ends when a kind that it watches is taken away."""
+        while True:
+            registry = handlers.registry_for(self.queue)
+            watch = partial(kopf.operator, registry=registry, settings=handlers.kopf_settings())
+            if self.settings.namespaces:
+                watch = partial(watch, namespaces=self.settings.namespaces)
+            else:
+                watch = partial(watch, clusterwide=True)
+            try:
+                await watch()
+            except Exception as error:  # kopf raises whatever ended one of its tasks
+                log.warning("kopf ended, starting it again", extra={"why": repr(error)})
+            await asyncio.sleep(RETRY_S)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, NotFound):
+        return "the definition of LogPipeline is not installed; apply deploy/crd.yaml"
+    return str(error)

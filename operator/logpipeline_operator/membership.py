@@ -1,0 +1,127 @@
+"""Who of the collectors shares the partitions, how many pods must stay for that, and which pods
+stand in the way of an update: decided from what is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from logpipeline.survey import PartitionState
+
+Manifest = Mapping[str, Any]
+
+# A pod that is replaced, or whose image is pulled, is back before; its files lie on its volume, so
+# that it is better waited for. A node that is gone is not.
+AWAY_MAX_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorPod:
+    """A collector's pod; *away_s* is for how long it has not been ready, 0 for one that is."""
+
+    name: str
+    ordinal: int
+    is_ready: bool
+    away_s: float = 0.0
+
+
+def collector_pods(pods: Iterable[Manifest], stateful_set: str, *, now: float) -> list[CollectorPod]:
+    """Return the pods of *stateful_set* in order; *now* is in seconds since the epoch."""
+    found = []
+    for pod in pods:
+        name = str(pod["metadata"]["name"])
+        ordinal = name.removeprefix(f"{stateful_set}-")
+        if not name.startswith(f"{stateful_set}-") or not ordinal.isdigit():
+            continue
+        ready = _condition(pod, "Ready")
+        is_ready = ready.get("status") == "True" and "deletionTimestamp" not in pod["metadata"]
+        since = ready.get("lastTransitionTime") or pod["metadata"].get("creationTimestamp")
+        away_s = 0.0 if is_ready else max(0.0, now - seconds_of(since)) if since else 0.0
+        found.append(
+            CollectorPod(name=name, ordinal=int(ordinal), is_ready=is_ready, away_s=away_s)
+        )
+    return sorted(found, key=lambda pod: pod.ordinal)
+
+
+def members(
+    pods: Sequence[CollectorPod], *, replicas: int, assigned: Sequence[str], stateful_set: str
+) -> list[str]:
+    """Return who shares the partitions: ready collectors, and those of the former set *assigned*
+    that are away for a short time only; the former set where that leaves nobody.
+    """
+    by_name = {pod.name: pod for pod in pods}
+    wanted = [f"{stateful_set}-{ordinal}" for ordinal in range(replicas)]
+    chosen = []
+    for name in wanted:
+        pod = by_name.get(name)
+        is_short = pod is None or pod.away_s < AWAY_MAX_S
+        if (pod is not None and pod.is_ready) or (name in assigned and is_short):
+            chosen.append(name)
+    # Nobody would be no better than those that may come back.
+    return chosen or [name for name in assigned if name in wanted] or wanted[:1]
+
+
+def replicas_to_keep(
+    *, wanted: int, current: int, survey: Iterable[PartitionState], stateful_set: str,
+    is_patient: bool,
+) -> int:  # fmt: skip
+    """Return how many pods there must be: one that still holds partitions goes only after it has
+    given them up, or when nobody is *patient* any more.
+    """
+    if current <= wanted or not is_patient or wanted == 0:
+        return wanted
+    held = [
+        int(ordinal)
+        for state in survey
+        if state.owner and not state.released
+        if (ordinal := state.owner.removeprefix(f"{stateful_set}-")).isdigit()
+    ]
+    return max([wanted, *(ordinal + 1 for ordinal in held if ordinal < current)])
+
+
+def pods_in_the_way(stateful_set: Manifest, pods: Iterable[Manifest]) -> list[Manifest]:
+    """Return pods of an older revision that never became ready: the controller waits for them
+    before it takes the newer revision, for ever.
+    """
+    status = stateful_set.get("status") or {}
+    update = status.get("updateRevision")
+    if not update or status.get("observedGeneration") != stateful_set["metadata"].get("generation"):
+        return []
+    return [
+        pod
+        for pod in pods
+        if _is_of(pod, stateful_set)
+        and "deletionTimestamp" not in pod["metadata"]
+        and _revision(pod) not in ("", update)
+        and _is_broken(pod)
+    ]
+
+
+def seconds_of(text: str) -> float:
+    """Return a time as Kubernetes writes it in seconds since the epoch."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def _is_of(pod: Manifest, stateful_set: Manifest) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == stateful_set["metadata"]["uid"] for owner in owners)
+
+
+def _revision(pod: Manifest) -> str:
+    return str((pod["metadata"].get("labels") or {}).get("controller-revision-hash", ""))
+
+
+def _is_broken(pod: Manifest) -> bool:
+    """Return whether the pod does not run: a pod that is merely not ready may be at its work."""
+    if _condition(pod, "PodScheduled").get("status") == "False":
+        return True
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return any("waiting" in (status.get("state") or {}) for status in statuses)
+
+
+def _condition(pod: Manifest, name: str) -> Mapping[str, Any]:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((entry for entry in conditions if entry.get("type") == name), {})

@@ -1,0 +1,130 @@
+"""Which pipelines are to be looked at, and when: each by one worker at a time, and soon rather than
+often.
+
+Triggers say only *that* something may have changed; a hundred of them at once are one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+# Between two looks at the same pipeline: a rolling update causes an event for every step of a pod.
+GAP_S = 0.25
+GAP_MAX_S = 60.0
+# More at once would only wait for each other at the API server.
+WORKERS = 8
+# Doubling beyond it changes nothing any more.
+FAILURES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """A pipeline."""
+
+    namespace: str
+    name: str
+
+
+Look = Callable[[Key], Awaitable[float | None]]
+
+
+@dataclass(slots=True)
+class _Entry:
+    due: float
+    failures: int = 0
+    is_running: bool = False
+    # Asked for again while it was being looked at.
+    again: float | None = None
+
+
+@dataclass(slots=True)
+class Queue:
+    """The pipelines that wait for a look; *jitter* spreads those that failed together."""
+
+    clock: Callable[[], float]
+    jitter: Callable[[], float] = random.random
+    _entries: dict[Key, _Entry] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, key: Key, *, after_s: float = 0.0) -> None:
+        """Have *key* looked at, after at least *after_s* seconds; an earlier appointment stays."""
+        due = self.clock() + after_s
+        entry = self._entries.get(key)
+        if entry is None:
+            self._entries[key] = _Entry(due)
+        elif entry.is_running:
+            entry.again = due if entry.again is None else min(entry.again, due)
+        elif entry.failures == 0:
+            entry.due = min(entry.due, due)
+        else:
+            # What keeps failing is not tried more often because it causes events.
+            entry.due = min(entry.due, self.clock() + max(after_s, _gap(entry.failures)))
+        self._changed.set()
+
+    async def run(self, look: Look) -> None:
+        """Look at what is due, for ever: *look* returns after how many seconds to look again (None:
+        when a trigger says so), and is tried again with back-off when it raises.
+        """
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                wait_s = self._start_due(group, look)
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    def _start_due(self, group: asyncio.TaskGroup, look: Look) -> float | None:
+        now = self.clock()
+        running = sum(entry.is_running for entry in self._entries.values())
+        waiting = sorted(
+            (entry.due, key) for key, entry in self._entries.items() if not entry.is_running
+        )
+        for due, key in waiting:
+            if running >= WORKERS:
+                return None
+            if due > now:
+                return due - now
+            self._entries[key].is_running = True
+            running += 1
+            group.create_task(self._look_once(key, look))
+        return None
+
+    async def _look_once(self, key: Key, look: Look) -> None:
+        entry = self._entries[key]
+        after_s: float | None
+        try:
+            after_s = await look(key)
+            entry.failures = 0
+        except Exception as error:
+            entry.failures = min(entry.failures + 1, FAILURES_MAX)
+            after_s = _gap(entry.failures) * (1 + self.jitter())
+            log.exception(
+                "a pipeline could not be looked after, trying again",
+                extra={"pipeline": f"{key.namespace}/{key.name}", "wait_s": round(after_s, 1)},
+                exc_info=error,
+            )
+        self._rest(key, entry, after_s)
+        self._changed.set()
+
+    def _rest(self, key: Key, entry: _Entry, after_s: float | None) -> None:
+        now = self.clock()
+        due = None if after_s is None else now + after_s
+        if entry.again is not None:
+            again = max(entry.again, now + _gap(entry.failures))
+            due = again if due is None else min(due, again)
+        if due is None:
+            del self._entries[key]
+            return
+        entry.again, entry.due, entry.is_running = None, due, False
+
+
+def _gap(failures: int) -> float:
+    return min(GAP_S * 2.0**failures, GAP_MAX_S)

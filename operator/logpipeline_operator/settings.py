@@ -1,0 +1,103 @@
+"""What the operator is told, by words and environment: the one place that reads either."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+PREFIX = "LOGPIPELINE_"
+# Of what nobody told us, the next look tells; a busy cluster has thousands of objects.
+RESYNC_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One operator; no *namespaces* means all of them."""
+
+    namespaces: tuple[str, ...] = ()
+    is_read_only: bool = False
+    http_host: str = "127.0.0.1"
+    http_port: int = 9103
+    kubeconfig: str = ""
+    context: str = ""
+    lease_namespace: str = "default"
+    lease_name: str = "logpipeline-operator"
+    identity: str = "logpipeline-operator"
+    has_lease: bool = True
+    resync_s: float = RESYNC_S
+    image_collector: str = ""
+    image_shipper: str = ""
+    image_nats: str = ""
+    image_pull_policy: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    shipper_cluster_role: str = ""
+
+    @property
+    def version(self) -> str:
+        """The operator's version."""
+        return version("logpipeline")
+
+
+def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings of a command line; what it leaves out is taken from *environment*."""
+
+    def given(name: str, default: str = "") -> str:
+        return environment.get(PREFIX + name) or default
+
+    parser = argparse.ArgumentParser(
+        prog="logpipeline operator",
+        description="Make of each LogPipeline in a cluster what it asks for.",
+        epilog="Example: logpipeline operator --namespace logging --kubeconfig ~/.kube/config",
+    )
+    parser.add_argument(
+        "--namespace", action="append", default=[], metavar="NS",
+        help="watch this namespace only; may be given several times (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--read-only", action="store_true", default=given("READ_ONLY") == "true",
+        help="say what would be done, in the status, and do nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--http", default=given("HTTP", "127.0.0.1:9103"), metavar="HOST:PORT",
+        help="where metrics and probes are served",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kubeconfig", default=given("KUBECONFIG"), metavar="FILE",
+        help="how to reach the cluster from outside of it",
+    )  # fmt: skip
+    parser.add_argument("--context", default="", help="which context of the kubeconfig")
+    parser.add_argument(
+        "--no-lease", action="store_true", help="lead without a Lease: for one operator alone"
+    )
+    words = parser.parse_args(arguments)
+    host, _, port = words.http.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        parser.error(f"--http {words.http!r}: give HOST:PORT, such as 0.0.0.0:9103")
+    namespaces = words.namespace or _list(given("WATCH_NAMESPACES"))
+    return Settings(
+        namespaces=tuple(sorted(set(namespaces))),
+        is_read_only=words.read_only,
+        http_host=host.strip("[]"),
+        http_port=int(port),
+        kubeconfig=words.kubeconfig,
+        context=words.context,
+        lease_namespace=given("LEASE_NAMESPACE", given("POD_NAMESPACE", "default")),
+        lease_name=given("LEASE_NAME", "logpipeline-operator"),
+        identity=given("POD_NAME", socket.gethostname()),
+        has_lease=not words.no_lease,
+        resync_s=float(given("RESYNC_SECONDS", str(RESYNC_S))),
+        image_collector=given("IMAGE_COLLECTOR"),
+        image_shipper=given("IMAGE_SHIPPER"),
+        image_nats=given("IMAGE_NATS"),
+        image_pull_policy=given("IMAGE_PULL_POLICY"),
+        image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
+        shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
+    )
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
