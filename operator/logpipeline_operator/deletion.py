@@ -1,0 +1,107 @@
+"""The end of a pipeline: what Kubernetes' own garbage collection does not remove.
+
+It must never keep an object, and with it a namespace, from going away: what cannot be cleaned up
+within a limit is named in an event and left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children.labels import PIPELINE_LABEL
+from logpipeline_operator.cluster.client import Cluster, Manifest
+from logpipeline_operator.cluster.errors import ClusterError, NotFound
+from logpipeline_operator.cluster.kinds import GROUP, kind
+from logpipeline_operator.jetstream.credentials import SecretProblem
+from logpipeline_operator.jetstream.removal import remove
+from logpipeline_operator.membership import seconds_of
+
+log = logging.getLogger(__name__)
+
+FINALIZER = f"{GROUP}/cleanup"
+# NATS may be gone for good, and often is, when a whole namespace goes.
+PATIENCE_S = 60.0
+RETRY_S = 3.0
+
+Connect = Callable[[], Awaitable[JetStream]]
+
+
+def has_finalizer(resource: Manifest) -> bool:
+    """Return whether the object waits for us when it is deleted."""
+    return FINALIZER in (resource["metadata"].get("finalizers") or [])
+
+
+async def add_finalizer(cluster: Cluster, resource: Manifest) -> Manifest:
+    """Have the object wait for us when it is deleted, and return it."""
+    finalizers = [*(resource["metadata"].get("finalizers") or []), FINALIZER]
+    return await _set_finalizers(cluster, resource, finalizers)
+
+
+async def finish(
+    cluster: Cluster,
+    resource: Manifest,
+    pipeline: LogPipeline | None,
+    binding: str,
+    connect: Connect,
+    *,
+    now: float,
+) -> tuple[float | None, str]:
+    """Clean up after an object that is being deleted; return after how many seconds to try again
+    (None: it is done), and what was done or left.
+
+    *binding* is the ClusterRoleBinding that belongs to it, *now* is in seconds since the epoch.
+    """
+    note = ""
+    if pipeline is not None and pipeline.spec.deletion_policy == "Delete":
+        try:
+            removed = await remove(await connect(), pipeline)
+            note = f"deleted the streams {', '.join(removed)}" if removed else ""
+        except (ConnectFailed, SecretProblem, NotSent, OutcomeUnknown, ApiError) as error:
+            since = seconds_of(resource["metadata"]["deletionTimestamp"])
+            if now - since < PATIENCE_S:
+                return RETRY_S, ""
+            note = f"the streams could not be deleted, and stay: {error}"
+            log.warning("streams stay", extra={"why": str(error)})
+    await _delete_binding(cluster, binding, resource)
+    if has_finalizer(resource):
+        left = [name for name in resource["metadata"]["finalizers"] if name != FINALIZER]
+        try:
+            await _set_finalizers(cluster, resource, left)
+        except NotFound:
+            return None, note
+    return None, note
+
+
+async def _delete_binding(cluster: Cluster, name: str, resource: Manifest) -> None:
+    if not name:
+        return
+    try:
+        there = await cluster.get(kind("ClusterRoleBinding"), None, name)
+        labels: Any = (there or {}).get("metadata", {}).get("labels") or {}
+        if there is not None and labels.get(PIPELINE_LABEL) == resource["metadata"]["name"]:
+            await cluster.delete(
+                kind("ClusterRoleBinding"), None, name, uid=there["metadata"]["uid"]
+            )
+    except ClusterError as error:
+        # Without the right to it there is none of ours.
+        if error.status != 403:
+            raise
+
+
+async def _set_finalizers(cluster: Cluster, resource: Manifest, finalizers: list[str]) -> Manifest:
+    metadata = resource["metadata"]
+    change = {
+        "metadata": {
+            "finalizers": finalizers or None,
+            # Somebody else's finalizer, added meanwhile, must not get lost.
+            "resourceVersion": metadata["resourceVersion"],
+        }
+    }
+    return await cluster.merge(
+        kind("LogPipeline"), metadata["namespace"], metadata["name"], change
+    )

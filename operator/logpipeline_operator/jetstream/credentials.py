@@ -1,0 +1,97 @@
+"""Secrets as files: NATS' client reads them anew at each connect, as it does in the pods."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from logpipeline.spec.streams import Nats
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFile:
+    """A key of a Secret that becomes the file *folder*/*key*, as in the pods."""
+
+    folder: str
+    secret: str
+    key: str
+
+
+class SecretProblem(Exception):
+    """A Secret is not there, or lacks a key."""
+
+
+def files_of(nats: Nats) -> Iterator[SecretFile]:
+    """Yield what a pipeline's *nats* takes from Secrets."""
+    if nats.tls is not None:
+        for key in (nats.tls.ca, nats.tls.cert, nats.tls.key):
+            if key is not None:
+                yield SecretFile("tls", nats.tls.secret.name, key)
+    if nats.creds is not None:
+        yield SecretFile("creds", nats.creds.secret.name, nats.creds.file)
+    if nats.nkey is not None:
+        yield SecretFile("nkey", nats.nkey.secret.name, nats.nkey.seed)
+    if nats.token is not None:
+        yield SecretFile("token", nats.token.secret.name, nats.token.token)
+    if nats.user is not None:
+        yield SecretFile("user", nats.user.secret.name, nats.user.user)
+        yield SecretFile("user", nats.user.secret.name, nats.user.password)
+
+
+def contents(
+    files: Iterator[SecretFile] | list[SecretFile], secrets: Mapping[str, Manifest | None]
+) -> dict[str, bytes]:
+    """Return the content of each of *files* by its path below the folder of credentials.
+
+    Raises:
+        SecretProblem: the message names what is missing.
+    """
+    found: dict[str, bytes] = {}
+    for file in files:
+        secret = secrets.get(file.secret)
+        if secret is None:
+            raise SecretProblem(
+                f"the Secret {file.secret} does not exist; create it, or correct spec.nats"
+            )
+        data = secret.get("data") or {}
+        if file.key not in data:
+            there = ", ".join(sorted(data)) or "no key at all"
+            raise SecretProblem(
+                f"the Secret {file.secret} has no key {file.key} (it has: {there}); add it, or "
+                "correct spec.nats"
+            )
+        try:
+            found[f"{file.folder}/{file.key}"] = base64.b64decode(data[file.key], validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise SecretProblem(f"{file.key} of the Secret {file.secret}: {error}") from error
+    return found
+
+
+def fingerprint(contents: Mapping[str, bytes], *more: str) -> str:
+    """Return a text that changes when a file or one of *more* does, and tells nothing of them."""
+    digest = hashlib.sha256()
+    for part in (*more, *(text for path in sorted(contents) for text in (path, contents[path]))):
+        data = part if isinstance(part, bytes) else part.encode()
+        digest.update(len(data).to_bytes(8) + data)
+    return digest.hexdigest()
+
+
+def write(contents: Mapping[str, bytes], folder: Path) -> None:
+    """Make *folder* hold just these files, for us alone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    for path, content in contents.items():
+        target = folder / path
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)

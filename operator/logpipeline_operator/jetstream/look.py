@@ -1,0 +1,112 @@
+"""One look at a pipeline's JetStream: plan, apply, share the partitions out, trim, and survey."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from logpipeline.assigning import ensure_assigned
+from logpipeline.nats.bucket import Bucket, Conflict, Entry
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.plan.apply import Report, apply
+from logpipeline.plan.model import Plan
+from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.trim import trim_once
+from logpipeline.records import Assignment, BadRecord, assignment_key
+from logpipeline.spec import LogPipeline
+from logpipeline.survey import PartitionState, survey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JetStreamSeen:
+    """What a look found and did; *report* is None where nothing may be changed."""
+
+    plan: Plan
+    report: Report | None
+    assignment: Assignment | None
+    # When the assignment was written, in the server's time.
+    assigned_ns: int = 0
+    partitions: tuple[PartitionState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """What a look may change."""
+
+    may_write: bool
+    allow_data_loss: bool = False
+    installation: str = ""
+    storage_bytes: int | None = None
+
+
+async def look(
+    js: JetStream,
+    pipeline: LogPipeline,
+    permission: Permission,
+    members: Callable[[Sequence[str]], list[str]],
+) -> JetStreamSeen:
+    """Make JetStream what *pipeline* says, as far as permitted, and return how it is then.
+
+    *members* returns who shares the partitions, given who does so now.
+
+    Raises:
+        JetStreamOff, NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    plan = await plan_pipeline(
+        js,
+        pipeline,
+        storage_bytes=permission.storage_bytes,
+        installation=permission.installation,
+    )
+    report = None
+    if permission.may_write:
+        report = await apply(js, plan, allow_data_loss=permission.allow_data_loss)
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    entry = await _assigned(bucket, pipeline)
+    if permission.may_write and report is not None and not plan.blocking:
+        entry = await _share_out(bucket, pipeline, entry, members)
+        await trim_once(js, pipeline)
+    return JetStreamSeen(
+        plan=plan,
+        report=report,
+        assignment=_decoded(entry),
+        assigned_ns=entry.time_ns if entry else 0,
+        partitions=tuple(await survey(js, pipeline)),
+    )
+
+
+async def _share_out(
+    bucket: Bucket,
+    pipeline: LogPipeline,
+    entry: Entry | None,
+    members: Callable[[Sequence[str]], list[str]],
+) -> Entry | None:
+    former = _decoded(entry)
+    wanted = members([name for name, _ in former.members] if former else [])
+    if not wanted:
+        return entry
+    try:
+        made = await ensure_assigned(
+            bucket, pipeline.spec.collectors.group, wanted, partitions=pipeline.spec.partitions
+        )
+    except Conflict:
+        # Somebody else was faster; the next look compares again.
+        return entry
+    return entry if made == former else await _assigned(bucket, pipeline)
+
+
+async def _assigned(bucket: Bucket, pipeline: LogPipeline) -> Entry | None:
+    try:
+        return await bucket.get(assignment_key(pipeline.spec.collectors.group))
+    except ApiError as error:
+        if error.code == 404:
+            # The bucket is made with the streams.
+            return None
+        raise
+
+
+def _decoded(entry: Entry | None) -> Assignment | None:
+    try:
+        return Assignment.decode(entry.value) if entry else None
+    except BadRecord:
+        return None

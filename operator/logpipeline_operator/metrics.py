@@ -1,0 +1,33 @@
+"""The operator's own numbers."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from logpipeline.observe.metrics import Family, Metrics
+
+
+class OperatorMetrics(Metrics):
+    """How looks at pipelines go, and how the pipelines are."""
+
+    looks: Family[Counter]
+    look_seconds: Family[Histogram]
+    writes: Family[Counter]
+    ready: Family[Gauge]
+    lag_bytes: Family[Gauge]
+
+    def __init__(self) -> None:
+        super().__init__("operator")
+        self.looks = self.counter("looks", "Looks at pipelines", ["result"])
+        self.look_seconds = self.histogram("look_seconds", "Time of a look at a pipeline")
+        self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
+        labels = ["namespace", "name"]
+        self.ready = self.gauge("pipeline_ready", "Whether a pipeline works (1) or not (0)", labels)
+        self.lag_bytes = self.gauge(
+            "pipeline_lag_bytes", "What is stored and not yet written to files", labels
+        )
+
+    def forget_pipeline(self, namespace: str, name: str) -> None:
+        """Drop the numbers of a pipeline that is gone."""
+        self.ready.forget(namespace, name)
+        self.lag_bytes.forget(namespace, name)

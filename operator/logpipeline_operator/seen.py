@@ -1,0 +1,47 @@
+"""What one look at a pipeline found out, step by step; whatever failed leaves its field empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from logpipeline.spec import LogPipeline, SpecError
+from logpipeline_operator.jetstream.look import JetStreamSeen
+from logpipeline_operator.live import Failure
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """One look at the object *resource*."""
+
+    resource: Manifest
+    pipeline: LogPipeline | None = None
+    mistakes: SpecError | None = None
+    is_paused: bool = False
+    is_unmanaged: bool = False
+    is_read_only: bool = False
+    secret_problem: str = ""
+    nats_error: Exception | None = None
+    jetstream: JetStreamSeen | None = None
+    children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    pods: list[Manifest] = field(default_factory=list)
+    claims: list[Manifest] = field(default_factory=list)
+    # Children that there should be; empty where nothing could be decided.
+    desired: tuple[Manifest, ...] = ()
+    foreign: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    drifted: list[str] = field(default_factory=list)
+    # What would be written, where nothing may be.
+    pending: list[str] = field(default_factory=list)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether this look may change anything but the status."""
+        return not (self.is_paused or self.is_unmanaged or self.is_read_only)
+
+    def child(self, kind: str, name: str) -> Manifest | None:
+        """Return a live child."""
+        return self.children.get((kind, name))
