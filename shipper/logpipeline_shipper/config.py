@@ -10,7 +10,9 @@ from typing import Literal
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalShipper
+from logpipeline_shipper.files.selection import Rules
 from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.kubernetes.client import Access
 
 Acknowledge = Literal["batch", "each", "none"]
 Compression = Literal["zstd", "none"]
@@ -38,7 +40,10 @@ class BatchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShipperConfig:
-    """One shipper: where it reads, where it sends, and its limits."""
+    """One shipper: where it reads, where it sends, and its limits.
+
+    With *kubernetes*, the API server is asked for the pods of the node *node*.
+    """
 
     nats: NatsOptions
     subject_root: str
@@ -46,6 +51,9 @@ class ShipperConfig:
     partitions: int
     hosts: tuple[HostSources, ...]
     data: Path
+    rules: Rules = field(default_factory=Rules)
+    kubernetes: Access | None = None
+    node: str = ""
     read_from: Literal["beginning", "end"] = "beginning"
     batch: BatchOptions = field(default_factory=BatchOptions)
     in_flight_bytes_max: int = 16 * MIB
@@ -69,23 +77,35 @@ def from_pipeline(
     data: Path,
     nats: NatsOptions,
     host: str | None = None,
+    kubernetes: Access | None = None,
     http_host: str = "127.0.0.1",
     http_port: int | None = None,
 ) -> ShipperConfig:
     """Return the configuration of the local shipper named *shipper*; *host* replaces its host.
+
+    With *kubernetes* the host is a node.
 
     Raises:
         KeyError: the resource has no such shipper.
     """
     spec = pipeline.spec
     local = {each.name: each for each in spec.local.shippers}[shipper]
+    name = host or local.host or socket.gethostname()
     return ShipperConfig(
         nats=nats,
         subject_root=pipeline.names.subject,
         control_root=pipeline.names.control_subject,
         partitions=spec.partitions,
-        hosts=_hosts(local, host or local.host or socket.gethostname()),
+        hosts=_hosts(local, name, container_logs=spec.shippers.container_logs),
         data=data,
+        rules=Rules(
+            namespace=pipeline.namespace,
+            pipeline=pipeline.name,
+            matches=spec.shippers.match,
+            labels=spec.shippers.labels,
+        ),
+        kubernetes=kubernetes,
+        node=name if kubernetes is not None else "",
         read_from=spec.shippers.read_from,
         batch=BatchOptions(
             bytes_max=spec.batch.max_bytes,
@@ -105,14 +125,15 @@ def from_pipeline(
     )
 
 
-def _hosts(local: LocalShipper, host: str) -> tuple[HostSources, ...]:
+def _hosts(local: LocalShipper, host: str, *, container_logs: bool) -> tuple[HostSources, ...]:
+    pods = local.pods if container_logs else None
     folders = HostSources(
         host=host,
-        pods_dir=Path(local.pods) if local.pods else None,
+        pods_dir=Path(pods) if pods else None,
         hosts_below=Path(local.hosts_below) if local.hosts_below else None,
     )
     files = tuple(
         HostSources(host=host, include=patterns.include, exclude=patterns.exclude)
         for patterns in local.files
     )
-    return (folders, *files) if local.pods or local.hosts_below else files
+    return (folders, *files) if pods or local.hosts_below else files

@@ -14,6 +14,7 @@ from logpipeline.records import Committed
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.selection import Labels
 from logpipeline_shipper.files.sources import Listing, SourceId
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Packer
@@ -73,8 +74,8 @@ class Fleet:
         self._lost_subjects: set[str] = set()
         self._lost_partitions: set[int] = set()
 
-    def take(self, listing: Listing) -> None:
-        """Take in what discovery saw of one source."""
+    def take(self, listing: Listing, labels: Labels = ()) -> None:
+        """Take in what discovery saw of one source, whose lines carry *labels*."""
         key = Key(listing.id.host, listing.id.source)
         pump = self.pumps.get(key)
         if pump is None:
@@ -83,7 +84,17 @@ class Fleet:
             pump = self.pumps[key] = self._made(listing.id, key)
             self._shared.changed()
         self._warm.add(key)
+        pump.is_wanted = True
+        pump.relabel(labels)
         pump.list(listing)
+
+    def leave(self, id: SourceId) -> None:
+        """Read no more of a source; what was read is sent, and its position is kept."""
+        key = Key(id.host, id.source)
+        pump = self.pumps.get(key)
+        if pump is not None:
+            pump.is_wanted = False
+            self._warm.add(key)
 
     def hint(self, id: SourceId) -> None:
         """Look at a source that was just written to."""
@@ -101,7 +112,7 @@ class Fleet:
             self._count(pump)
             if pump.is_running:
                 continue
-            if pump.chain.is_finished():
+            if pump.chain.is_finished() or not pump.is_wanted:
                 self._let_go(key, pump)
             elif pump.chain.backlog_bytes() or pump.chain.wake_at_s() is not None:
                 pump.wake()

@@ -40,7 +40,7 @@ class Parcel:
 class Packer:
     """Packs the chunks of one source."""
 
-    __slots__ = ("_cluster", "_id", "_is_compressing", "_key", "_labels", "subject")
+    __slots__ = ("_cluster", "_id", "_is_compressing", "_key", "labels", "subject")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Packer:
         self._id = id
         self._key = wire.source_key(installation, id.host, id.source)
         self._cluster = cluster
-        self._labels = labels
+        self.labels = labels
         self._is_compressing = is_compressing
 
     def pack(self, chunk: Chunk, attempt: str) -> Parcel:
@@ -83,7 +83,7 @@ class Packer:
             namespace=self._id.namespace,
             pod=self._id.pod,
             container=self._id.container,
-            labels=self._labels,
+            labels=self.labels,
         )
         identifier = wire.message_id(self._key, batch, attempt=attempt)
         return Parcel(self.subject, batch, identifier, payload)

@@ -35,9 +35,9 @@ class Pump:
 
     # A node may have 10,000 of them, nearly all idle.
     __slots__ = (
-        "_again", "_counted", "_delivery", "_fills", "_is_in_thread", "_listing", "_row", "_saved",
-        "_shared", "_task", "_wants_rewind", "active_s", "behind_since_s", "chain", "id", "key",
-        "past", "standing", "subject",
+        "_again", "_counted", "_delivery", "_fills", "_is_in_thread", "_listing", "_packer", "_row",
+        "_saved", "_shared", "_task", "_wants_rewind", "active_s", "behind_since_s", "chain", "id",
+        "is_wanted", "key", "past", "standing", "subject",
     )  # fmt: skip
 
     def __init__(
@@ -54,11 +54,13 @@ class Pump:
         self.key = Key(id.host, id.source)
         self.chain = chain
         self.subject = packer.subject
+        self.is_wanted = True
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
         self.standing = Standing.of(record)
         self.past = Past(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
+        self._packer = packer
         self._delivery = Delivery(id, packer, self.past, self.standing, shared)
         self._counted: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
@@ -79,8 +81,12 @@ class Pump:
     def wake(self) -> None:
         """Look for something to send, now or after what is being sent."""
         self._again = True
-        if self._task is None and not self._shared.is_stopping:
+        if self._task is None and self._may_go_on():
             self._task = self._shared.spawn(self._run())
+
+    def relabel(self, labels: tuple[tuple[str, str], ...]) -> None:
+        """Let what is packed from now on carry *labels*."""
+        self._packer.labels = labels
 
     def list(self, listing: Listing) -> None:
         """Take the source's files as they are now."""
@@ -161,6 +167,9 @@ class Pump:
         if self._task is not None:
             self._task.cancel()
 
+    def _may_go_on(self) -> bool:
+        return self.is_wanted and not self._shared.is_stopping
+
     def _update(self) -> None:
         if self._listing is not None:
             listing, self._listing = self._listing, None
@@ -169,7 +178,7 @@ class Pump:
     async def _run(self) -> None:
         try:
             self._row = None
-            while not self._shared.is_stopping:
+            while self._may_go_on():
                 self._again = False
                 self._update()
                 if self._wants_rewind:
@@ -206,8 +215,8 @@ class Pump:
                 ahead = await self._ahead()
             await sending
             self._acknowledge(lot)
-            is_wanted = not (self._wants_rewind or self._fills or self._shared.is_stopping)
-            if ahead is not None and is_wanted:
+            is_next = self._may_go_on() and not (self._wants_rewind or self._fills)
+            if ahead is not None and is_next:
                 going_on, ahead = ahead, None
                 return going_on
             self.chain.rewind()

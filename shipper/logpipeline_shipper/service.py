@@ -21,11 +21,14 @@ from logpipeline_shipper.budget import ByteBudget
 from logpipeline_shipper.config import ShipperConfig
 from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.gate import Gate
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.fleet import TICK_S, Fleet, SourceOptions
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
 from logpipeline_shipper.healing import Rollbacks
 from logpipeline_shipper.intents import IntentLog
+from logpipeline_shipper.kubernetes.directory import Directory
+from logpipeline_shipper.kubernetes.following import Follower, collections_of
 from logpipeline_shipper.metrics import ShipperMetrics
 from logpipeline_shipper.progress import ProgressListener
 from logpipeline_shipper.quarantine import Quarantine
@@ -114,6 +117,14 @@ class Shipper:
         )
         self._fleet = Fleet(options, self._shared, state, self._host_appeared)
         self._listener.fleet = self._fleet
+        self._directory = Directory() if config.kubernetes is not None else None
+        self._gate = Gate(
+            config.rules,
+            self._directory,
+            on_take=self._fleet.take,
+            on_leave=self._fleet.leave,
+            clock=loop.time,
+        )
         self._health = Health(
             self._connection, self._fleet, self._shared, self._keeper, root=config.subject_root
         )
@@ -141,6 +152,7 @@ class Shipper:
                 self._listener.run(),
                 self._discover(),
                 self._tick(),
+                *self._follow_kubernetes(),
             ):
                 self._spawn(part)
             if await self._until_broken_or(stop):
@@ -190,10 +202,23 @@ class Shipper:
         discovery = Discovery(
             self._config.hosts, rescan_s=self._config.rescan_s, skipped=self._note_skipped
         )
-        await discovery.run(self._fleet.take, self._fleet.hint)
+        await discovery.run(self._gate.take, self._fleet.hint)
+
+    def _follow_kubernetes(self) -> list[Coroutine[Any, Any, None]]:
+        access, directory = self._config.kubernetes, self._directory
+        if access is None or directory is None:
+            if self._config.rules.needs_labels:
+                log.warning("rules about pods' labels need --kubernetes; without, paths decide")
+            return []
+        directory.listeners.pod = self._gate.changed
+        directory.listeners.namespace = self._gate.changed_namespace
+        return [
+            Follower(access, each).run() for each in collections_of(self._config.node, directory)
+        ]
 
     async def _tick(self) -> None:
         while True:
+            self._gate.tick()
             self._fleet.tick()
             self._health.refresh()
             self._metrics.refresh()

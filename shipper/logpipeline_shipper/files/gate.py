@@ -1,0 +1,165 @@
+"""Lets through the sources that are to be shipped, and takes back those that are excluded later.
+
+A container whose pod is not known yet waits for a few seconds, alone: every other source goes on.
+After that its path decides, and what Kubernetes says later is heeded when it says it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from logpipeline_shipper.files.selection import (
+    Container,
+    Decision,
+    Labels,
+    Leave,
+    Metadata,
+    Rules,
+    Take,
+    Unknown,
+    decide,
+    decide_by_path,
+)
+from logpipeline_shipper.files.sources import Listing, SourceId
+
+# kubelet has a pod from the API server before it makes the pod's folder: whoever is not heard of
+# for so long, is not heard of because nobody answers.
+METADATA_WAIT_S = 5.0
+
+OnTake = Callable[[Listing, Labels], None]
+OnLeave = Callable[[SourceId], None]
+
+
+class PodDirectory(Protocol):
+    """Knows pods."""
+
+    def find(self, container: Container, *, is_last: bool) -> Metadata | None:
+        """Return what is known of the container's pod, None where that may not be all; with
+        *is_last*, also a part of it.
+        """
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A container's log: its files, since when it is known, what was decided."""
+
+    listing: Listing
+    since_s: float
+    decision: Decision
+
+
+class Gate:
+    """See the module. Without a *directory* the path alone decides."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        directory: PodDirectory | None,
+        *,
+        on_take: OnTake,
+        on_leave: OnLeave,
+        clock: Callable[[], float],
+    ) -> None:
+        self.by_path_alone = 0
+        self.vanished_undecided = 0
+        self.left_out: Counter[str] = Counter()
+        self._rules = rules
+        self._directory = directory
+        self._on_take = on_take
+        self._on_leave = on_leave
+        self._clock = clock
+        self._seen: dict[SourceId, _Seen] = {}
+        self._of_pod: defaultdict[str, set[SourceId]] = defaultdict(set)
+        self._waiting: dict[SourceId, None] = {}
+
+    def take(self, listing: Listing) -> None:
+        """Take in what discovery saw of one source."""
+        id = listing.id
+        if id.format != "cri":
+            self._on_take(listing, ())
+            return
+        seen = self._seen.get(id)
+        if seen is None:
+            if not listing.files:
+                return
+            container = Container.of(id)
+            seen = self._seen[id] = _Seen(listing, self._clock(), Unknown())
+            self._of_pod[container.uid].add(id)
+            self._decide(seen)
+            return
+        seen.listing = listing
+        if isinstance(seen.decision, Take):
+            self._on_take(listing, seen.decision.labels)
+        if not listing.files:
+            self._forget(id)
+
+    def changed(self, uid: str) -> None:
+        """Decide again on the containers of a pod of which something else is known now."""
+        for id in list(self._of_pod.get(uid, ())):
+            self._decide(self._seen[id])
+
+    def changed_namespace(self, namespace: str | None) -> None:
+        """Decide again on the containers of *namespace*, or of all."""
+        for id in [id for id in self._seen if namespace in (None, id.namespace)]:
+            self._decide(self._seen[id])
+
+    def tick(self) -> None:
+        """Decide where the wait is over; called about once a second."""
+        for id in list(self._waiting):
+            self._decide(self._seen[id])
+
+    def waiting(self) -> int:
+        """Return how many sources wait to be decided on."""
+        return len(self._waiting)
+
+    def _decide(self, seen: _Seen) -> None:
+        id, was = seen.listing.id, seen.decision
+        seen.decision = decision = self._decision(Container.of(id), seen)
+        if isinstance(decision, Unknown):
+            self._waiting[id] = None
+            return
+        self._waiting.pop(id, None)
+        if decision == was:
+            return
+        self._count(was, -1)
+        self._count(decision, 1)
+        if isinstance(decision, Take):
+            self._on_take(seen.listing, decision.labels)
+        elif isinstance(was, Take):
+            self._on_leave(id)
+
+    def _count(self, decision: Decision, change: int) -> None:
+        if isinstance(decision, Leave):
+            self.left_out[decision.reason] += change
+
+    def _decision(self, container: Container, seen: _Seen) -> Decision:
+        if self._directory is None:
+            return decide_by_path(container, self._rules)
+        known = self._directory.find(container, is_last=False)
+        decision = decide(container, known, self._rules)
+        if not isinstance(decision, Unknown):
+            return decision
+        if not isinstance(seen.decision, Unknown):
+            return seen.decision  # what was decided once stands until something is known
+        if self._clock() - seen.since_s < METADATA_WAIT_S:
+            return decision
+        self.by_path_alone += 1
+        partly = self._directory.find(container, is_last=True)
+        if partly is not None and not isinstance(
+            decision := decide(container, partly, self._rules), Unknown
+        ):
+            return decision
+        return decide_by_path(container, self._rules)
+
+    def _forget(self, id: SourceId) -> None:
+        decision = self._seen.pop(id).decision
+        self._count(decision, -1)
+        self._waiting.pop(id, None)
+        self.vanished_undecided += isinstance(decision, Unknown)
+        uid = Container.of(id).uid
+        self._of_pod[uid].discard(id)
+        if not self._of_pod[uid]:
+            del self._of_pod[uid]
