@@ -1,0 +1,254 @@
+"""One look at one pipeline: observe, decide, do, and say how it is. It may be cut anywhere, and
+begins from what it sees, not from what it remembers.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.plan.observe import JetStreamOff
+from logpipeline.spec import LogPipeline, SpecError, parse
+from logpipeline_operator import deletion, differences, live, membership
+from logpipeline_operator.access import Access
+from logpipeline_operator.children import ChildSettings, binding_name, build, names
+from logpipeline_operator.cluster.client import Cluster, Manifest
+from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.jetstream.credentials import SecretProblem
+from logpipeline_operator.jetstream.links import Links
+from logpipeline_operator.jetstream.look import Permission, look
+from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.queue import Key
+from logpipeline_operator.reporting import Reporter
+from logpipeline_operator.seen import Seen
+from logpipeline_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# Something is under way whose end causes no event here: a claim that binds, a hand-over, a server
+# that starts.
+UNSETTLED_S = 3.0
+
+PAUSED_ANNOTATION = "logpipeline.dev/paused"
+DATA_LOSS_ANNOTATION = "logpipeline.dev/allow-data-loss"
+ADOPT_ANNOTATION = "logpipeline.dev/adopt"
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Looks after pipelines; what it keeps between looks are connections and hints."""
+
+    settings: Settings
+    cluster: Cluster
+    metrics: OperatorMetrics
+    _folder: tempfile.TemporaryDirectory[str] = field(init=False)
+    _access: Access = field(init=False)
+    _reporter: Reporter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
+        self._access = Access(self.cluster, Links(Path(self._folder.name)))
+        self._reporter = Reporter(self.cluster, self.settings, self.metrics)
+
+    async def close(self) -> None:
+        """End the connections, and remove their credentials."""
+        await self._access.close()
+        self._folder.cleanup()
+
+    async def keep_only(self, keys: Sequence[Key]) -> None:
+        """Forget pipelines that are no longer there."""
+        for key in await self._access.keep_only(keys):
+            self.metrics.forget_pipeline(key.namespace, key.name)
+
+    async def look(self, key: Key) -> float | None:
+        """Bring the pipeline to what it asks for, and report; return after how many seconds to look
+        again, None for when something changes.
+
+        Raises:
+            ClusterAway, ClusterError: Kubernetes could not be asked, or did not take the report.
+        """
+        started = time.monotonic()
+        resource = await self.cluster.get(kind("LogPipeline"), key.namespace, key.name)
+        if resource is None:
+            await self._access.drop(key)
+            self.metrics.forget_pipeline(key.namespace, key.name)
+            return None
+        if "deletionTimestamp" in resource["metadata"]:
+            return await self._end(key, resource)
+        seen = self._begin(resource)
+        if seen.pipeline is not None:
+            await self._go(key, seen, seen.pipeline)
+        is_settled = await self._reporter.report(seen)
+        self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
+        self.metrics.look_seconds.labels().observe(time.monotonic() - started)
+        return None if is_settled else UNSETTLED_S
+
+    def _begin(self, resource: Manifest) -> Seen:
+        annotations = resource["metadata"].get("annotations") or {}
+        seen = Seen(
+            resource=resource,
+            is_paused=annotations.get(PAUSED_ANNOTATION) == "true",
+            is_read_only=self.settings.is_read_only,
+        )
+        try:
+            seen.pipeline = parse(resource)
+        except SpecError as error:
+            seen.mistakes = error
+        else:
+            seen.is_unmanaged = seen.pipeline.spec.management_state == "Unmanaged"
+        if "local" in (resource.get("spec") or {}):
+            seen.has_local = True
+            seen.pipeline = None
+        return seen
+
+    async def _go(self, key: Key, seen: Seen, pipeline: LogPipeline) -> None:
+        if seen.may_write and not deletion.has_finalizer(seen.resource):
+            seen.resource = await deletion.add_finalizer(self.cluster, seen.resource)
+        try:
+            files = await self._access.files(pipeline, may_write=seen.may_write)
+        except SecretProblem as error:
+            seen.secret_problem = str(error)
+            # Pods without their Secret would only hang; those that run go on with what they have.
+            await self._observe(seen, pipeline)
+            return
+        await self._observe(seen, pipeline)
+        collectors = names.collector(pipeline)
+        stateful_set = seen.child("StatefulSet", collectors)
+        if stateful_set is not None and seen.may_write:
+            stuck = membership.pods_in_the_way(stateful_set, seen.pods)
+            await live.delete_pods(self.cluster, stuck)
+        others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
+        await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
+        await self._ask_jetstream(key, seen, pipeline, files)
+        wanted = [m for m in seen.desired if differences.place(m) == ("StatefulSet", collectors)]
+        await self._apply_collectors(seen, pipeline, wanted)
+
+    async def _observe(self, seen: Seen, pipeline: LogPipeline) -> None:
+        seen.desired = tuple(build(pipeline, self._child_settings()))
+        found = await live.children(self.cluster, pipeline.namespace, pipeline.name, seen.desired)
+        seen.children = {differences.place(manifest): manifest for manifest in found}
+        seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
+        seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
+
+    async def _apply(
+        self,
+        seen: Seen,
+        pipeline: LogPipeline,
+        desired: Sequence[Manifest],
+        keep: set[differences.Place],
+    ) -> None:
+        """Make children as *desired*; those in *keep* are decided on elsewhere."""
+        changes = differences.changes(
+            desired,
+            [there for place, there in seen.children.items() if place not in keep],
+            owner_uid=pipeline.uid,
+            pipeline=pipeline.name,
+            may_adopt=pipeline.annotations.get(ADOPT_ANNOTATION) == "true",
+        )
+        seen.foreign += changes.foreign
+        if not seen.may_write:
+            seen.pending += [differences.title(wanted.manifest) for wanted in changes.apply]
+            seen.pending += [f"delete {differences.title(m)}" for m in changes.delete]
+            return
+        done = await live.carry_out(self.cluster, changes)
+        seen.failures += done.failures
+        seen.drifted += done.drifted
+        if done.written:
+            self.metrics.writes.labels("child").inc(done.written)
+
+    async def _ask_jetstream(
+        self, key: Key, seen: Seen, pipeline: LogPipeline, files: dict[str, bytes]
+    ) -> None:
+        stateful_set = names.collector(pipeline)
+        pods = membership.collector_pods(seen.pods, stateful_set, now=time.time())
+
+        def members(assigned: Sequence[str]) -> list[str]:
+            return membership.members(
+                pods,
+                replicas=pipeline.spec.collectors.replicas,
+                assigned=assigned,
+                stateful_set=stateful_set,
+            )
+
+        loss = pipeline.annotations.get(DATA_LOSS_ANNOTATION)
+        permission = Permission(
+            may_write=seen.may_write,
+            allow_data_loss=loss == str(pipeline.generation),
+            installation=await self._access.installation(),
+            storage_bytes=self._access.storage_bytes(pipeline),
+        )
+        try:
+            js = await self._access.connect(key, pipeline, files)
+            seen.jetstream = await look(js, pipeline, permission, members)
+        except (ConnectFailed, JetStreamOff, NotSent, OutcomeUnknown, ApiError) as error:
+            seen.nats_error = error
+
+    async def _apply_collectors(
+        self, seen: Seen, pipeline: LogPipeline, desired: Sequence[Manifest]
+    ) -> None:
+        there = seen.child("StatefulSet", names.collector(pipeline))
+        current = int((there or {}).get("spec", {}).get("replicas", 0))
+        wanted = pipeline.spec.collectors.replicas
+        seen.replicas = self._replicas(seen, pipeline, current=current, wanted=wanted)
+        manifests = [
+            {**manifest, "spec": {**manifest["spec"], "replicas": seen.replicas}}
+            for manifest in desired
+        ]
+        others = {place for place in seen.children if place not in map(differences.place, desired)}
+        await self._apply(seen, pipeline, manifests, keep=others)
+
+    def _replicas(self, seen: Seen, pipeline: LogPipeline, *, current: int, wanted: int) -> int:
+        if seen.jetstream is None:
+            # Who holds what is not known: nobody is sent away.
+            return max(current, wanted)
+        waited_s = time.time() - seen.jetstream.assigned_ns / 1e9
+        return membership.replicas_to_keep(
+            wanted=wanted,
+            current=current,
+            survey=seen.jetstream.partitions,
+            stateful_set=names.collector(pipeline),
+            is_patient=waited_s < pipeline.spec.collectors.drain_timeout_seconds,
+        )
+
+    async def _end(self, key: Key, resource: Manifest) -> float | None:
+        try:
+            pipeline: LogPipeline | None = parse(resource)
+        except SpecError:
+            pipeline = None
+
+        async def connect() -> JetStream:
+            assert pipeline is not None
+            files = await self._access.files(pipeline, may_write=False)
+            return await self._access.connect(key, pipeline, files)
+
+        if self.settings.is_read_only:
+            return None
+        binding = binding_name(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        after_s, note = await deletion.finish(
+            self.cluster, resource, pipeline, binding, connect, now=time.time()
+        )
+        if note:
+            await self._reporter.tell(resource, note)
+        if after_s is None:
+            await self._access.drop(key)
+        return after_s
+
+    def _child_settings(self) -> ChildSettings:
+        return ChildSettings(
+            image_collector=self.settings.image_collector,
+            image_shipper=self.settings.image_shipper,
+            image_nats=self.settings.image_nats,
+            image_pull_policy=self.settings.image_pull_policy,
+            image_pull_secrets=self.settings.image_pull_secrets,
+            shipper_cluster_role=self.settings.shipper_cluster_role,
+        )
+
+
+__all__ = ["ClusterError", "Reconciler"]

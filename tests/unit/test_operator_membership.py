@@ -1,0 +1,155 @@
+"""Who shares the partitions, how many pods must stay, and which stand in an update's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.survey import PartitionState
+from logpipeline_operator import membership
+from logpipeline_operator.membership import CollectorPod
+
+SET = "prod-collector"
+
+
+def test_a_ready_collector_joins() -> None:
+    """A new collector gets a share as soon as it is ready, and not before."""
+    pods = [_pod(0), _pod(1), _pod(2, is_ready=False)]
+
+    assert _members(pods, replicas=3, assigned=["prod-collector-0"]) == [
+        "prod-collector-0",
+        "prod-collector-1",
+    ]
+
+
+def test_a_collector_that_is_replaced_keeps_its_share() -> None:
+    """Its files lie on its volume: a short absence moves nothing."""
+    pods = [_pod(0), _pod(1, is_ready=False, away_s=membership.AWAY_MAX_S / 2)]
+    assigned = ["prod-collector-0", "prod-collector-1"]
+
+    assert _members(pods, replicas=2, assigned=assigned) == assigned
+    assert _members(pods[:1], replicas=2, assigned=assigned) == assigned
+
+
+def test_a_collector_that_stays_away_gives_its_share_to_others() -> None:
+    """When a node is gone for good, nobody has to move partitions by hand."""
+    pods = [_pod(0), _pod(1, is_ready=False, away_s=membership.AWAY_MAX_S + 1)]
+
+    assert _members(pods, replicas=2, assigned=["prod-collector-0", "prod-collector-1"]) == [
+        "prod-collector-0"
+    ]
+
+
+@given(
+    replicas=st.integers(1, 5),
+    assigned=st.sets(st.integers(0, 7)),
+    pods=st.dictionaries(st.integers(0, 7), st.tuples(st.booleans(), st.floats(0, 1000))),
+)
+def test_somebody_always_has_the_partitions(
+    replicas: int, assigned: set[int], pods: dict[int, tuple[bool, float]]
+) -> None:
+    """Whatever is seen, the partitions belong to collectors that there should be, once each."""
+    chosen = _members(
+        [_pod(n, is_ready=ready, away_s=0 if ready else away) for n, (ready, away) in pods.items()],
+        replicas=replicas,
+        assigned=[f"{SET}-{n}" for n in sorted(assigned)],
+    )
+
+    assert chosen
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= {f"{SET}-{n}" for n in range(replicas)}
+
+
+def test_a_pod_goes_only_after_it_has_given_its_partitions_up() -> None:
+    """Scaling down waits for the hand-over."""
+    held = [_state(0, "prod-collector-0"), _state(1, "prod-collector-3")]
+    released = [_state(0, "prod-collector-0"), _state(1, "prod-collector-3", released=True)]
+
+    assert _keep(held, wanted=2, current=4) == 4
+    assert _keep(released, wanted=2, current=4) == 2
+
+
+def test_nobody_waits_for_ever_for_a_hand_over() -> None:
+    """After the drain's time the pod goes, and its successor takes over by its silence."""
+    held = [_state(1, "prod-collector-3")]
+
+    assert _keep(held, wanted=2, current=4, is_patient=False) == 2
+
+
+def test_a_pod_of_a_broken_revision_is_freed() -> None:
+    """The controller would wait for ever for a pod of the old revision that cannot start."""
+    broken = _api_pod("prod-collector-0", revision="old", waiting=True)
+    at_work = _api_pod("prod-collector-1", revision="old", waiting=False)
+    newest = _api_pod("prod-collector-2", revision="new", waiting=True)
+
+    found = membership.pods_in_the_way(_stateful_set(), [broken, at_work, newest])
+
+    assert [pod["metadata"]["name"] for pod in found] == ["prod-collector-0"]
+
+
+def test_no_pod_is_freed_before_the_new_revision_is_known() -> None:
+    """A status of an older generation names the broken revision as the newest one."""
+    broken = _api_pod("prod-collector-0", revision="old", waiting=True)
+
+    assert membership.pods_in_the_way(_stateful_set(observed=1), [broken]) == []
+
+
+def test_pods_are_read_from_what_kubernetes_says() -> None:
+    """Ready, since when not, and only pods of this set."""
+    ready = _api_pod("prod-collector-10", revision="x", waiting=False)
+    ready["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    away = _api_pod("prod-collector-2", revision="x", waiting=True)
+    away["status"]["conditions"] = [
+        {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:01:00Z"}
+    ]
+    stranger = _api_pod("prod-collector-x", revision="x", waiting=True)
+
+    found = membership.collector_pods([ready, away, stranger], SET, now=100.0)
+
+    assert found == [
+        CollectorPod(name="prod-collector-2", ordinal=2, is_ready=False, away_s=40.0),
+        CollectorPod(name="prod-collector-10", ordinal=10, is_ready=True),
+    ]
+
+
+def _pod(ordinal: int, *, is_ready: bool = True, away_s: float = 0.0) -> CollectorPod:
+    return CollectorPod(name=f"{SET}-{ordinal}", ordinal=ordinal, is_ready=is_ready, away_s=away_s)
+
+
+def _members(pods: list[CollectorPod], *, replicas: int, assigned: list[str]) -> list[str]:
+    return membership.members(pods, replicas=replicas, assigned=assigned, stateful_set=SET)
+
+
+def _state(partition: int, owner: str, *, released: bool = False) -> PartitionState:
+    return PartitionState(
+        partition=partition, stream=f"S_{partition}", is_there=True, owner=owner, released=released
+    )
+
+
+def _keep(
+    survey: list[PartitionState], *, wanted: int, current: int, is_patient: bool = True
+) -> int:
+    return membership.replicas_to_keep(
+        wanted=wanted, current=current, survey=survey, stateful_set=SET, is_patient=is_patient
+    )
+
+
+def _api_pod(name: str, *, revision: str, waiting: bool) -> dict[str, Any]:
+    state: dict[str, Any] = {"waiting": {}} if waiting else {"running": {}}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"controller-revision-hash": revision},
+            "ownerReferences": [{"uid": "set"}],
+        },
+        "status": {"containerStatuses": [{"state": state}]},
+    }
+
+
+def _stateful_set(*, observed: int = 2) -> dict[str, Any]:
+    return {
+        "metadata": {"uid": "set", "generation": 2},
+        "status": {"updateRevision": "new", "observedGeneration": observed},
+    }
