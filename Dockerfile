@@ -1,0 +1,89 @@
+# The images of logpipeline, one target each: operator, shipper, collector and nats.
+#
+#   docker build --target collector -t registry.example.net/logpipeline-collector:0.1.0 .
+#   docker buildx build --platform linux/amd64,linux/arm64 --target … .
+#
+# BASE is any Debian with Python 3.11 or newer and its venv module. For builds that can be repeated,
+# pin it: take the digest that `docker buildx imagetools inspect python:3.11-slim-bookworm` prints,
+# and give --build-arg BASE=docker.io/library/python:3.11-slim-bookworm@sha256:<digest>.
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+
+# What builds stays behind in this stage: the images get neither pip nor a compiler from it.
+FROM ${BASE} AS tools
+WORKDIR /src
+COPY requirements/build.txt requirements/install-image requirements/
+RUN python3 -m venv /opt/tools \
+    && /opt/tools/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \
+        -r requirements/build.txt
+ENV PATH=/opt/tools/bin:$PATH
+
+FROM tools AS wheel
+COPY pyproject.toml README.md LICENSE ./
+COPY core core
+COPY shipper shipper
+COPY collector collector
+COPY operator operator
+COPY cli cli
+COPY demo demo
+RUN hatchling build -t wheel -d /wheel
+
+FROM tools AS operator-environment
+COPY requirements/operator.txt requirements/
+COPY --from=wheel /wheel /wheel
+RUN requirements/install-image operator /opt/logpipeline /wheel
+
+FROM tools AS shipper-environment
+COPY requirements/shipper.txt requirements/
+COPY --from=wheel /wheel /wheel
+RUN requirements/install-image shipper /opt/logpipeline /wheel
+
+FROM tools AS collector-environment
+COPY requirements/collector.txt requirements/
+COPY --from=wheel /wheel /wheel
+RUN requirements/install-image collector /opt/logpipeline /wheel
+
+FROM tools AS nats-environment
+COPY requirements/nats.txt requirements/
+RUN requirements/install-image nats /opt/nats
+
+# 65532 is nobody's number on a Debian node, and the one that images without a shell use as well.
+FROM ${BASE} AS runtime
+LABEL org.opencontainers.image.source="https://github.com/logpipeline/logpipeline" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.vendor="logpipeline"
+# Output is a log that somebody waits for; the file system of the pods is read-only.
+ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+WORKDIR /
+USER 65532:65532
+ENTRYPOINT ["logpipeline"]
+
+FROM runtime AS operator
+LABEL org.opencontainers.image.title="logpipeline-operator" \
+      org.opencontainers.image.description="Makes of each LogPipeline in a cluster what it asks for"
+COPY --from=operator-environment /opt/logpipeline /opt/logpipeline
+EXPOSE 9103
+
+FROM runtime AS shipper
+LABEL org.opencontainers.image.title="logpipeline-shipper" \
+      org.opencontainers.image.description="Ships a node's logs to JetStream"
+COPY --from=shipper-environment /opt/logpipeline /opt/logpipeline
+EXPOSE 9101
+
+FROM runtime AS collector
+LABEL org.opencontainers.image.title="logpipeline-collector" \
+      org.opencontainers.image.description="Writes logs from JetStream into files"
+COPY --from=collector-environment /opt/logpipeline /opt/logpipeline
+EXPOSE 9102
+
+# The server is one static binary.
+FROM ${BASE} AS nats
+LABEL org.opencontainers.image.title="logpipeline-nats" \
+      org.opencontainers.image.description="The nats-server that is run for a LogPipeline" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=nats-environment /opt/nats/bin/nats-server /usr/local/bin/nats-server
+WORKDIR /
+USER 65532:65532
+EXPOSE 4222 6222 8222
+ENTRYPOINT ["nats-server"]
