@@ -140,6 +140,11 @@ def _ship(parser: argparse.ArgumentParser) -> None:
     _nats(parser)
     parser.add_argument("--name", help="which of the resource's local shippers (default: the only)")
     parser.add_argument("--host", help="the host's name (default: this machine's)")
+    parser.add_argument(
+        "--kubernetes",
+        action="store_true",
+        help="in a pod: ask the API server for labels and annotations of the pods of node --host",
+    )
     _http(parser)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import parse
 from logpipeline_shipper.config import BatchOptions, ShipperConfig, from_pipeline
+from logpipeline_shipper.files.selection import Rules
 from logpipeline_shipper.files.sources import HostSources
 
 
@@ -46,6 +47,7 @@ def test_a_resource_becomes_a_configuration(tmp_path: Path) -> None:
         partitions=4,
         hosts=(HostSources(host="web1", include=("/var/log/**",), exclude=("/var/log/wtmp",)),),
         data=tmp_path,
+        rules=Rules(namespace="default", pipeline="demo"),
         batch=BatchOptions(acknowledge="each"),
     )
     assert busy.hosts == (HostSources(host="other", hosts_below=Path("/data/busy")),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,10 @@ from logpipeline_cli.local.layout import Layout, default_data
 
 if TYPE_CHECKING:
     from logpipeline_shipper.config import ShipperConfig
+    from logpipeline_shipper.kubernetes.client import Access
+
+# Where a pod finds who it is to the API server.
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
         raise CliError(f"say which shipper to run with --name; the resource has: {known}")
     data = Path(args.data) if args.data else None
     folder = data or Layout(default_data(pipeline.namespace, pipeline.name)).shipper(name)
+    if args.kubernetes and not args.host:
+        raise CliError("--kubernetes needs the node's name: give --host $(NODE_NAME)")
     host, port = http_address(args.http)
     config = from_pipeline(
         pipeline,
@@ -36,15 +43,35 @@ def run(args: argparse.Namespace) -> int:
         data=folder,
         nats=server_of(pipeline, args.nats).named(f"logpipeline shipper {name}"),
         host=args.host,
+        kubernetes=_in_cluster() if args.kubernetes else None,
         http_host=host,
         http_port=port,
     )
-    config = _without_ourselves(config, Layout(folder.parent.parent))
+    config = _without_ourselves(config, folder)
     return run_until_stopped("shipper", lambda stop: serve(config, stop))
 
 
-def _without_ourselves(config: ShipperConfig, layout: Layout) -> ShipperConfig:
+def _in_cluster() -> Access:
+    from logpipeline_shipper.kubernetes.client import Access
+
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+    if not host or not port:
+        raise CliError(
+            "--kubernetes works in a pod only: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT "
+            "are not set; leave it out to select by namespace, pod and container alone"
+        )
+    return Access(
+        url=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        ca_file=SERVICE_ACCOUNT / "ca.crt",
+        token_file=SERVICE_ACCOUNT / "token",
+    )
+
+
+def _without_ourselves(config: ShipperConfig, data: Path) -> ShipperConfig:
     """Leave out what the pipeline itself writes: its logs would be shipped in a circle."""
-    own = tuple(f"{folder.resolve()}/**" for folder in layout.own_folders)
+    layout = Layout(data.parent.parent)
+    is_ours = data == layout.shipper(data.name)
+    folders = layout.own_folders if is_ours else (data,)
+    own = tuple(f"{folder.resolve()}/**" for folder in folders)
     hosts = tuple(replace(host, exclude=(*host.exclude, *own)) for host in config.hosts)
     return replace(config, hosts=hosts)
