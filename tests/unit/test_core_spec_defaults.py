@@ -74,6 +74,7 @@ DEFAULTS: dict[str, Any] = {
     "shippers.maxOpenFiles": 1024,
     "shippers.rescan": "2s",
     "networkPolicy.enabled": False,
+    "local.nats.inboxPrefix": "_INBOX",
 }
 
 OF_A_CONSUMER: dict[str, Any] = {

@@ -44,8 +44,8 @@ def test_all_mistakes_are_told_at_once() -> None:
     }
 
     assert mistakes(resource(spec, namespace="Prod")) == [
-        "metadata.namespace: expected at most 63 lower-case letters, digits, '-', beginning and "
-        'ending with a letter or digit, found "Prod"',
+        "metadata.namespace: expected at most 63 lower-case letters, digits and '-', beginning "
+        'with a letter or digit and ending with a letter or digit, found "Prod"',
         "spec.colectors: unknown field; did you mean collectors?",
         'spec.partitions: expected an integer, found "ten"',
         "spec.nats.servers[0]: expected something like nats://nats.example.net:4222, found "
@@ -114,6 +114,8 @@ def test_a_mistake_says_where_it_is_and_what_is_right(spec: Any, message: str) -
         ({"name": None}, "metadata.name"),
         ({"name": "Web"}, "metadata.name"),
         ({"name": "a_b"}, "metadata.name"),
+        ({"name": "a.b"}, "metadata.name"),
+        ({"name": "1a"}, "metadata.name"),
         ({"name": "a" * 43}, "metadata.name"),
         ({"name": "a\n"}, "metadata.name"),
         ({"namespace": "a.b"}, "metadata.namespace"),

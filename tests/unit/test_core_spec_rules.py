@@ -54,6 +54,22 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"local": {"nats": {"tokenFile": "/t", "credsFile": "/c"}}}, "local.nats",
         {"local": {"nats": {"tokenFile": "/t", "caFile": "/c"}}},
     ),
+    "tls-cert-and-key": (
+        {"nats": {"tls": {**SECRET, "cert": "c"}}}, "nats.tls",
+        {"nats": {"tls": {**SECRET, "cert": "c", "key": "k"}}},
+    ),
+    "one-kind-of-volume": (
+        collectors(persistence={"existingClaim": "c", "emptyDir": {}}), "collectors.persistence",
+        collectors(persistence={"existingClaim": "c", "size": "1Gi"}),
+    ),
+    "host-files-mountable": (
+        host_files(include=["/etc/*.log"]), "shippers.hostFiles",
+        host_files(include=["/var/log/*.log", "/etc/app/*.log", "/opt/app/x.log"]),
+    ),
+    "shippers-read-something": (
+        {"shippers": {"containerLogs": False}}, "shippers",
+        {"shippers": {"containerLogs": False, "hostFiles": [{"include": ["/srv/a/*"]}]}},
+    ),
     "local-cert-and-key": (
         {"local": {"nats": {"certFile": "/c"}}}, "local.nats",
         {"local": {"nats": {"certFile": "/c", "keyFile": "/k"}}},
@@ -78,8 +94,8 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         consumer(partitions="5-10"), "consumers", consumer(partitions="5-9"),
     ),
     "host-files-absolute": (
-        host_files(include=["/a"], exclude=["~/a"]), "shippers.hostFiles",
-        host_files(include=["/a"], exclude=["/b"]),
+        host_files(include=["/a/b"], exclude=["~/a"]), "shippers.hostFiles",
+        host_files(include=["/a/b"], exclude=["/b"]),
     ),
     "path-known-variables": (
         collectors(path="{host}/{hots}"), "collectors.path", collectors(path="${host}/%Y.log"),
@@ -168,8 +184,13 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "workqueue-stays": ({}, {"stream": {"retention": "workqueue"}}, "stream.retention"),
     "deny-delete-stays": ({"stream": {"denyDelete": True}}, {}, "stream.denyDelete"),
     "deny-purge-stays": ({"stream": {"denyPurge": True}}, {}, "stream.denyPurge"),
-    "persistence-stays": ({}, collectors(persistence={}), "collectors.persistence"),
-}
+    "persistence-stays": (
+        {}, collectors(persistence={"hostPath": "/srv/logs"}), "collectors.persistence",
+    ),
+    "managed-replicas-stay": (
+        {}, {"nats": {"managed": {"replicas": 3}}}, "nats.managed.replicas",
+    ),
+}  # fmt: skip
 
 
 def test_every_rule_is_broken_below() -> None:
@@ -216,6 +237,7 @@ def test_what_may_not_change_is_told(name: str) -> None:
         {"stream": {"maxAge": "2d", "denyDelete": True, "retention": "interest"}},
         {"consumers": [{"name": "a"}]},
         {"batch": {"compression": "none"}},
+        {"collectors": {"persistence": {"size": "10Gi"}}},
     ],
 )
 def test_everything_else_may_change(change: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from logpipeline.spec.components import VOLUME_KINDS, Persistence
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
 
@@ -28,6 +29,18 @@ def _same_cel(path: str) -> str:
 
 def _stays_on(name: str) -> str:
     return f"!oldSelf.spec.stream.{name} || self.spec.stream.{name}"
+
+
+def _kept_cel(owner: str, kind: str) -> str:
+    volume = f"{owner}.spec.collectors.persistence"
+    return f"(has({volume}) && has({volume}.{kind}))"
+
+
+def _volume_kind(spec: LogPipelineSpec) -> list[bool]:
+    volume = spec.collectors.persistence or Persistence()
+    return [
+        part is not None for part in (volume.existing_claim, volume.host_path, volume.empty_dir)
+    ]
 
 
 CHANGE_RULES = (
@@ -76,11 +89,19 @@ CHANGE_RULES = (
     ),
     ChangeRule(
         "persistence-stays", "collectors.persistence",
-        "has(self.spec.collectors.persistence) == has(oldSelf.spec.collectors.persistence)",
-        "cannot be added or removed (a StatefulSet's volumes are fixed)",
-        lambda old, new: (
-            (old.collectors.persistence is None) == (new.collectors.persistence is None)
+        " && ".join(
+            f"{_kept_cel('self', kind)} == {_kept_cel('oldSelf', kind)}" for kind in VOLUME_KINDS
         ),
+        "cannot change to or from existingClaim, hostPath or emptyDir: what is archived would stay "
+        "behind; create a new LogPipeline",
+        lambda old, new: _volume_kind(old) == _volume_kind(new),
+    ),
+    ChangeRule(
+        "managed-replicas-stay", "nats.managed.replicas",
+        "self.spec.nats.managed.replicas == oldSelf.spec.nats.managed.replicas",
+        "cannot change: the streams of one server do not move into a cluster; create a new "
+        "LogPipeline",
+        lambda old, new: old.nats.managed.replicas == new.nats.managed.replicas,
     ),
 )  # fmt: skip
 

@@ -71,13 +71,39 @@ class ClaimRetention:
     )
 
 
+# Kinds of volume other than a claim for each collector, as YAML names them.
+VOLUME_KINDS = ("existingClaim", "hostPath", "emptyDir")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyDir:
+    """A volume that goes with its pod."""
+
+    size_limit: int | None = spec("Most that it holds.", default=None, unit="bytes", minimum=MIB)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persistence:
-    """The volume of each collector."""
+    """The volume of each collector: a claim of its own, or one of the other kinds."""
 
-    size: int = spec("Size of the volume.", default=10 * 2**30, unit="bytes", minimum=MIB)
-    storage_class_name: str | None = spec("Its storage class.", default=None, max_length=253)
-    retention_policy: ClaimRetention = spec("What becomes of it.", factory=ClaimRetention)
+    size: int = spec("Size of the claim.", default=10 * 2**30, unit="bytes", minimum=MIB)
+    storage_class_name: str | None = spec(
+        "Storage class of the claim.", default=None, max_length=253
+    )
+    retention_policy: ClaimRetention = spec("What becomes of the claim.", factory=ClaimRetention)
+    existing_claim: str | None = spec(
+        "Name of a claim that is there, in which each collector has a folder; more than one "
+        "collector needs ReadWriteMany.",
+        default=None, min_length=1, max_length=253,
+    )  # fmt: skip
+    host_path: str | None = spec(
+        "Folder of the node, which is there and which user 65532 may write; each collector has a "
+        "folder in it. Pod Security allows it in privileged namespaces only.",
+        default=None, max_length=1024, pattern=POD_PATH, example="/srv/logs",
+    )  # fmt: skip
+    empty_dir: EmptyDir | None = spec(
+        "A folder that goes with the pod, and the archived lines with it.", default=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +165,9 @@ class Collectors(PodOptions):
     drain_timeout_seconds: int = spec(
         "Seconds that a collector has to hand its partitions over.", default=300, minimum=0
     )
-    persistence: Persistence | None = spec("The volume of each collector.", default=None)
+    persistence: Persistence | None = spec(
+        "The volume of each collector; without it a claim of 10Gi.", default=None
+    )
     pod_disruption_budget: DisruptionBudget = spec(
         "How many may be away at once.", factory=DisruptionBudget
     )
@@ -203,8 +231,13 @@ class Shippers(PodOptions):
 
     enabled: bool = spec("Whether shippers run.", default=True)
     mode: Literal["daemonset", "sidecar"] = spec(
-        "One on each node, or one in each pod.", default="daemonset"
+        "One on each node, or only those that `logpipeline inject` puts into pods.",
+        default="daemonset",
     )
+    tolerations: tuple[dict[str, Any], ...] = spec(
+        "Taints of nodes that the pods tolerate; without any, all: every node has logs.",
+        factory=tuple, max_items=64,
+    )  # fmt: skip
     container_logs: bool = spec("Ship what containers print (/var/log/pods).", default=True)
     host_files: tuple[FilePatterns, ...] = spec(
         "Plain files of the node.", factory=tuple, max_items=64
@@ -259,6 +292,11 @@ class LocalNats:
     token_file: str | None = _path("Token.", "/etc/nats/token")
     user_file: str | None = _path("User's name.", "/etc/nats/user")
     password_file: str | None = _path("Password.", "/etc/nats/password")
+    inbox_prefix: str = spec(
+        "Where the server may answer us; a server that allows each user its own inbox only "
+        "needs that one here.",
+        default="_INBOX", max_length=64, pattern=NAME, example="_INBOX_shipper",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

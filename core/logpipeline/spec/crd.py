@@ -22,7 +22,7 @@ from logpipeline.quantity import (
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
 from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
-from logpipeline.spec.model import KIND, NAME_CHARS_MAX, LogPipelineSpec
+from logpipeline.spec.model import KIND, NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
 from logpipeline.spec.parse import plain
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.status import STATUS_SCHEMA
@@ -63,6 +63,11 @@ def crd() -> Schema:
             {
                 "rule": f"self.metadata.name.size() <= {NAME_CHARS_MAX}",
                 "message": f"name must have {NAME_CHARS_MAX} characters at most",
+            },
+            {
+                "rule": f"self.metadata.name.matches('{NAME_PATTERN}')",
+                "message": "name must begin with a letter and hold no dot: Services, and the host "
+                "names of pods, are called after it",
             },
             *(_validation(rule, "spec.") for rule in SPEC_RULES),
             *(_validation(rule, "spec.") for rule in CHANGE_RULES),

@@ -12,8 +12,11 @@ from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 
 API_VERSION = "logpipeline.dev/v1alpha1"
 KIND = "LogPipeline"
-# A StatefulSet's name may have 52 characters (kubernetes#64023), and ours ends with "-collector".
+# A StatefulSet's name may have 52 characters, since its pods carry it in a label with a hash
+# behind it (kubernetes#64023), and ours ends with "-collector".
 NAME_CHARS_MAX = 42
+# A name of Services, and part of pods' host names: a DNS label (RFC 1035), without a dot.
+NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A DNS label.
 NAMESPACE_CHARS_MAX = 63
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
 from logpipeline.quantity import format_bytes, format_duration
 from logpipeline.spec.changes import check_change
-from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
+from logpipeline.spec.fields import (
+    Rule,
+    default_of,
+    is_required,
+    matches,
+    rule_of,
+    yaml_name,
+)
 from logpipeline.spec.mistakes import Mistake, SpecError, below, shown, unknown
 from logpipeline.spec.model import (
     API_VERSION,
     KIND,
     NAME_CHARS_MAX,
+    NAME_PATTERN,
     NAMESPACE_CHARS_MAX,
     LogPipeline,
     LogPipelineSpec,
@@ -24,7 +31,7 @@ from logpipeline.spec.rules import check_object, check_spec
 from logpipeline.spec.yamlfile import read_document
 
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
 def load(path: Path) -> LogPipeline:
@@ -130,8 +137,8 @@ def _metadata_mistakes(metadata: Any) -> list[Mistake]:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if name is None:
         mistakes.append(Mistake("metadata.name", "is missing: what the pipeline is called"))
-    elif not _is_name(name, NAME_CHARS_MAX, rf"{_LABEL}(\.{_LABEL})*"):
-        mistakes.append(Mistake("metadata.name", _name_rule(NAME_CHARS_MAX, name, " and '.'")))
+    elif not _is_name(name, NAME_CHARS_MAX, NAME_PATTERN):
+        mistakes.append(Mistake("metadata.name", _name_rule(NAME_CHARS_MAX, name, "letter")))
     if namespace is not None and not _is_name(namespace, NAMESPACE_CHARS_MAX, _LABEL):
         rule = _name_rule(NAMESPACE_CHARS_MAX, namespace)
         mistakes.append(Mistake("metadata.namespace", rule))
@@ -151,13 +158,11 @@ def _metadata_mistakes(metadata: Any) -> list[Mistake]:
 
 
 def _is_name(name: object, chars_max: int, pattern: str) -> bool:
-    return (
-        isinstance(name, str) and len(name) <= chars_max and re.fullmatch(pattern, name) is not None
-    )
+    return isinstance(name, str) and len(name) <= chars_max and matches(pattern, name)
 
 
-def _name_rule(chars_max: int, found: object, more: str = "") -> str:
+def _name_rule(chars_max: int, found: object, first: str = "letter or digit") -> str:
     return (
-        f"expected at most {chars_max} lower-case letters, digits, '-'{more}, beginning and "
-        f"ending with a letter or digit, found {shown(found)}"
+        f"expected at most {chars_max} lower-case letters, digits and '-', beginning with a "
+        f"{first} and ending with a letter or digit, found {shown(found)}"
     )

@@ -38,8 +38,13 @@ class PodOptions:
     pod_labels: dict[str, str] = spec("Further labels of the pods.", factory=dict)
     pod_annotations: dict[str, str] = spec("Further annotations of the pods.", factory=dict)
     env: tuple[dict[str, Any], ...] = spec(
-        "Further environment variables.", factory=tuple, max_items=128
-    )
+        "Further environment variables; of a name that the operator sets, the operator's holds.",
+        factory=tuple, max_items=128,
+    )  # fmt: skip
+    service_account_name: str | None = spec(
+        "ServiceAccount of the pods; by default one is made.",
+        default=None, min_length=1, max_length=253,
+    )  # fmt: skip
     termination_grace_period_seconds: int | None = spec(
         "Seconds that a pod has to stop in.", default=None, minimum=0
     )

@@ -19,6 +19,7 @@ from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.streams import MS_NS, StreamOverride
 from logpipeline.spec.template_rules import TEMPLATE_RULES
+from logpipeline.spec.volume_rules import VOLUME_RULES
 
 _PARTITIONS = "self.spec.partitions"
 _SECRETS = ("creds", "nkey", "token", "user")
@@ -76,6 +77,16 @@ SPEC_RULES = (
         f"{_count_cel('self.spec.local.nats', tuple(f'{name}File' for name in _SECRETS))} <= 1",
         f"set at most one of {', '.join(f'{name}File' for name in _SECRETS)}",
         lambda spec: _given([getattr(spec.local.nats, f"{name}_file") for name in _SECRETS]) <= 1,
+    ),
+    CrossRule(
+        "tls-cert-and-key",
+        LogPipelineSpec,
+        "nats.tls",
+        "!has(self.spec.nats.tls) || has(self.spec.nats.tls.cert) == has(self.spec.nats.tls.key)",
+        "needs both of cert and key, or none",
+        lambda spec: (
+            spec.nats.tls is None or (spec.nats.tls.cert is None) == (spec.nats.tls.key is None)
+        ),
     ),
     _paired("cert", "key"),
     _paired("user", "password"),
@@ -135,6 +146,7 @@ SPEC_RULES = (
         ),
     ),
     *TEMPLATE_RULES,
+    *VOLUME_RULES,
 )
 
 ENTRY_RULES = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from logpipeline.spec.fields import spec
+from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.selection import PARTITIONS
 
 MS_NS = 10**6
@@ -37,7 +38,10 @@ class Tls:
 
     secret: SecretRef = spec("The Secret that holds the files.")
     ca: str | None = spec("Key of the certificate authority.", default=None, max_length=253)
-    cert: str | None = spec("Key of the client's certificate.", default=None, max_length=253)
+    cert: str | None = spec(
+        "Key of the client's certificate; without it the client shows none.",
+        default=None, max_length=253,
+    )  # fmt: skip
     key: str | None = spec("Key of the client's private key.", default=None, max_length=253)
 
 
@@ -75,7 +79,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedNats:
+class ManagedNats(PodOptions):
     """The nats-server that is run for the pipeline where no servers are given."""
 
     replicas: Literal[1, 3] = spec("How many servers.", default=1)
