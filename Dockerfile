@@ -7,6 +7,9 @@
 # pin it: take the digest that `docker buildx imagetools inspect python:3.11-slim-bookworm` prints,
 # and give --build-arg BASE=docker.io/library/python:3.11-slim-bookworm@sha256:<digest>.
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
+# Labels only; --build-arg REVISION=$(git rev-parse HEAD)
+ARG VERSION=0.1.0
+ARG REVISION=
 
 # What builds stays behind in this stage: the images get neither pip nor a compiler from it.
 FROM ${BASE} AS tools
@@ -48,9 +51,11 @@ RUN requirements/install-image nats /opt/nats
 
 # 65532 is nobody's number on a Debian node, and the one that images without a shell use as well.
 FROM ${BASE} AS runtime
-LABEL org.opencontainers.image.source="https://github.com/logpipeline/logpipeline" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.vendor="logpipeline"
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
 # Output is a log that somebody waits for; the file system of the pods is read-only.
 ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
@@ -79,9 +84,13 @@ EXPOSE 9102
 
 # The server is one static binary.
 FROM ${BASE} AS nats
-LABEL org.opencontainers.image.title="logpipeline-nats" \
-      org.opencontainers.image.description="The nats-server that is run for a LogPipeline" \
-      org.opencontainers.image.licenses="Apache-2.0"
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.title="logpipeline-nats" \
+      org.opencontainers.image.description="The nats-server that is run for a LogPipeline"
 COPY --from=nats-environment /opt/nats/bin/nats-server /usr/local/bin/nats-server
 WORKDIR /
 USER 65532:65532
