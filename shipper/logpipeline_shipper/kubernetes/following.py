@@ -91,6 +91,7 @@ class Follower:
             except Gone as error:
                 # The cache may be as old as what was asked for: the store knows.
                 self._version, self._list_from = None, ""
+                self._waiting_s = BACKOFF_FIRST_S  # somebody answers
                 self._note(f"the version is gone: {error}")
             except Refused as error:
                 if error.status == HTTPStatus.FORBIDDEN:
