@@ -54,7 +54,7 @@ _ASSIGNMENT = _object(
     "A collector and its range of partitions.",
     {
         "name": _text("The collector's pod."),
-        "partitions": _text("Its partitions, such as 0-4."),
+        "partitions": _text("Its partitions, such as 0-4, or none."),
     },
     required=["name", "partitions"],
 )
@@ -81,6 +81,11 @@ _SHIPPERS = _object(
     },
 )
 
+_NATS = _object(
+    "The nats-server that is run for the pipeline; nothing where yours is used.",
+    {"ready": _text("Ready and wanted servers, such as 3/3.")},
+)
+
 STATUS_SCHEMA: Schema = _object(
     "What is.",
     {
@@ -91,9 +96,10 @@ STATUS_SCHEMA: Schema = _object(
         "partitions": _count("How many partitions there are; 1 where the spec says 0."),
         "subject": _text("Root of the subjects."),
         "streams": _text("Base of the streams' names."),
-        "lag": _text("What is stored and not yet written to files."),
+        "lag": _text("About how much, and since when, is stored and not yet written to files."),
         "collectors": _COLLECTORS,
         "shippers": _SHIPPERS,
+        "nats": _NATS,
         "version": _text("Version of the operator that wrote this."),
     },
 )  # fmt: skip

@@ -1,0 +1,145 @@
+"""The conditions of a pipeline: each is decided from the facts and from what was found wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from logpipeline_operator.status.facts import Facts, Mode, Workload
+from logpipeline_operator.status.finding import Finding, Part, first
+from logpipeline_operator.status.judging_streams import warnings_of
+from logpipeline_operator.status.reasons import Reason
+from logpipeline_operator.status.text import bounded, clean, counted, sentence
+
+Truth = Literal["True", "False", "Unknown"]
+
+# Certain though JetStream could not be looked at.
+_CERTAIN = (Reason.JETSTREAM_DISABLED, Reason.LOCAL_IN_CLUSTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Whether *type* holds, and why."""
+
+    type: str
+    status: Truth
+    reason: Reason
+    message: str
+
+
+def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
+    """Return all conditions, sorted by type; *found* is what `judging.findings` says."""
+    all_of_them = (
+        _ready(found),
+        _streams(facts, found),
+        _collectors(facts, found),
+        _shippers(facts, found),
+        _durable(facts, found),
+        _paused(facts),
+    )
+    return sorted(all_of_them, key=lambda condition: condition.type)
+
+
+def _ready(found: Sequence[Finding]) -> Condition:
+    cause = first(found)
+    if cause is None:
+        return _holds("Ready", Reason.WORKING)
+    return _from("Ready", "False", cause)
+
+
+def _streams(facts: Facts, found: Sequence[Finding]) -> Condition:
+    kind = "StreamsReady"
+    if facts.jetstream is None:
+        cause = _first(found, Part.PIPELINE, Part.NATS)
+        if cause is None:
+            return _unseen(kind)
+        return _from(kind, "False" if cause.reason in _CERTAIN else "Unknown", cause)
+    cause = _first(found, Part.STREAMS)
+    if cause is not None:
+        return _from(kind, "False", cause)
+    if facts.mode is not Mode.ACTIVE and not facts.jetstream.plan.is_empty:
+        waiting = _first(found, Part.PIPELINE)
+        return _from(kind, "False", waiting) if waiting else _unseen(kind)
+    count = counted(len(facts.jetstream.partitions), "stream")
+    warnings = [f"Warning: {sentence(text)}" for text in warnings_of(facts.jetstream.plan)]
+    text = " ".join([f"JetStream has what the resource asks for ({count}).", *warnings])
+    return _holds(kind, Reason.STREAMS_AS_WANTED, text)
+
+
+def _collectors(facts: Facts, found: Sequence[Finding]) -> Condition:
+    return _workload("CollectorsAvailable", facts.collectors, facts, found)
+
+
+def _shippers(facts: Facts, found: Sequence[Finding]) -> Condition:
+    kind = "ShippersAvailable"
+    if facts.pipeline is not None and not facts.pipeline.spec.shippers.enabled:
+        text = "None is wanted: spec.shippers.enabled is false."
+        return _holds(kind, Reason.SHIPPERS_DISABLED, text)
+    if facts.pipeline is not None and facts.pipeline.spec.shippers.mode == "sidecar":
+        return Condition(kind, "Unknown", Reason.SIDECARS, Reason.SIDECARS.value.description)
+    return _workload(kind, facts.shippers, facts, found)
+
+
+def _workload(
+    kind: str, workload: Workload | None, facts: Facts, found: Sequence[Finding]
+) -> Condition:
+    part, good, noun = {
+        "CollectorsAvailable": (Part.COLLECTORS, Reason.COLLECTORS_READY, "collector"),
+        "ShippersAvailable": (Part.SHIPPERS, Reason.SHIPPERS_READY, "shipper"),
+    }[kind]
+    if workload is not None and workload.is_current and 0 < workload.wanted <= workload.ready:
+        return _holds(kind, good, f"{workload.ready} of {counted(workload.wanted, noun)} ready.")
+    cause = _first(found, part)
+    if cause is None:
+        cause = _first(found, Part.PIPELINE, Part.NATS)
+    if cause is None:
+        return _unseen(kind)
+    is_known = workload is not None or (facts.pipeline is not None and cause.part is part)
+    return _from(kind, "False" if is_known else "Unknown", cause)
+
+
+def _durable(facts: Facts, found: Sequence[Finding]) -> Condition:
+    kind = "Durable"
+    if facts.pipeline is None:
+        cause = _first(found, Part.PIPELINE)
+        return _from(kind, "Unknown", cause) if cause else _unseen(kind)
+    if facts.pipeline.spec.stream.storage == "memory":
+        return _from(kind, "False", _told(Reason.MEMORY_STORAGE))
+    if facts.sync.is_always:
+        return _holds(kind, Reason.SYNC_ALWAYS)
+    if facts.sync.interval:
+        what = (
+            f"The server syncs to disk every {facts.sync.interval}: a power cut of all servers "
+            "loses what it acknowledged since"
+        )
+        return _from(kind, "False", _told(Reason.SYNC_DELAYED, what))
+    why = f"How often the server syncs to disk is not known: {facts.sync.why_unknown or 'not told'}"
+    return _from(kind, "Unknown", _told(Reason.SYNC_UNKNOWN, why))
+
+
+def _paused(facts: Facts) -> Condition:
+    reason = facts.mode.value
+    meaning = reason.value
+    status: Truth = "False" if facts.mode is Mode.ACTIVE else "True"
+    return Condition("Paused", status, reason, f"{meaning.description} {meaning.do}".strip())
+
+
+def _first(found: Sequence[Finding], *parts: Part) -> Finding | None:
+    return first(finding for finding in found if finding.part in parts)
+
+
+def _told(reason: Reason, what: str = "") -> Finding:
+    return Finding(reason=reason, part=Part.PIPELINE, what=what or reason.value.description)
+
+
+def _from(kind: str, status: Truth, cause: Finding) -> Condition:
+    return Condition(kind, status, cause.reason, cause.message)
+
+
+def _holds(kind: str, reason: Reason, text: str = "") -> Condition:
+    return Condition(kind, "True", reason, bounded(clean(text)) or reason.value.description)
+
+
+def _unseen(kind: str) -> Condition:
+    return Condition(kind, "Unknown", Reason.NOT_SEEN, Reason.NOT_SEEN.value.description)

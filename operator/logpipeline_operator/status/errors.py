@@ -1,0 +1,151 @@
+"""What an error of NATS or of Kubernetes means for a user: plain values in, a finding out."""
+
+from __future__ import annotations
+
+import re
+
+from logpipeline.nats.bucket import Conflict
+from logpipeline.nats.connection import ConnectFailed, NoResponders, OutcomeUnknown, TooLarge
+from logpipeline.nats.jetstream import ApiError
+from logpipeline.plan.observe import JetStreamOff
+from logpipeline_operator.status.finding import Finding, Part, part_of
+from logpipeline_operator.status.reasons import Reason
+
+# Error codes of JetStream, by what they mean to us; the others are told as they are.
+_JETSTREAM_CODES = {
+    10002: Reason.ACCOUNT_LIMIT,
+    10005: Reason.ACCOUNT_LIMIT,
+    10026: Reason.ACCOUNT_LIMIT,
+    10027: Reason.ACCOUNT_LIMIT,
+    10028: Reason.ACCOUNT_LIMIT,
+    10047: Reason.ACCOUNT_LIMIT,
+    10035: Reason.JETSTREAM_DISABLED,
+    10039: Reason.JETSTREAM_DISABLED,
+    10076: Reason.JETSTREAM_DISABLED,
+    10065: Reason.SUBJECTS_OVERLAP,
+    10074: Reason.TOO_FEW_SERVERS,
+    10008: Reason.NATS_SILENT,
+    10009: Reason.NATS_SILENT,
+    10023: Reason.NATS_SILENT,
+}
+# Words of nats-server, nats-py and OpenSSL for why there is no connection, the surest first.
+_CONNECT_WORDS = (
+    (Reason.NATS_CREDENTIALS_REFUSED, ("authorization", "authentication", "credential", "nkey")),
+    (
+        Reason.NATS_TLS_FAILED,
+        ("certificate", "ssl", "tls", "secure connection", "handshake", "unknown ca"),
+    ),
+    (Reason.NATS_PERMISSION_DENIED, ("permissions violation",)),
+)
+_QUOTA_WORDS = ("exceeded quota", "failed quota", "limitrange", "maximum cpu", "maximum memory")
+_ADMISSION_WORDS = ("podsecurity", "pod security", "admission webhook", "security context")
+
+
+def of_nats(error: Exception, *, denied: str = "") -> Finding:
+    """Return what *error* of `logpipeline.nats` means; *denied* is the last permission that the
+    server denied on this connection, which else looks like silence.
+    """
+    if denied and isinstance(error, OutcomeUnknown | NoResponders):
+        return _nats(Reason.NATS_PERMISSION_DENIED, f"NATS denies a permission: {denied}")
+    if isinstance(error, JetStreamOff):
+        return _nats(Reason.JETSTREAM_DISABLED, str(error), advice="")
+    if isinstance(error, ConnectFailed):
+        return _connect_failed(str(error))
+    if isinstance(error, ApiError):
+        return _refused(error)
+    if isinstance(error, TooLarge):
+        return _nats(Reason.PAYLOAD_TOO_SMALL, str(error))
+    if isinstance(error, NoResponders | OutcomeUnknown | Conflict | TimeoutError):
+        return _nats(Reason.NATS_SILENT, str(error) or "no answer")
+    return _nats(Reason.NATS_UNREACHABLE, str(error) or type(error).__name__)
+
+
+def of_refusal(text: str) -> Reason:
+    """Return the reason in the *text* that a plan's report has of a refused step: the server's
+    code stands in it.
+    """
+    found = re.search(r"\((\d{5})\)", text)
+    code = int(found.group(1)) if found else 0
+    return _JETSTREAM_CODES.get(code, Reason.STREAM_REFUSED)
+
+
+def of_secret(text: str) -> Finding:
+    """Return what a problem with a Secret means; *text* names it and says what to do."""
+    is_missing = "does not exist" in text
+    reason = Reason.SECRET_MISSING if is_missing else Reason.SECRET_INCOMPLETE
+    advice = "" if is_missing or ";" in text else None
+    return Finding(reason=reason, part=Part.NATS, what=text, advice=advice)
+
+
+def of_kubernetes(child: str, *, status: int, reason: str, message: str) -> Finding:
+    """Return what the API server's refusal of *child* (``StatefulSet prod-collector``) means."""
+    meaning = _kubernetes_reason(status, reason, message.lower())
+    what = f"{child}: Kubernetes says: {message or reason} ({status})"
+    return Finding(reason=meaning, part=part_of(child), what=what)
+
+
+def of_cluster_away(message: str) -> Finding:
+    """Return what the API server's silence means."""
+    what = message or "the API server did not answer"
+    return Finding(reason=Reason.KUBERNETES_AWAY, part=Part.PIPELINE, what=what)
+
+
+def of_foreign_child(child: str) -> Finding:
+    """Return what it means that *child* belongs to somebody else."""
+    what = f"{child}: it exists already, and belongs to somebody else"
+    return Finding(reason=Reason.FOREIGN_CHILD, part=part_of(child), what=what)
+
+
+def of_pod_refusal(controller: str, message: str) -> Finding:
+    """Return what the event FailedCreate of *controller* (``StatefulSet prod-collector``) means."""
+    reason = _admission_reason(message.lower()) or Reason.POD_REFUSED
+    return Finding(reason=reason, part=part_of(controller), what=f"{controller}: {message}")
+
+
+def _connect_failed(text: str) -> Finding:
+    lower = text.lower()
+    # The server's address comes first in the text, and may hold any word.
+    why = lower.partition(": ")[2] or lower
+    for reason, words in _CONNECT_WORDS:
+        if any(word in why for word in words):
+            return _nats(reason, text)
+    return _nats(Reason.NATS_UNREACHABLE, text)
+
+
+def _refused(error: ApiError) -> Finding:
+    reason = _JETSTREAM_CODES.get(error.err_code)
+    if reason is None:
+        # Without a code of its own it is the server's state, else our request.
+        is_busy = error.code in (408, 500, 503)
+        reason = Reason.NATS_SILENT if is_busy else Reason.STREAM_REFUSED
+    return _nats(reason, str(error))
+
+
+def _kubernetes_reason(status: int, reason: str, message: str) -> Reason:
+    if status == 403:
+        if "being terminated" in message:
+            return Reason.NAMESPACE_ENDS
+        return _admission_reason(message) or Reason.KUBERNETES_FORBIDDEN
+    if status == 401:
+        return Reason.KUBERNETES_FORBIDDEN
+    if status == 404:
+        return Reason.NAMESPACE_ENDS if "namespaces" in message else Reason.KIND_MISSING
+    if status == 409:
+        # Without the word it is a race that the next look wins.
+        is_field = "field manager" in message or "conflict with" in message
+        return Reason.FIELD_CONFLICT if is_field else Reason.KUBERNETES_AWAY
+    if status == 429 or status >= 500 or reason in ("Timeout", "ServerTimeout"):
+        return Reason.KUBERNETES_AWAY
+    return Reason.KUBERNETES_REFUSED
+
+
+def _admission_reason(message: str) -> Reason | None:
+    if any(word in message for word in _QUOTA_WORDS):
+        return Reason.QUOTA_EXCEEDED
+    if any(word in message for word in _ADMISSION_WORDS):
+        return Reason.POD_SECURITY
+    return None
+
+
+def _nats(reason: Reason, what: str, *, advice: str | None = None) -> Finding:
+    return Finding(reason=reason, part=Part.NATS, what=what, advice=advice)

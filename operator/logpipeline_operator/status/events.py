@@ -1,0 +1,72 @@
+"""What happened, told once: each transition of a condition, and what was put right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from logpipeline_operator.status.facts import Facts
+from logpipeline_operator.status.reasons import Reason, reason_of
+from logpipeline_operator.status.summary import condition_of
+from logpipeline_operator.status.text import bounded, clean, listed, sentence
+
+# The first one speaks for others that give the same reason.
+_ORDER = (
+    "Ready",
+    "StreamsReady",
+    "CollectorsAvailable",
+    "ShippersAvailable",
+    "Durable",
+    "Paused",
+)
+# As a pipeline begins, these go without saying.
+_EXPECTED = (Reason.ACTIVE.word, Reason.SYNC_ALWAYS.word)
+# What users asked for themselves is no reason to warn them.
+_CHOSEN = tuple(reason.word for reason in (Reason.PAUSED, Reason.UNMANAGED, Reason.READ_ONLY))
+DRIFTS_SHOWN_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a LogPipeline."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[Event]:
+    """Return an event for each transition between the status *previous* and *new*."""
+    events: list[Event] = []
+    told: set[str] = set()
+    for kind in _ORDER:
+        before, after = condition_of(previous, kind), condition_of(new, kind)
+        word, status = str(after.get("reason", "")), after.get("status")
+        if (before.get("status"), before.get("reason")) == (status, after.get("reason")):
+            # Its event was told when it came to be.
+            told.add(word)
+        elif status not in (None, "Unknown") and word not in told and (
+            before or word not in _EXPECTED
+        ):
+            told.add(word)
+            message = bounded(clean(str(after.get("message", ""))))
+            events.append(Event(_type(kind, status, word), word, message))
+    return events
+
+
+def news_of(facts: Facts) -> list[Event]:
+    """Return events for what this look put right."""
+    if not facts.drifted:
+        return []
+    reason = Reason.DRIFT_CORRECTED
+    children = listed(sorted(facts.drifted), shown_max=DRIFTS_SHOWN_MAX)
+    text = sentence(f"Put right what somebody changed: {children}")
+    return [Event("Normal", reason.word, bounded(clean(f"{text} {reason.value.do}")))]
+
+
+def _type(kind: str, status: object, word: str) -> Literal["Normal", "Warning"]:
+    reason = reason_of(word)
+    is_passing = reason is not None and reason.value.is_passing
+    is_bad = status == "False" and kind != "Paused"
+    return "Warning" if is_bad and not is_passing and word not in _CHOSEN else "Normal"

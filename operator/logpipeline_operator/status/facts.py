@@ -1,0 +1,93 @@
+"""What one look at a pipeline found out, as plain values: the only input of its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from logpipeline.plan.apply import Report
+from logpipeline.plan.model import Plan
+from logpipeline.records import Assignment
+from logpipeline.spec import LogPipeline, SpecError
+from logpipeline.survey import PartitionState
+from logpipeline_operator.status.finding import Finding
+from logpipeline_operator.status.reasons import Reason
+
+
+class Mode(Enum):
+    """Whether changes are carried out, and who said that they are not."""
+
+    ACTIVE = Reason.ACTIVE
+    PAUSED = Reason.PAUSED
+    UNMANAGED = Reason.UNMANAGED
+    READ_ONLY = Reason.READ_ONLY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A StatefulSet or DaemonSet: *wanted* pods, and how many there are, are ready and are of the
+    newest revision; *is_current*: its controller has seen our last change.
+    """
+
+    wanted: int
+    present: int = 0
+    ready: int = 0
+    updated: int = 0
+    is_current: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """How often the servers sync to disk: *interval* as nats-server writes it, empty where it is
+    not known, and then *why_unknown*.
+    """
+
+    interval: str = ""
+    why_unknown: str = ""
+
+    @property
+    def is_always(self) -> bool:
+        """Whether each message is on disk before it is acknowledged."""
+        return self.interval == "always"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JetStreamFacts:
+    """What JetStream has; *report* is None where nothing was to be changed.
+
+    *commit_ages_s* has, for partitions of which it is known, the seconds since the last commit.
+    """
+
+    plan: Plan
+    report: Report | None = None
+    assignment: Assignment | None = None
+    partitions: tuple[PartitionState, ...] = ()
+    commit_ages_s: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One look. What was not reached is None or empty.
+
+    *findings* are what went wrong on the way, made by `errors` and `pods`; *pending* names what
+    would be written to Kubernetes if the *mode* allowed it.
+    """
+
+    generation: int
+    version: str
+    name: str
+    pipeline: LogPipeline | None = None
+    mistakes: SpecError | None = None
+    has_local: bool = False
+    mode: Mode = Mode.ACTIVE
+    findings: tuple[Finding, ...] = ()
+    jetstream: JetStreamFacts | None = None
+    collectors: Workload | None = None
+    shippers: Workload | None = None
+    # Of the managed server; None where the user's own is used.
+    nats: Workload | None = None
+    sync: Sync = Sync(why_unknown="it was not looked at yet")
+    collector_selector: str = ""
+    drifted: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()

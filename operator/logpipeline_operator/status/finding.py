@@ -1,0 +1,76 @@
+"""One thing that is not as it should be, with its reason and the part of the pipeline it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from logpipeline_operator.status.reasons import Reason
+from logpipeline_operator.status.text import bounded, clean, listed, sentence
+
+
+class Part(Enum):
+    """Which part of a pipeline a finding is about."""
+
+    PIPELINE = "pipeline"
+    NATS = "nats"
+    STREAMS = "streams"
+    COLLECTORS = "collector"
+    SHIPPERS = "shipper"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong: *what* in a sentence, and *advice*, by default that of the *reason*."""
+
+    reason: Reason
+    part: Part
+    what: str
+    advice: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What a condition says: what is, and what to do."""
+        advice = self.reason.value.do if self.advice is None else self.advice
+        return bounded(clean(f"{sentence(self.what.strip())} {advice}"))
+
+
+def first(findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that is nearest to the cause; among equals, the first."""
+    return min(findings, key=lambda finding: finding.reason.rank, default=None)
+
+
+def part_of(name: str) -> Part:
+    """Return which part the child *name* (``StatefulSet prod-collector``) belongs to."""
+    for part, ending in (
+        (Part.COLLECTORS, "-collector"),
+        (Part.SHIPPERS, "-shipper"),
+        (Part.NATS, "-nats"),
+        (Part.NATS, "-nats-headless"),
+        (Part.NATS, "-nats-auth"),
+    ):
+        if name.endswith(ending):
+            return part
+    return Part.PIPELINE
+
+
+def grouped(findings: Iterable[Finding]) -> list[Finding]:
+    """Return *findings* with those that say the same of many objects told as one.
+
+    What they say begins with the object's name: ``prod-collector-0: …``.
+    """
+    groups: dict[tuple[Reason, Part, str, str | None], list[str]] = {}
+    for each in findings:
+        name, colon, text = each.what.partition(": ")
+        key = (each.reason, each.part, text if colon else each.what, each.advice)
+        groups.setdefault(key, []).append(name if colon else "")
+    return [
+        Finding(
+            reason=reason,
+            part=part,
+            what=f"{listed(sorted(names))}: {text}" if any(names) else text,
+            advice=advice,
+        )
+        for (reason, part, text, advice), names in groups.items()
+    ]

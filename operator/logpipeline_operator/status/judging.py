@@ -1,0 +1,156 @@
+"""What of a look's facts is not as it should be. Without any finding, a pipeline works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.status.facts import Facts, JetStreamFacts, Mode, Workload
+from logpipeline_operator.status.finding import Finding, Part, grouped
+from logpipeline_operator.status.judging_streams import of_plan, steps_text
+from logpipeline_operator.status.reasons import Reason
+from logpipeline_operator.status.text import counted, listed, numbered
+
+# Collectors commit several times a second; one that did not for so long, with lines waiting, hangs.
+COMMIT_AGE_MAX_S = 60.0
+# As many as a person reads; the rest is counted.
+MISTAKES_SHOWN_MAX = 5
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Return everything that keeps the pipeline from being ready."""
+    found = [*_of_spec(facts), *facts.findings]
+    if facts.pipeline is not None:
+        found += _of_mode(facts)
+        found += _of_nats(facts)
+        found += _of_jetstream(facts, facts.pipeline)
+        found += _of_collectors(facts, facts.pipeline)
+        found += _of_shippers(facts, facts.pipeline)
+    if not found and (facts.pipeline is None or facts.jetstream is None):
+        what = "the pipeline was not looked at yet"
+        found.append(Finding(reason=Reason.NOT_SEEN, part=Part.PIPELINE, what=what))
+    return grouped(found)
+
+
+def _of_spec(facts: Facts) -> Iterator[Finding]:
+    if facts.has_local:
+        what = "spec.local is for `logpipeline up` on one machine; in a cluster nobody reads it"
+        yield Finding(reason=Reason.LOCAL_IN_CLUSTER, part=Part.PIPELINE, what=what)
+    if facts.mistakes is not None:
+        mistakes = [str(mistake) for mistake in facts.mistakes.mistakes]
+        what = listed(mistakes, shown_max=MISTAKES_SHOWN_MAX)
+        # The text goes first, as one: its colon is no name's.
+        what = f"the resource has {counted(len(mistakes), 'mistake')}: {what}"
+        yield Finding(reason=Reason.INVALID_SPEC, part=Part.PIPELINE, what=what)
+
+
+def _of_mode(facts: Facts) -> Iterator[Finding]:
+    if facts.mode is Mode.ACTIVE:
+        return
+    waiting = list(facts.pending)
+    if facts.jetstream is not None:
+        waiting += steps_text(facts.jetstream.plan)
+    if waiting:
+        what = f"these changes wait: {listed(waiting, shown_max=8)}"
+        yield Finding(reason=facts.mode.value, part=Part.PIPELINE, what=what)
+
+
+def _of_nats(facts: Facts) -> Iterator[Finding]:
+    workload = facts.nats
+    if workload is not None and (workload.ready < workload.wanted or not workload.is_current):
+        servers = counted(workload.wanted, "nats-server")
+        what = f"{workload.ready} of {servers} ready"
+        yield Finding(reason=Reason.NATS_NOT_READY, part=Part.NATS, what=what)
+
+
+def _of_jetstream(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
+    jetstream = facts.jetstream
+    if jetstream is None:
+        return
+    yield from of_plan(jetstream, facts.name, facts.generation, is_active=facts.mode is Mode.ACTIVE)
+    if pipeline.spec.collectors.replicas > 0:
+        yield from _of_partitions(jetstream, pipeline)
+
+
+def _of_partitions(jetstream: JetStreamFacts, pipeline: LogPipeline) -> Iterator[Finding]:
+    seen = {state.partition: state for state in jetstream.partitions if state.is_there}
+    wanted = range(max(pipeline.spec.partitions, 1))
+    moving = [
+        number
+        for number in wanted
+        if number in seen
+        and (
+            not seen[number].assigned
+            or seen[number].owner != seen[number].assigned
+            or seen[number].released
+        )
+    ]
+    if missing := [number for number in wanted if number not in seen]:
+        what = f"partitions without a stream: {numbered(missing)}"
+        yield Finding(reason=Reason.STREAMS_PENDING, part=Part.STREAMS, what=what)
+    if moving:
+        what = f"partitions that no collector has taken yet: {numbered(moving)}"
+        yield Finding(reason=Reason.PARTITIONS_MOVING, part=Part.PIPELINE, what=what)
+    stalled = [number for number in wanted if _is_stalled(jetstream, number)]
+    if stalled:
+        owners = sorted({seen[number].owner for number in stalled} - {""})
+        what = (
+            f"no commit for more than {COMMIT_AGE_MAX_S:.0f} s, though lines wait, in partitions "
+            f"{numbered(stalled)} (owned by {listed(owners) or 'nobody'})"
+        )
+        yield Finding(reason=Reason.PARTITIONS_STALLED, part=Part.PIPELINE, what=what)
+
+
+def _is_stalled(jetstream: JetStreamFacts, partition: int) -> bool:
+    state = next((s for s in jetstream.partitions if s.partition == partition and s.is_there), None)
+    if state is None or state.lag_messages == 0 or state.lag_s <= COMMIT_AGE_MAX_S:
+        return False
+    # Whoever catches up commits all the time, though the oldest line is old.
+    return jetstream.commit_ages_s.get(partition, state.lag_s) > COMMIT_AGE_MAX_S
+
+
+def _of_collectors(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
+    workload = facts.collectors
+    if pipeline.spec.collectors.replicas == 0:
+        what = "spec.collectors.replicas is 0: lines are stored, and not written to files"
+        yield Finding(reason=Reason.COLLECTORS_SCALED_TO_ZERO, part=Part.COLLECTORS, what=what)
+    elif workload is None:
+        what = "the StatefulSet of the collectors is not there yet"
+        yield Finding(reason=Reason.COLLECTORS_NOT_READY, part=Part.COLLECTORS, what=what)
+    else:
+        kinds = (Reason.COLLECTORS_NOT_READY, Reason.COLLECTORS_UPDATING)
+        yield from _of_workload(workload, Part.COLLECTORS, "collector", *kinds)
+
+
+def _of_shippers(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
+    shippers, workload = pipeline.spec.shippers, facts.shippers
+    if not shippers.enabled or shippers.mode == "sidecar":
+        return
+    if workload is None:
+        what = "the DaemonSet of the shippers is not there yet"
+        yield Finding(reason=Reason.SHIPPERS_NOT_READY, part=Part.SHIPPERS, what=what)
+    elif workload.wanted == 0 and workload.is_current:
+        what = "no node fits the shippers' nodeSelector, affinity and tolerations"
+        yield Finding(reason=Reason.NO_NODES, part=Part.SHIPPERS, what=what)
+    else:
+        kinds = (Reason.SHIPPERS_NOT_READY, Reason.SHIPPERS_UPDATING)
+        yield from _of_workload(workload, Part.SHIPPERS, "shipper", *kinds)
+
+
+def _of_workload(
+    workload: Workload, part: Part, noun: str, not_ready: Reason, updating: Reason
+) -> Iterator[Finding]:
+    wanted = counted(workload.wanted, noun)
+    if workload.ready < workload.wanted:
+        what = f"{workload.ready} of {wanted} ready"
+        yield Finding(reason=not_ready, part=part, what=what)
+    elif not workload.is_current:
+        what = f"Kubernetes has not acted on the last change of the {noun}s yet"
+        yield Finding(reason=not_ready, part=part, what=what)
+    elif workload.present > workload.wanted:
+        surplus = counted(workload.present - workload.wanted, noun)
+        what = f"{surplus} more than wanted; each goes once its partitions are handed over"
+        yield Finding(reason=updating, part=part, what=what, advice="")
+    elif workload.updated < workload.wanted:
+        what = f"{workload.updated} of {wanted} run what is wanted now"
+        yield Finding(reason=updating, part=part, what=what)

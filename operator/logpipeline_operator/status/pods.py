@@ -1,0 +1,154 @@
+"""Reads from the manifests of controllers, pods and claims how many work, and why others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from logpipeline_operator.status.errors import of_pod_refusal
+from logpipeline_operator.status.facts import Workload
+from logpipeline_operator.status.finding import Finding, Part, grouped
+from logpipeline_operator.status.reasons import Reason
+
+Manifest = Mapping[str, Any]
+
+_COMPONENT_LABEL = "app.kubernetes.io/component"
+_PARTS = {part.value: part for part in (Part.COLLECTORS, Part.SHIPPERS, Part.NATS)}
+_WAITING = {
+    "ImagePullBackOff": Reason.IMAGE_NOT_PULLED,
+    "ErrImagePull": Reason.IMAGE_NOT_PULLED,
+    "ErrImageNeverPull": Reason.IMAGE_NOT_PULLED,
+    "InvalidImageName": Reason.IMAGE_NOT_PULLED,
+    "ImageInspectError": Reason.IMAGE_NOT_PULLED,
+    "RegistryUnavailable": Reason.IMAGE_NOT_PULLED,
+    "CreateContainerConfigError": Reason.POD_MISCONFIGURED,
+    "CreateContainerError": Reason.POD_MISCONFIGURED,
+    "RunContainerError": Reason.POD_MISCONFIGURED,
+    "CrashLoopBackOff": Reason.CRASH_LOOPING,
+}
+
+
+def stateful_set(manifest: Manifest | None, *, wanted: int) -> Workload | None:
+    """Return the state of a StatefulSet that shall have *wanted* pods, None where there is none."""
+    if manifest is None:
+        return None
+    status = manifest.get("status") or {}
+    # The controller leaves zeros out, and counts no updated ones while nothing is to be updated.
+    is_settled = status.get("updateRevision") == status.get("currentRevision")
+    present = int(status.get("replicas", 0))
+    return Workload(
+        wanted=wanted,
+        present=present,
+        ready=int(status.get("readyReplicas", 0)),
+        updated=present if is_settled else int(status.get("updatedReplicas", 0)),
+        is_current=_is_current(manifest),
+    )
+
+
+def daemon_set(manifest: Manifest | None) -> Workload | None:
+    """Return the state of a DaemonSet, None where there is none."""
+    if manifest is None:
+        return None
+    status = manifest.get("status") or {}
+    return Workload(
+        wanted=int(status.get("desiredNumberScheduled", 0)),
+        present=int(status.get("currentNumberScheduled", 0)),
+        ready=int(status.get("numberReady", 0)),
+        updated=int(status.get("updatedNumberScheduled", 0)),
+        is_current=_is_current(manifest),
+    )
+
+
+def problems(
+    pods: Iterable[Manifest],
+    claims: Iterable[Manifest] = (),
+    refusals: Mapping[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    """Return why *pods* do not run; *claims* are their PersistentVolumeClaims, and *refusals* has
+    what the event FailedCreate says, by controller (``StatefulSet prod-collector``).
+    """
+    unbound = {
+        str(claim["metadata"]["name"]): _claim_text(claim)
+        for claim in claims
+        if (claim.get("status") or {}).get("phase") in ("Pending", "Lost")
+    }
+    found = [finding for pod in pods for finding in _of_pod(pod, unbound)]
+    found += [of_pod_refusal(*refusal) for refusal in sorted((refusals or {}).items())]
+    return tuple(grouped(found))
+
+
+def _is_current(manifest: Manifest) -> bool:
+    seen = int((manifest.get("status") or {}).get("observedGeneration", 0))
+    return seen >= int(manifest["metadata"].get("generation", 0))
+
+
+def _claim_text(claim: Manifest) -> str:
+    spec = claim.get("spec") or {}
+    wanted = spec.get("storageClassName")
+    kind = f"storage class {wanted}" if wanted else "none, and the cluster has no default class"
+    return f"its volume is not there yet; the claim asks for {kind}"
+
+
+def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
+    metadata = pod["metadata"]
+    part = _PARTS.get((metadata.get("labels") or {}).get(_COMPONENT_LABEL, ""))
+    if part is None or "deletionTimestamp" in metadata:
+        return []
+    found = _of_scheduling(pod, unbound)
+    if found is None:
+        found = _of_containers(pod)
+    if found is None:
+        return []
+    reason, text = found
+    return [Finding(reason=reason, part=part, what=f"{metadata['name']}: {text}")]
+
+
+def _of_scheduling(pod: Manifest, unbound: Mapping[str, str]) -> tuple[Reason, str] | None:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    scheduled: Mapping[str, Any] = next(
+        (each for each in conditions if each.get("type") == "PodScheduled"), {}
+    )
+    if scheduled.get("status") != "False":
+        return None
+    for volume in (pod.get("spec") or {}).get("volumes") or []:
+        text = unbound.get((volume.get("persistentVolumeClaim") or {}).get("claimName", ""))
+        if text is not None:
+            return Reason.CLAIM_UNBOUND, text
+    text = str(scheduled.get("message") or "no node takes it")
+    lower = text.lower()
+    if "persistentvolumeclaim" in lower or "persistent volumes" in lower:
+        return Reason.CLAIM_UNBOUND, text
+    return Reason.UNSCHEDULABLE, text
+
+
+def _of_containers(pod: Manifest) -> tuple[Reason, str] | None:
+    status = pod.get("status") or {}
+    containers = [
+        *(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or []),
+    ]  # fmt: skip
+    for container in containers:
+        name = container.get("name", "")
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = _WAITING.get(str(waiting.get("reason", "")))
+        ended = _ended(container)
+        if ended.get("reason") == "OOMKilled" and not container.get("ready"):
+            return Reason.OUT_OF_MEMORY, f"container {name} used more memory than its limit"
+        if reason is Reason.CRASH_LOOPING:
+            code = ended.get("exitCode")
+            return reason, f"container {name} ends again and again" + (
+                f", last with exit code {code}" if code is not None else ""
+            )
+        if reason is Reason.IMAGE_NOT_PULLED:
+            image = container.get("image", "")
+            return reason, f"the image {image} of container {name} cannot be pulled"
+        if reason is not None:
+            return reason, f"container {name}: {waiting.get('message') or waiting.get('reason')}"
+    return None
+
+
+def _ended(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    for where in ("state", "lastState"):
+        ended = (container.get(where) or {}).get("terminated")
+        if ended:
+            return dict(ended)
+    return {}

@@ -1,0 +1,151 @@
+"""The whole status of a pipeline, as it is written to the resource, and whether it must be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from logpipeline_operator.status.conditions import Condition, conditions
+from logpipeline_operator.status.facts import Facts, Workload
+from logpipeline_operator.status.judging import findings
+from logpipeline_operator.status.lag import UNKNOWN, lag_text
+from logpipeline_operator.status.reasons import reason_of
+
+Status = dict[str, Any]
+
+# The schema allows no more collectors than that.
+ASSIGNMENTS_MAX = 1024
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -> Status:
+    """Return the status that *facts* amount to; *previous* is the one that the resource has, whose
+    times stay where nothing changed.
+    """
+    previous = previous or {}
+    status: Status = {
+        "observedGeneration": facts.generation,
+        "conditions": [
+            _written(each, facts.generation, _condition(previous, each.type), now)
+            for each in conditions(facts, findings(facts))
+        ],
+        **_identity(facts, previous),
+        "lag": _lag(facts, previous),
+        "collectors": _collectors(facts, previous),
+        "shippers": _shippers(facts.shippers),
+        "version": facts.version,
+    }
+    if facts.nats is not None:
+        status["nats"] = {"ready": _ready(facts.nats)}
+    return status
+
+
+def is_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
+    """Return whether the resource's status *old* must be written anew to be *new*."""
+    return dict(old or {}) != dict(new)
+
+
+def is_settled(status: Mapping[str, Any]) -> bool:
+    """Return whether nothing is under way that ends by itself, and without an event."""
+    ready = _condition(status, "Ready")
+    reason = reason_of(str(ready.get("reason", "")))
+    return ready.get("status") == "True" or (reason is not None and not reason.value.is_passing)
+
+
+def condition_of(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
+    """Return the condition *kind* of *status*, an empty one where it is not there."""
+    return _condition(status or {}, kind)
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    # Anybody with the right to it can have written anything into a status.
+    entries = status.get("conditions")
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping) and entry.get("type") == kind:
+            return entry
+    return {}
+
+
+def _written(
+    condition: Condition, generation: int, old: Mapping[str, Any], now: datetime
+) -> Status:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "observedGeneration": generation,
+        "lastTransitionTime": _since(condition, old, now),
+        "reason": condition.reason.word,
+        "message": condition.message,
+    }
+
+
+def _since(condition: Condition, old: Mapping[str, Any], now: datetime) -> str:
+    written = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    before = str(old.get("lastTransitionTime", ""))
+    if not _TIME.fullmatch(before):
+        return written
+    # A clock that was set back would have the newer state begin before the older one.
+    return before if old.get("status") == condition.status else max(before, written)
+
+
+def _identity(facts: Facts, previous: Mapping[str, Any]) -> Status:
+    if facts.pipeline is None:
+        # What runs is still what was read before.
+        known = ("partitions", "subject", "streams")
+        return {name: previous[name] for name in known if name in previous}
+    names = facts.pipeline.names
+    return {
+        "partitions": max(facts.pipeline.spec.partitions, 1),
+        "subject": names.subject,
+        "streams": names.stream_base,
+    }
+
+
+def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
+    if facts.jetstream is None:
+        return UNKNOWN
+    return lag_text(facts.jetstream.partitions, str(previous.get("lag", "")))
+
+
+def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
+    workload = facts.collectors or Workload(wanted=0)
+    return {
+        "replicas": workload.present,
+        "readyReplicas": workload.ready,
+        "ready": _ready(workload),
+        "selector": facts.collector_selector,
+        "assignments": _assignments(facts, previous),
+    }
+
+
+def _assignments(facts: Facts, previous: Mapping[str, Any]) -> list[dict[str, str]]:
+    if facts.jetstream is None:
+        collectors = previous.get("collectors")
+        known = collectors.get("assignments") if isinstance(collectors, Mapping) else None
+        return list(known) if isinstance(known, list) else []
+    assignment = facts.jetstream.assignment
+    members = assignment.members if assignment is not None else ()
+    rows = [{"name": name, "partitions": str(owned)} for name, owned in members]
+    return sorted(rows, key=lambda row: _natural(row["name"]))[:ASSIGNMENTS_MAX]
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    # collector-10 comes after collector-9.
+    start, _, number = name.rpartition("-")
+    is_number = number.isascii() and number.isdigit()
+    return (start, int(number), name) if is_number else (name, 0, name)
+
+
+def _shippers(workload: Workload | None) -> Status:
+    workload = workload or Workload(wanted=0)
+    return {
+        "desired": workload.wanted,
+        "readyPods": workload.ready,
+        "ready": _ready(workload),
+    }
+
+
+def _ready(workload: Workload) -> str:
+    return f"{workload.ready}/{workload.wanted}"
