@@ -1,0 +1,136 @@
+"""The images that a cluster's pods run: the pause program, the project's own, and a workload's.
+
+Each is named for the hash of what it is made of, so that nothing is built twice, and a cluster
+never runs yesterday's code under today's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_bare import binaries, buildah, places
+from cluster_bare.locking import locked
+from cluster_bare.running import ToolError, run, say
+
+TARGETS = ("operator", "shipper", "collector", "nats")
+# What may come into an image: the build sees nothing else, so the hash misses nothing.
+INGREDIENTS = (
+    *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements"),
+    *("core", "shipper", "collector", "operator", "cli", "demo"),
+)
+PAUSE = "localhost/logpipeline-pause:1"
+# A base image of one's own, where a registry can be reached; else Debian's packages make one.
+BASE = "LOGPIPELINE_TEST_BASE_IMAGE"
+DEBIAN = "bookworm"
+BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+USELESS = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "var/log")
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Names of images, by what they are for, and the archive that holds them all."""
+
+    names: dict[str, str]
+    archive: Path
+
+
+def pause() -> Path:
+    """The archive of the image that holds a pod's namespaces."""
+    archive = binaries.folder().parent / "pause.tar"
+    with locked(_lock(), what="building images"):
+        if not archive.exists():
+            with tempfile.TemporaryDirectory() as context:
+                shutil.copy(binaries.folder() / "pause", context)
+                _write_dockerfile(context, 'COPY pause /pause\nENTRYPOINT ["/pause"]\n')
+                buildah.build(Path(context), PAUSE)
+            buildah.pack([PAUSE], archive)
+    return archive
+
+
+def project(source: Path = places.PROJECT, targets: Iterable[str] = TARGETS) -> Images:
+    """Build the project's images, and one with Python and a shell for pods that log."""
+    if not (source / "Dockerfile").exists():
+        raise ToolError(f"no Dockerfile in {source}")
+    with locked(_lock(), what="building images"), tempfile.TemporaryDirectory() as context:
+        base = _base()
+        _copy_ingredients(source, Path(context))
+        version = _hash_of(Path(context), base)
+        names = {target: f"localhost/logpipeline-{target}:{version}" for target in targets}
+        for target, name in names.items():
+            if not buildah.exists(name):
+                say(f"building the image of {target}")
+                buildah.build(Path(context), name, target=target, arguments={"BASE": base})
+        names["workload"] = base
+        return Images(names, _packed(names.values()))
+
+
+def workload() -> Images:
+    """Only the image with Python and a shell, for pods that log."""
+    with locked(_lock(), what="building images"):
+        base = _base()
+        return Images({"workload": base}, _packed([base]))
+
+
+def _packed(names: Iterable[str]) -> Path:
+    wanted = sorted(names)
+    digest = hashlib.sha256("\0".join(wanted).encode()).hexdigest()[:16]
+    archive = places.cache() / "images" / f"{digest}.tar"
+    if not archive.exists():
+        buildah.pack(wanted, archive)
+    return archive
+
+
+def _base() -> str:
+    given = os.environ.get(BASE)
+    if given:
+        return given
+    recipe = repr((DEBIAN, BASE_PACKAGES, USELESS))
+    name = f"localhost/logpipeline-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    if not buildah.exists(name):
+        _build_base(name)
+    return name
+
+
+def _build_base(name: str) -> None:
+    say("building the base image from Debian's packages: once, about a minute")
+    with tempfile.TemporaryDirectory(dir=places.cache()) as context:
+        root = Path(context) / "root"
+        include = f"--include={','.join(BASE_PACKAGES)}"
+        run("debootstrap", "--variant=minbase", include, DEBIAN, root)
+        for folder in USELESS:
+            shutil.rmtree(root / folder, ignore_errors=True)
+            (root / folder).mkdir()
+        _write_dockerfile(context, 'COPY root /\nCMD ["/bin/sh"]\n')
+        buildah.build(Path(context), name)
+
+
+def _write_dockerfile(context: str, steps: str) -> None:
+    (Path(context) / "Dockerfile").write_text(f"FROM scratch\n{steps}")
+
+
+def _copy_ingredients(source: Path, context: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
+    for name in INGREDIENTS:
+        path = source / name
+        if path.is_dir():
+            shutil.copytree(path, context / name, ignore=ignored)
+        elif path.exists():
+            shutil.copy2(path, context / name)
+
+
+def _hash_of(context: Path, base: str) -> str:
+    digest = hashlib.sha256(base.encode())
+    for file in sorted(path for path in context.rglob("*") if path.is_file()):
+        mode = file.stat().st_mode & 0o111
+        digest.update(f"\0{file.relative_to(context)}\0{mode}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _lock() -> Path:
+    return places.cache() / "images.lock"
