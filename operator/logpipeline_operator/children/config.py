@@ -1,0 +1,157 @@
+"""The resource as each component reads it: with its servers and files filled in, and without what
+the component does not read, so that scaling, say, restarts nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import LogPipeline, LogPipelineSpec, dump
+from logpipeline.spec.components import Collectors, FilePatterns, Local, LocalShipper, Shippers
+from logpipeline.spec.streams import Nats, Stream
+from logpipeline_operator.children import credentials, labels, names, nats_auth
+from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
+
+FOLDER = PurePosixPath("/etc/logpipeline")
+NATS_FOLDER = "nats"
+FILE = "pipeline.yaml"
+POD_LOGS = "/var/log/pods"
+NODE_SHIPPER = "node"
+SIDECAR_SHIPPER = "sidecar"
+# Where `logpipeline inject` mounts the folder that a pod's containers log to.
+SIDECAR_FILES = "/var/log/app/**"
+
+_COLLECTORS = (
+    "group", "path", "file_path", "output", "rotation", "compression", "retention",
+    "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns",
+)  # fmt: skip
+_SHIPPERS = (
+    "read_from", "match", "labels", "container_logs", "max_in_flight_bytes", "deleted_files",
+    "max_open_files", "rescan_ns",
+)  # fmt: skip
+
+
+def servers(pipeline: LogPipeline) -> tuple[str, ...]:
+    """Return the URLs of the pipeline's servers: the user's, or the managed one's Service."""
+    managed = f"nats://{names.nats(pipeline)}.{pipeline.namespace}.svc:{NATS_PORT}"
+    return pipeline.spec.nats.servers or (managed,)
+
+
+def nats_options(pipeline: LogPipeline, folder: Path) -> NatsOptions:
+    """Return how the operator reaches the pipeline's NATS, with its credentials in *folder*."""
+    local = credentials.local_nats(pipeline, nats_auth.OPERATOR, folder)
+    files: dict[str, Any] = {
+        field: Path(path)
+        for field in NatsOptions.__dataclass_fields__
+        if field.endswith("_file") and (path := getattr(local, field)) is not None
+    }
+    return NatsOptions(
+        servers=servers(pipeline),
+        js_domain=pipeline.spec.nats.js_domain,
+        tls_first=pipeline.spec.nats.tls_first,
+        inbox_prefix=local.inbox_prefix,
+        **files,
+    )
+
+
+def for_collector(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* as collectors read it."""
+    given = pipeline.spec.collectors
+    spec = replace(
+        _common(pipeline),
+        collectors=Collectors(**{name: getattr(given, name) for name in _COLLECTORS}),
+        local=Local(nats=_local_nats(pipeline, nats_auth.COLLECTOR)),
+    )
+    return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
+
+
+def for_shipper(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* as the shipper of a node reads it."""
+    shippers = pipeline.spec.shippers
+    return _for_shipper(
+        pipeline,
+        LocalShipper(
+            name=NODE_SHIPPER,
+            files=shippers.host_files,
+            pods=POD_LOGS if shippers.container_logs else None,
+        ),
+    )
+
+
+def for_sidecar(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* as a shipper in somebody's pod reads it."""
+    files = (FilePatterns(include=(SIDECAR_FILES,)),)
+    return _for_shipper(pipeline, LocalShipper(name=SIDECAR_SHIPPER, files=files))
+
+
+def render(pipeline: LogPipeline) -> str:
+    """Return the resource as YAML: equal ones as equal texts."""
+    return yaml.safe_dump(dump(pipeline), sort_keys=True, allow_unicode=True, width=100)
+
+
+def config_map(pipeline: LogPipeline, name: str, component: Component, text: str) -> Manifest:
+    """Return the ConfigMap *name* with the resource *text*."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": labels.metadata(pipeline, name, component),
+        "data": {FILE: text},
+    }
+
+
+def volume(pipeline: LogPipeline, config_map_name: str, role: str) -> Manifest:
+    """Return the one volume below FOLDER: the resource, and the credentials of *role*."""
+    return {
+        "name": "config",
+        "projected": {
+            # Its owner is root; the pod's group may read it, and nobody else.
+            "defaultMode": 0o440,
+            "sources": [
+                {"configMap": {"name": config_map_name, "items": [{"key": FILE, "path": FILE}]}},
+                *credentials.projections(pipeline, role, NATS_FOLDER),
+            ],
+        },
+    }
+
+
+def hash_of(*parts: Any) -> str:
+    """Return a text that changes with what a pod reads; of Secrets that is their names."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _for_shipper(pipeline: LogPipeline, local: LocalShipper) -> LogPipeline:
+    given = pipeline.spec.shippers
+    spec = replace(
+        _common(pipeline),
+        batch=pipeline.spec.batch,
+        shippers=Shippers(**{name: getattr(given, name) for name in _SHIPPERS}),
+        local=Local(nats=_local_nats(pipeline, nats_auth.SHIPPER), shippers=(local,)),
+    )
+    return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
+
+
+def _common(pipeline: LogPipeline) -> LogPipelineSpec:
+    spec = pipeline.spec
+    return LogPipelineSpec(
+        cluster=spec.cluster,
+        subject=spec.subject,
+        partitions=spec.partitions,
+        nats=Nats(
+            servers=servers(pipeline),
+            js_domain=spec.nats.js_domain,
+            tls_first=spec.nats.tls_first,
+        ),
+        stream=Stream(name=spec.stream.name),
+    )
+
+
+def _local_nats(pipeline: LogPipeline, role: str) -> Any:
+    return credentials.local_nats(pipeline, role, FOLDER / NATS_FOLDER)

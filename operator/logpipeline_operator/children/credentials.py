@@ -1,0 +1,94 @@
+"""Which keys of which Secrets a component logs in to NATS with, and the files that they become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.components import LocalNats
+from logpipeline.spec.streams import Nats
+from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.permissions import inbox_prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialFile:
+    """The *key* of a Secret, as the file *path* below the folder of credentials; *field* of
+    `LocalNats` names it.
+    """
+
+    field: str
+    secret: str
+    key: str
+    path: str
+
+
+def credential_files(pipeline: LogPipeline, role: str) -> list[CredentialFile]:
+    """Return the files that *role* needs: its own two of the managed server, or what the resource
+    says about the user's servers.
+    """
+    if not pipeline.spec.nats.servers:
+        user, password = nats_auth.keys(role)
+        secret = nats_auth.name(pipeline)
+        return [
+            CredentialFile(field="user_file", secret=secret, key=user, path="user/user"),
+            CredentialFile(
+                field="password_file", secret=secret, key=password, path="user/password"
+            ),
+        ]
+    return [
+        CredentialFile(field=field, secret=secret, key=key, path=f"{folder}/{key}")
+        for field, folder, secret, key in _given(pipeline.spec.nats)
+        if key is not None
+    ]
+
+
+def local_nats(pipeline: LogPipeline, role: str, folder: PurePath) -> LocalNats:
+    """Return how *role* logs in, with its files below *folder*."""
+    files = {file.field: str(folder / file.path) for file in credential_files(pipeline, role)}
+    if pipeline.spec.nats.servers:
+        return LocalNats(**files)
+    return LocalNats(**files, inbox_prefix=inbox_prefix(role))
+
+
+def projections(pipeline: LogPipeline, role: str, below: str) -> list[Manifest]:
+    """Return the sources of a projected volume that make the files of *role* *below* its folder."""
+    by_secret: dict[str, list[CredentialFile]] = {}
+    for file in credential_files(pipeline, role):
+        by_secret.setdefault(file.secret, []).append(file)
+    return [
+        {
+            "secret": {
+                "name": secret,
+                "items": [{"key": file.key, "path": f"{below}/{file.path}"} for file in files],
+            }
+        }
+        for secret, files in by_secret.items()
+    ]
+
+
+def _given(nats: Nats) -> list[tuple[str, str, str, str | None]]:
+    """Return field, folder, Secret and key of all that a resource may give."""
+    found: list[tuple[str, str, str, str | None]] = []
+    if nats.tls is not None:
+        name = nats.tls.secret.name
+        found += [
+            ("ca_file", "tls", name, nats.tls.ca),
+            ("cert_file", "tls", name, nats.tls.cert),
+            ("key_file", "tls", name, nats.tls.key),
+        ]
+    if nats.creds is not None:
+        found.append(("creds_file", "creds", nats.creds.secret.name, nats.creds.file))
+    if nats.nkey is not None:
+        found.append(("nkey_file", "nkey", nats.nkey.secret.name, nats.nkey.seed))
+    if nats.token is not None:
+        found.append(("token_file", "token", nats.token.secret.name, nats.token.token))
+    if nats.user is not None:
+        name = nats.user.secret.name
+        found += [
+            ("user_file", "user", name, nats.user.user),
+            ("password_file", "user", name, nats.user.password),
+        ]
+    return found

@@ -1,0 +1,166 @@
+"""The nats-server that is run for a pipeline which names none: one, or a cluster of three."""
+
+from __future__ import annotations
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import (
+    config,
+    labels,
+    names,
+    nats_auth,
+    nats_conf,
+    pods,
+    services,
+)
+from logpipeline_operator.children.model import (
+    NATS_CLUSTER_PORT,
+    NATS_MONITOR_PORT,
+    NATS_PORT,
+    ChildSettings,
+    Component,
+    Manifest,
+)
+
+CONFIG_FOLDER = "/etc/nats"
+CONFIG_FILE = "nats.conf"
+CLAIM = "data"
+RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+# It writes the indexes of its streams; without them the next start reads every message.
+GRACE_S = 60
+# A store whose indexes are missing is read through at the start: an hour for some terabytes.
+START_PROBES = 360
+START_PERIOD_S = 10
+PORTS = {"client": NATS_PORT, "monitor": NATS_MONITOR_PORT}
+CLUSTER_PORTS = {**PORTS, "cluster": NATS_CLUSTER_PORT}
+
+
+def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
+    """Return all that the managed server needs but its Secret, whose passwords are made once;
+    nothing where the resource names servers.
+
+    Raises:
+        NoImage: neither the resource nor the operator names one.
+    """
+    if pipeline.spec.nats.servers:
+        return []
+    name, component = names.nats(pipeline), Component.NATS
+    text = nats_conf.render(pipeline)
+    children = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": labels.metadata(pipeline, name, component),
+            "data": {CONFIG_FILE: text},
+        },
+        services.service(
+            pipeline, component, names.nats_headless(pipeline), CLUSTER_PORTS, is_headless=True
+        ),
+        services.service(pipeline, component, name, PORTS, is_headless=False),
+        services.disruption_budget(pipeline, component, name),
+        _stateful_set(pipeline, settings, text),
+    ]
+    if pipeline.spec.nats.managed.service_account_name is None:
+        children.append(pods.service_account(pipeline, component, name))
+    return children
+
+
+def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
+    managed, name = pipeline.spec.nats.managed, names.nats(pipeline)
+    volume = _config_volume(pipeline)
+    plan = pods.Pods(
+        component=Component.NATS,
+        field="spec.nats.managed.image",
+        options=managed,
+        container=_container(pipeline),
+        volumes=[volume],
+        security=pods.RESTRICTED_POD,
+        service_account=name,
+        resources=RESOURCES,
+        grace_s=GRACE_S,
+        config_hash=config.hash_of(text, volume),
+        is_spread=True,
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": labels.metadata(pipeline, name, Component.NATS),
+        "spec": {
+            "serviceName": names.nats_headless(pipeline),
+            "replicas": managed.replicas,
+            # A cluster that starts needs most of its servers at once.
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels.selector(pipeline, Component.NATS)},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": pods.template(pipeline, plan, settings),
+            "volumeClaimTemplates": [
+                services.claim_template(
+                    pipeline,
+                    Component.NATS,
+                    CLAIM,
+                    size_bytes=managed.storage,
+                    storage_class=managed.storage_class_name,
+                )
+            ],
+        },
+    }
+
+
+def _config_volume(pipeline: LogPipeline) -> Manifest:
+    files = [nats_auth.USERS_FILE]
+    if pipeline.spec.nats.managed.replicas > 1:
+        files.append(nats_auth.ROUTES_FILE)
+    return {
+        "name": "config",
+        "projected": {
+            "defaultMode": 0o440,
+            "sources": [
+                {
+                    "configMap": {
+                        "name": names.nats(pipeline),
+                        "items": [{"key": CONFIG_FILE, "path": CONFIG_FILE}],
+                    }
+                },
+                {
+                    "secret": {
+                        "name": nats_auth.name(pipeline),
+                        "items": [{"key": file, "path": file} for file in files],
+                    }
+                },
+            ],
+        },
+    }
+
+
+def _container(pipeline: LogPipeline) -> pods.Container:
+    ports = CLUSTER_PORTS if pipeline.spec.nats.managed.replicas > 1 else PORTS
+    return pods.Container(
+        command=["nats-server"],
+        args=["--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}"],
+        env=[pods.from_field("POD_NAME", "metadata.name")],
+        ports=[{"name": name, "containerPort": number} for name, number in ports.items()],
+        mounts=[
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": CLAIM, "mountPath": nats_conf.STORE},
+        ],
+        probes=_probes(pipeline),
+        security=pods.RESTRICTED_CONTAINER,
+    )
+
+
+def _probes(pipeline: LogPipeline) -> Manifest:
+    """Return the probes. The full check alone notices a full disk or a stream that is broken; only
+    a restart mends those. In a cluster a stream that catches up fails it as well, and a restart
+    would make it begin again: there it decides only whether the pod is ready.
+    """
+    is_cluster = pipeline.spec.nats.managed.replicas > 1
+    alive = "/healthz?js-server-only=true" if is_cluster else "/healthz"
+    return {
+        "startupProbe": pods.http_probe(
+            "/healthz?js-server-only=true",
+            "monitor",
+            period_s=START_PERIOD_S,
+            failures=START_PROBES,
+        ),
+        "livenessProbe": pods.http_probe(alive, "monitor", period_s=30, failures=6),
+        "readinessProbe": pods.http_probe("/healthz", "monitor", period_s=5, failures=3),
+    }

@@ -1,0 +1,78 @@
+"""What the modules that build children have in common: settings, roles, ports, and a way to leave
+out what is not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Manifest = dict[str, Any]
+
+COLLECTOR_PORT = 9102
+SHIPPER_PORT = 9101
+NATS_PORT = 4222
+NATS_MONITOR_PORT = 8222
+NATS_CLUSTER_PORT = 6222
+DNS_PORT = 53
+
+
+class Component(StrEnum):
+    """Who runs in a pod of a pipeline."""
+
+    COLLECTOR = "collector"
+    SHIPPER = "shipper"
+    NATS = "nats"
+
+
+class NoImage(ValueError):
+    """Nobody said which image a component's pods run."""
+
+    def __init__(self, component: Component, field: str) -> None:
+        self.component = component
+        super().__init__(
+            f"no image is known for {component}: set {field}, or the operator's "
+            f"LOGPIPELINE_IMAGE_{component.upper()}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """What the operator's own settings say about children, and what its cluster knows."""
+
+    image_collector: str = ""
+    image_shipper: str = ""
+    image_nats: str = ""
+    image_pull_policy: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    # Lets shippers read labels of pods and annotations; without it they select by path alone.
+    shipper_cluster_role: str = ""
+    has_pod_monitors: bool = False
+
+    def image(self, component: Component) -> str:
+        """Return the image of *component*, or an empty text."""
+        return {
+            Component.COLLECTOR: self.image_collector,
+            Component.SHIPPER: self.image_shipper,
+            Component.NATS: self.image_nats,
+        }[component]
+
+
+def given(fields: Mapping[str, Any]) -> Manifest:
+    """Return *fields* without those that are None or empty: what is not said is not ours."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and value != "" and value != {} and value != []
+    }
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a user's *value* as the API server stores it: a null is a field left out."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [without_nulls(item) for item in value if item is not None]
+    return value

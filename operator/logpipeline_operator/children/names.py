@@ -1,0 +1,42 @@
+"""What the children of a pipeline are called. The longest, with what Kubernetes appends, has to fit
+the 63 characters of a label.
+"""
+
+from __future__ import annotations
+
+from logpipeline.spec import LogPipeline
+
+
+def collector(pipeline: LogPipeline) -> str:
+    """Return the name of all that belongs to collectors."""
+    return f"{pipeline.name}-collector"
+
+
+def shipper(pipeline: LogPipeline) -> str:
+    """Return the name of all that belongs to shippers."""
+    return f"{pipeline.name}-shipper"
+
+
+def sidecar(pipeline: LogPipeline) -> str:
+    """Return the name of what shippers in other pods read."""
+    return f"{pipeline.name}-sidecar"
+
+
+def nats(pipeline: LogPipeline) -> str:
+    """Return the name of all that belongs to the managed server."""
+    return f"{pipeline.name}-nats"
+
+
+def nats_headless(pipeline: LogPipeline) -> str:
+    """Return the name of the Service by which servers find each other."""
+    return f"{pipeline.name}-nats-headless"
+
+
+def nats_auth(pipeline: LogPipeline) -> str:
+    """Return the name of the Secret with the managed server's users."""
+    return f"{pipeline.name}-nats-auth"
+
+
+def binding_name(namespace: str, name: str) -> str:
+    """Return the name of the ClusterRoleBinding of the shippers of *namespace*/*name*."""
+    return f"logpipeline-shipper:{namespace}:{name}"

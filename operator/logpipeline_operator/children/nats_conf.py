@@ -1,0 +1,106 @@
+"""The managed server's configuration, in its own format: JSON values, variables, included files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import names, nats_auth
+from logpipeline_operator.children.model import (
+    NATS_CLUSTER_PORT,
+    NATS_MONITOR_PORT,
+    NATS_PORT,
+)
+from logpipeline_operator.children.permissions import permissions
+
+MIB = 2**20
+# The server's own default.
+PAYLOAD_BYTES_MIN = MIB
+# Headers and subject travel beside a batch, and count.
+MESSAGE_OVERHEAD_BYTES = 8 * 1024
+# The file system keeps a part for itself, and a full disk stops the server: it has to refuse before
+# that.
+STORE_PERCENT = 95
+MEMORY_STORE_BYTES = 64 * MIB
+# Where the resource keeps its streams in memory.
+MEMORY_STREAMS_BYTES = 1024 * MIB
+STORE = "/data"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A value that the server finds in its environment, or in a file that was included before."""
+
+    name: str
+
+
+def render(pipeline: LogPipeline) -> str:
+    """Return the configuration; it holds no secret."""
+    managed = pipeline.spec.nats.managed
+    lines = [f'include "{nats_auth.USERS_FILE}"']
+    lines += [f"{name}: {_value(value)}" for name, value in _server(pipeline).items()]
+    if managed.replicas > 1:
+        lines += [
+            "cluster: {",
+            f"  name: {_value(names.nats(pipeline))}",
+            f'  listen: "0.0.0.0:{NATS_CLUSTER_PORT}"',
+            # A stranger cannot learn the servers' addresses, and clients need only the Service.
+            "  no_advertise: true",
+            f'  include "{nats_auth.ROUTES_FILE}"',
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def payload_bytes(pipeline: LogPipeline) -> int:
+    """Return the greatest message that the server has to take, in whole MiB."""
+    batch = pipeline.spec.batch
+    needed = max(batch.max_bytes, batch.max_line_bytes or 0) + MESSAGE_OVERHEAD_BYTES
+    return max(PAYLOAD_BYTES_MIN, -(-needed // MIB) * MIB)
+
+
+def _server(pipeline: LogPipeline) -> dict[str, Any]:
+    managed, nats = pipeline.spec.nats.managed, pipeline.spec.nats
+    is_in_memory = pipeline.spec.stream.storage == "memory"
+    jetstream: dict[str, Any] = {
+        "store_dir": STORE,
+        "sync_interval": managed.sync_interval,
+        "max_file_store": managed.storage * STORE_PERCENT // 100,
+        "max_memory_store": MEMORY_STREAMS_BYTES if is_in_memory else MEMORY_STORE_BYTES,
+    }
+    if nats.js_domain:
+        jetstream["domain"] = nats.js_domain
+    return {
+        "server_name": Variable("POD_NAME"),
+        "listen": f"0.0.0.0:{NATS_PORT}",
+        "http": f"0.0.0.0:{NATS_MONITOR_PORT}",
+        "max_payload": payload_bytes(pipeline),
+        "jetstream": jetstream,
+        "authorization": {
+            "users": [
+                {
+                    "user": role,
+                    "password": Variable(nats_auth.variable(role)),
+                    "permissions": permissions(pipeline, role),
+                }
+                for role in nats_auth.USERS
+            ]
+        },
+    }
+
+
+def _value(value: Any, indent: str = "") -> str:
+    """Return *value* as the server reads it: JSON, but for variables."""
+    inner = f"{indent}  "
+    if isinstance(value, Variable):
+        return f"${value.name}"
+    if isinstance(value, Mapping):
+        fields = (f"{inner}{name}: {_value(item, inner)}\n" for name, item in value.items())
+        return f"{{\n{''.join(fields)}{indent}}}"
+    if isinstance(value, list):
+        items = (f"{inner}{_value(item, inner)}\n" for item in value)
+        return f"[\n{''.join(items)}{indent}]"
+    return json.dumps(value, ensure_ascii=False)

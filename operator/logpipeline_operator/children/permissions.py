@@ -1,0 +1,118 @@
+"""What each role may say to the managed server, and hear from it. Lists of what is allowed, never
+of what is denied: servers have had holes in the latter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logpipeline.records import assignment_key, epoch_key, member_key
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import ControlSubjects, key_value_subject
+from logpipeline_operator.children import nats_auth
+
+# A collector answers a question about a host with all of its sources, in pages.
+ANSWERS_MAX = 1000
+ANSWERS_FOR = "1m"
+
+Permissions = dict[str, Any]
+
+
+def inbox_prefix(role: str) -> str:
+    """Return where *role* gets its answers: no other role may listen there."""
+    return f"_INBOX_{role}"
+
+
+def permissions(pipeline: LogPipeline, role: str) -> Permissions:
+    """Return what *role* may publish and subscribe to."""
+    if role == nats_auth.OPERATOR:
+        return _operator(pipeline)
+    return _collector(pipeline) if role == nats_auth.COLLECTOR else _shipper(pipeline)
+
+
+def _operator(pipeline: LogPipeline) -> Permissions:
+    names = pipeline.names
+    own = [
+        f"{names.subject}.>",
+        f"{names.control_subject}.>",
+        f"{names.dead_letter_subject}.>",
+        key_value_subject(names.state_bucket, ">"),
+    ]
+    return {
+        "publish": {"allow": sorted({"$JS.API.>", f"{_api(pipeline)}.>", "$JS.ACK.>", *own})},
+        # A person's tools, which log in as the operator, use the usual inbox.
+        "subscribe": {"allow": sorted([f"{inbox_prefix(nats_auth.OPERATOR)}.>", "_INBOX.>", *own])},
+    }
+
+
+def _collector(pipeline: LogPipeline) -> Permissions:
+    """Return what collectors need: to read streams, to keep their state, to tell how far they are.
+    No stream is made, changed or deleted, and only snapshots are purged.
+    """
+    names, api = pipeline.names, _api(pipeline)
+    group, bucket = pipeline.spec.collectors.group, names.state_bucket
+    state = f"KV_{bucket}"
+    keys = (_any(epoch_key(group, 0)), _any(member_key(group, "*")))
+    return {
+        "publish": {
+            "allow": sorted(
+                [
+                    f"{api}.STREAM.INFO.*",
+                    f"{api}.CONSUMER.NAMES.*",
+                    # With a filter there is another token: that form is not allowed.
+                    f"{api}.CONSUMER.CREATE.*.*",
+                    f"{api}.CONSUMER.INFO.*.*",
+                    f"{api}.CONSUMER.DELETE.*.*",
+                    f"{api}.CONSUMER.MSG.NEXT.*.*",
+                    f"{api}.DIRECT.GET.*",
+                    f"{api}.DIRECT.GET.{state}.{key_value_subject(bucket, '>')}",
+                    f"{api}.STREAM.PURGE.{names.snapshot_stream}",
+                    *(key_value_subject(bucket, key) for key in keys),
+                    f"{names.snapshot_subject}.{group}.>",
+                    f"{names.dead_letter_subject}.>",
+                    f"{names.control_subject}.committed.>",
+                ]
+            )
+        },
+        "subscribe": {
+            "allow": sorted(
+                [
+                    f"{inbox_prefix(nats_auth.COLLECTOR)}.>",
+                    key_value_subject(bucket, assignment_key(group)),
+                    f"{names.control_subject}.ask.>",
+                    ControlSubjects(names.control_subject).status("collector"),
+                ]
+            )
+        },
+        "allow_responses": {"max": ANSWERS_MAX, "expires": ANSWERS_FOR},
+    }
+
+
+def _shipper(pipeline: LogPipeline) -> Permissions:
+    """Return what shippers need: to send lines, and to hear and ask how far they were archived.
+    A node reads nothing.
+    """
+    names = pipeline.names
+    return {
+        "publish": {"allow": sorted([f"{names.subject}.>", f"{names.control_subject}.ask.>"])},
+        "subscribe": {
+            "allow": sorted(
+                [
+                    f"{inbox_prefix(nats_auth.SHIPPER)}.>",
+                    f"{names.control_subject}.committed.>",
+                    ControlSubjects(names.control_subject).status("shipper"),
+                ]
+            )
+        },
+        "allow_responses": {"max": ANSWERS_MAX, "expires": ANSWERS_FOR},
+    }
+
+
+def _api(pipeline: LogPipeline) -> str:
+    domain = pipeline.spec.nats.js_domain
+    return f"$JS.{domain}.API" if domain else "$JS.API"
+
+
+def _any(key: str) -> str:
+    """Return the filter of all keys that differ from *key* in the last token only."""
+    return f"{key.rpartition('.')[0]}.*"

@@ -1,0 +1,226 @@
+"""The pods of every component, from what the resource says about them. Collectors and servers pass
+Pod Security `restricted`; a shipper reads other pods' logs, and is the documented exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.pods import PodOptions
+from logpipeline_operator.children import labels
+from logpipeline_operator.children.model import (
+    ChildSettings,
+    Component,
+    Manifest,
+    NoImage,
+    given,
+    without_nulls,
+)
+from logpipeline_operator.children.quantities import canonical_resources
+
+USER = 65532
+CONFIG_HASH_ANNOTATION = "logpipeline.dev/config-hash"
+HOSTNAME_TOPOLOGY = "kubernetes.io/hostname"
+
+RESTRICTED_POD: Manifest = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    # A volume of a million files is not gone through at each start.
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+RESTRICTED_CONTAINER: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+# Logs of other pods are root's, and readable for nobody else; to read them is all that it may.
+SHIPPER_POD: Manifest = {
+    "runAsNonRoot": False,
+    "runAsUser": 0,
+    "runAsGroup": 0,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+SHIPPER_CONTAINER: Manifest = {
+    **RESTRICTED_CONTAINER,
+    "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What is special about the one container of a component's pods."""
+
+    args: Sequence[str]
+    env: Sequence[Manifest]
+    ports: Sequence[Manifest]
+    mounts: Sequence[Manifest]
+    probes: Manifest
+    security: Manifest
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """What is special about the pods of one component."""
+
+    component: Component
+    # Where the resource says it, for messages.
+    field: str
+    options: PodOptions
+    container: Container
+    volumes: Sequence[Manifest]
+    security: Manifest
+    service_account: str
+    resources: Manifest
+    grace_s: int
+    config_hash: str
+    has_token: bool = False
+    # Pods of one component on different nodes, where that is possible.
+    is_spread: bool = False
+
+
+def template(pipeline: LogPipeline, pods: Pods, settings: ChildSettings) -> Manifest:
+    """Return the template of a component's pods.
+
+    Raises:
+        NoImage: neither the resource nor the operator names one.
+    """
+    options = pods.options
+    return {
+        "metadata": {
+            "labels": {**options.pod_labels, **labels.labels(pipeline, pods.component)},
+            "annotations": {
+                **options.pod_annotations,
+                CONFIG_HASH_ANNOTATION: pods.config_hash,
+            },
+        },
+        "spec": {
+            "serviceAccountName": options.service_account_name or pods.service_account,
+            "automountServiceAccountToken": pods.has_token,
+            # A Service called logpipeline would give our programs settings that nobody made.
+            "enableServiceLinks": False,
+            "securityContext": pods.security,
+            "terminationGracePeriodSeconds": _grace_s(pods),
+            "containers": [_container(pods, settings)],
+            "volumes": [*pods.volumes, {"name": "tmp", "emptyDir": {}}],
+            **given(
+                {
+                    "imagePullSecrets": _pull_secrets(options, settings),
+                    "nodeSelector": options.node_selector,
+                    "tolerations": without_nulls(options.tolerations),
+                    "affinity": without_nulls(options.affinity),
+                    "topologySpreadConstraints": _spread(pipeline, pods),
+                    "priorityClassName": options.priority_class_name,
+                }
+            ),
+        },
+    }
+
+
+def from_field(name: str, path: str) -> Manifest:
+    """Return the environment variable *name* that holds a field of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def literal(text: str) -> str:
+    """Return *text* for an argument: a `$(NAME)` in it stays what it is."""
+    return text.replace("$(", "$$(")
+
+
+def http_probe(path: str, port: str, *, period_s: int, failures: int) -> Manifest:
+    """Return a probe that asks *path*, and gives up after *failures* in a row."""
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def component_probes() -> Manifest:
+    """Return the probes of collectors and shippers, which serve them on the port `http`."""
+    return {
+        # Positions of thousands of files are read before the page is there.
+        "startupProbe": http_probe("/healthz", "http", period_s=2, failures=150),
+        "livenessProbe": http_probe("/healthz", "http", period_s=10, failures=6),
+        "readinessProbe": http_probe("/readyz", "http", period_s=5, failures=2),
+    }
+
+
+def service_account(pipeline: LogPipeline, component: Component, name: str) -> Manifest:
+    """Return the ServiceAccount *name*; whose pods need its token say so themselves."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": labels.metadata(pipeline, name, component),
+        "automountServiceAccountToken": False,
+    }
+
+
+def _container(pods: Pods, settings: ChildSettings) -> Manifest:
+    container, options = pods.container, pods.options
+    image = options.image or settings.image(pods.component)
+    if not image:
+        raise NoImage(pods.component, pods.field)
+    resources = pods.resources if options.resources is None else options.resources
+    ours = {entry["name"] for entry in container.env}
+    # Later ones may use earlier ones in their values, so the order is the user's.
+    env = [*container.env, *_last_of_each_name(options.env, ours)]
+    return {
+        "name": pods.component.value,
+        "image": image,
+        "args": list(container.args),
+        "ports": [{"protocol": "TCP", **port} for port in container.ports],
+        "volumeMounts": [*container.mounts, {"name": "tmp", "mountPath": "/tmp"}],
+        "securityContext": container.security,
+        **container.probes,
+        **given(
+            {
+                "command": list(container.command),
+                "env": env,
+                "imagePullPolicy": options.image_pull_policy or settings.image_pull_policy,
+                "resources": canonical_resources(without_nulls(resources)),
+            }
+        ),
+    }
+
+
+def _last_of_each_name(env: Sequence[Manifest], taken: set[str]) -> list[Manifest]:
+    """Return *env* without what is *taken*; of two entries of one name the last, since the API
+    server takes none with both.
+    """
+    found: dict[object, Manifest] = {}
+    for entry in env:
+        if entry.get("name") not in taken:
+            found[entry.get("name")] = without_nulls(entry)
+    return list(found.values())
+
+
+def _grace_s(pods: Pods) -> int:
+    chosen = pods.options.termination_grace_period_seconds
+    return pods.grace_s if chosen is None else chosen
+
+
+def _pull_secrets(options: PodOptions, settings: ChildSettings) -> list[Manifest]:
+    chosen = [dict(secret) for secret in options.image_pull_secrets]
+    return chosen or [{"name": name} for name in settings.image_pull_secrets]
+
+
+def _spread(pipeline: LogPipeline, pods: Pods) -> list[Manifest]:
+    chosen = pods.options.topology_spread_constraints
+    if chosen or pods.options.affinity or not pods.is_spread:
+        return list(without_nulls(chosen))
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": HOSTNAME_TOPOLOGY,
+            # One node is better than none.
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": labels.selector(pipeline, pods.component)},
+        }
+    ]

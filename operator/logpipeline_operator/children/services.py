@@ -1,0 +1,110 @@
+"""What stands around pods: Services, claims, disruption budgets, monitors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import labels
+from logpipeline_operator.children.model import Component, Manifest
+from logpipeline_operator.children.quantities import quantity
+
+
+def service(
+    pipeline: LogPipeline,
+    component: Component,
+    name: str,
+    ports: Mapping[str, int],
+    *,
+    is_headless: bool,
+) -> Manifest:
+    """Return the Service *name* of *component*'s pods. A headless one is for finding each of them,
+    ready or not; another leads to those that are ready.
+    """
+    spec: Manifest = {
+        "type": "ClusterIP",
+        "selector": labels.selector(pipeline, component),
+        "ports": [
+            {"name": port, "port": number, "targetPort": port, "protocol": "TCP"}
+            for port, number in ports.items()
+        ],
+    }
+    if is_headless:
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": labels.metadata(pipeline, name, component),
+        "spec": spec,
+    }
+
+
+def disruption_budget(
+    pipeline: LogPipeline,
+    component: Component,
+    name: str,
+    *,
+    max_unavailable: int | str | None = None,
+    unhealthy_policy: str = "AlwaysAllow",
+) -> Manifest:
+    """Return the budget *name*: so many pods may be taken away at once, one by default."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": labels.metadata(pipeline, name, component),
+        "spec": {
+            "maxUnavailable": 1 if max_unavailable is None else max_unavailable,
+            "selector": {"matchLabels": labels.selector(pipeline, component)},
+            # A pod that is broken anyway must not keep a node from being drained.
+            "unhealthyPodEvictionPolicy": unhealthy_policy,
+        },
+    }
+
+
+def pod_monitor(pipeline: LogPipeline) -> Manifest:
+    """Return what has Prometheus' operator scrape collectors and shippers."""
+    found = labels.selector(pipeline, Component.COLLECTOR)
+    del found[labels.COMPONENT_LABEL]
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": labels.metadata(pipeline, pipeline.name),
+        "spec": {
+            "selector": {
+                "matchLabels": found,
+                "matchExpressions": [
+                    {
+                        "key": labels.COMPONENT_LABEL,
+                        "operator": "In",
+                        "values": [Component.COLLECTOR.value, Component.SHIPPER.value],
+                    }
+                ],
+            },
+            "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
+            "podTargetLabels": [labels.COMPONENT_LABEL, labels.PIPELINE_LABEL],
+        },
+    }
+
+
+def claim_template(
+    pipeline: LogPipeline,
+    component: Component,
+    name: str,
+    *,
+    size_bytes: int,
+    storage_class: str | None,
+) -> Manifest:
+    """Return the template of the claim that each pod of a StatefulSet gets."""
+    spec: Manifest = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": quantity(size_bytes)}},
+    }
+    # An empty one is a choice too: a volume that somebody made by hand.
+    if storage_class is not None:
+        spec["storageClassName"] = storage_class
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "labels": labels.labels(pipeline, component)},
+        "spec": spec,
+    }

@@ -1,0 +1,168 @@
+"""The shippers: one on each node, with eyes for logs and a hand for its own positions only."""
+
+from __future__ import annotations
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import config, labels, names, nats_auth, pods, services
+from logpipeline_operator.children.folders import host_folders
+from logpipeline_operator.children.model import (
+    SHIPPER_PORT,
+    ChildSettings,
+    Component,
+    Manifest,
+)
+
+DATA = "/var/lib/logpipeline"
+RESOURCES: Manifest = {"requests": {"cpu": "50m", "memory": "96Mi"}}
+# To send what is in flight; files stay, and are read on by the next shipper.
+GRACE_S = 30
+# A node that keeps ordinary pods away has logs as well.
+TOLERATE_ALL: Manifest = {"operator": "Exists"}
+
+
+def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
+    """Return all that shippers need: those of nodes, and those that people put into their pods.
+
+    Raises:
+        NoImage: neither the resource nor the operator names one.
+    """
+    shippers, component = pipeline.spec.shippers, Component.SHIPPER
+    if not shippers.enabled:
+        return []
+    sidecar = config.render(config.for_sidecar(pipeline))
+    children = [config.config_map(pipeline, names.sidecar(pipeline), component, sidecar)]
+    if shippers.mode == "sidecar":
+        return children
+    name = names.shipper(pipeline)
+    text = config.render(config.for_shipper(pipeline))
+    children += [
+        config.config_map(pipeline, name, component, text),
+        services.service(pipeline, component, name, {"http": SHIPPER_PORT}, is_headless=True),
+        _daemon_set(pipeline, settings, text),
+    ]
+    if shippers.service_account_name is None:
+        children.append(pods.service_account(pipeline, component, name))
+    if asks_kubernetes(pipeline, settings):
+        children.append(_binding(pipeline, settings.shipper_cluster_role))
+    return children
+
+
+def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
+    """Return whether shippers learn labels and annotations of pods from the API server."""
+    shippers = pipeline.spec.shippers
+    is_on_nodes = shippers.enabled and shippers.mode == "daemonset"
+    return is_on_nodes and shippers.container_logs and bool(settings.shipper_cluster_role)
+
+
+def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
+    shippers, name = pipeline.spec.shippers, names.shipper(pipeline)
+    mounted = config.volume(pipeline, name, nats_auth.SHIPPER)
+    folders = host_folders(pipeline)
+    plan = pods.Pods(
+        component=Component.SHIPPER,
+        field="spec.shippers.image",
+        options=shippers,
+        container=_container(pipeline, settings, folders),
+        volumes=[
+            mounted,
+            {
+                "name": "positions",
+                "hostPath": {"path": positions_folder(pipeline), "type": "DirectoryOrCreate"},
+            },
+            *(
+                {"name": _volume_name(number), "hostPath": {"path": folder, "type": ""}}
+                for number, folder in enumerate(folders)
+            ),
+        ],
+        security=pods.SHIPPER_POD,
+        service_account=name,
+        resources=RESOURCES,
+        grace_s=GRACE_S,
+        config_hash=config.hash_of(text, mounted),
+        has_token=asks_kubernetes(pipeline, settings),
+    )
+    pod = pods.template(pipeline, plan, settings)
+    pod["spec"].setdefault("tolerations", [TOLERATE_ALL])
+    limit = shippers.update_strategy.max_unavailable
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": labels.metadata(pipeline, name, Component.SHIPPER),
+        "spec": {
+            "selector": {"matchLabels": labels.selector(pipeline, Component.SHIPPER)},
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 1 if limit is None else limit},
+            },
+            "template": pod,
+        },
+    }
+
+
+def positions_folder(pipeline: LogPipeline) -> str:
+    """Return the folder of the node that keeps this pipeline's positions."""
+    chosen = pipeline.spec.shippers.positions_host_path
+    return chosen or f"{DATA}/{pipeline.namespace}/{pipeline.name}"
+
+
+def _container(
+    pipeline: LogPipeline, settings: ChildSettings, folders: list[str]
+) -> pods.Container:
+    watches = ["--kubernetes"] if asks_kubernetes(pipeline, settings) else []
+    return pods.Container(
+        args=[
+            "ship",
+            "-f", str(config.FOLDER / config.FILE),
+            "--name", config.NODE_SHIPPER,
+            "--host", "$(NODE_NAME)",
+            "--data", DATA,
+            "--http", f"0.0.0.0:{SHIPPER_PORT}",
+            *watches,
+        ],
+        env=[pods.from_field("NODE_NAME", "spec.nodeName")],
+        ports=[{"name": "http", "containerPort": SHIPPER_PORT}],
+        mounts=[
+            {"name": "config", "mountPath": str(config.FOLDER), "readOnly": True},
+            {"name": "positions", "mountPath": DATA},
+            *(
+                {
+                    "name": _volume_name(number),
+                    "mountPath": folder,
+                    "readOnly": True,
+                    # What the node mounts below later on is seen as well.
+                    "mountPropagation": "HostToContainer",
+                }
+                for number, folder in enumerate(folders)
+            ),
+        ],
+        probes=pods.component_probes(),
+        security=pods.SHIPPER_CONTAINER,
+    )  # fmt: skip
+
+
+def _volume_name(number: int) -> str:
+    return f"logs-{number}"
+
+
+def _binding(pipeline: LogPipeline, cluster_role: str) -> Manifest:
+    """Return what lets this pipeline's shippers read pods and namespaces. It lies in no namespace,
+    so that no owner removes it: the operator does, before the pipeline goes.
+    """
+    account = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {
+            "name": names.binding_name(pipeline.namespace, pipeline.name),
+            "labels": {
+                **labels.labels(pipeline, Component.SHIPPER),
+                labels.NAMESPACE_LABEL: pipeline.namespace,
+            },
+        },
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": cluster_role,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
+    }
