@@ -242,7 +242,7 @@ class Pump:
         options = self._shared.options
         lot = None
         for is_patient in (options.linger_s > 0, False):
-            await self._shared.budget.take(2 * options.bytes_max)
+            await self._reserve(2 * options.bytes_max)
             lot = await self._read()
             if lot is None or not is_patient or 4 * len(lot.chunk.data) >= options.bytes_max:
                 break
@@ -255,6 +255,12 @@ class Pump:
         elif self.behind_since_s is None:
             self.behind_since_s = self._shared.clock()
         return lot
+
+    async def _reserve(self, size: int) -> None:
+        if not self._shared.budget.try_take(size):
+            # When its turn comes, the file may be gone: pods go while the server is away.
+            self.chain.hold(self._shared.clock())
+            await self._shared.budget.take(size)
 
     async def _ahead(self) -> Lot | None:
         # Whoever holds bytes must not wait for more: all would wait for one another.

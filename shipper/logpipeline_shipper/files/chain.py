@@ -68,6 +68,16 @@ class Chain(Counts):
         self._hold(now_s)
         self._settle(now_s)
 
+    def hold(self, now_s: float) -> None:
+        """Open what is to be read later: it may be deleted before."""
+        for generation in self._lineage.generations:
+            if generation.is_done or generation.is_open or not self._limits.descriptors.has_room():
+                continue
+            try:
+                self._tail.handle_of(generation, now_s)
+            except (Changed, Closed, Moved, TooManyOpen, Unreadable, OSError):
+                return  # `read` meets it again, and says so
+
     def read(self, now_s: float) -> Chunk | None:
         """Return the next bytes after the last chunk that was read, or None while nothing is
         complete.

@@ -1,0 +1,230 @@
+"""Containers of a node: the right ones are shipped, with what is known of their pods, to their last
+line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube_api import NAMESPACES, PODS, KubeApi, kube_api
+from logpipeline import wire
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.spec.components import Match, PodSelector
+from logpipeline_shipper import fleet, service
+from logpipeline_shipper.config import ShipperConfig
+from logpipeline_shipper.files import gate
+from logpipeline_shipper.files.selection import Rules
+from logpipeline_shipper.files.sources import HostSources
+from shipping import (
+    HOST,
+    batch_of,
+    config_of,
+    jetstream,
+    make_stream,
+    read_once,
+    shipping,
+    stored,
+    until,
+)
+from waiting import eventually
+
+
+def container(folder: Path, pod: str, name: str = "app", namespace: str = "shop") -> Path:
+    """Return the live log of a container, as kubelet would place it; the pod's uid is its name."""
+    return folder / "pods" / f"{namespace}_{pod}_{pod}" / name / "0.log"
+
+
+def log_lines(path: Path, first: int, end: int) -> bytes:
+    """Write numbered lines as containerd does, and return them."""
+    lines = b"".join(
+        b"2026-11-21T10:00:00.%09dZ stdout F line %d\n" % (number, number)
+        for number in range(first, end)
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(lines)
+    return lines
+
+
+def node(tmp_path: Path, server: EmbeddedServer, api: KubeApi | None, **changes: Any) -> Any:
+    """Return the configuration of a node's shipper."""
+    rules = changes.pop("rules", {})
+    return config_of(
+        tmp_path,
+        server.url,
+        hosts=(HostSources(host=HOST, pods_dir=tmp_path / "pods"),),
+        rules=Rules(namespace="logging", pipeline="prod", **rules),
+        kubernetes=api.access() if api else None,
+        node=HOST,
+        **changes,
+    )
+
+
+async def arrived(js: JetStream) -> dict[str, bytes]:
+    """Return what arrived, by pod and container."""
+    found = read_once(await stored(js))
+    return {source.split("/", 1)[1].rsplit("/", 1)[0]: data for (_, source), data in found.items()}
+
+
+async def until_arrived(js: JetStream, expected: dict[str, bytes]) -> None:
+    """Return when exactly *expected* has arrived, by ``<pod>/<container>``."""
+    wanted = {f"{pod.split('/')[0]}/{pod}": data for pod, data in expected.items()}
+
+    async def is_it() -> bool:
+        return await arrived(js) == wanted
+
+    await until(is_it, what=f"{sorted(wanted)}")
+
+
+async def batches(js: JetStream) -> list[wire.Batch]:
+    return [batch_of(message) for message in await stored(js)]
+
+
+async def test_the_resource_and_the_annotations_choose(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """By namespace, label, container and annotation; lines carry the labels that were asked for."""
+    matches = (
+        Match(exclude=PodSelector(labels={"tier": "test"})),
+        Match(select=PodSelector(namespaces=("shop",), container_names=("app",))),
+    )
+    (tmp_path / "pods").mkdir()
+    async with kube_api() as api, jetstream(nats_server) as js:
+        await make_stream(js)
+        api.put(NAMESPACES, "shop")
+        api.put(NAMESPACES, "secret", exclude=True)
+        api.put(PODS, "web", namespace="shop", labels={"app": "web", "tier": "front"})
+        api.put(PODS, "test", namespace="shop", labels={"tier": "test"})
+        api.put(PODS, "quiet", namespace="shop", labels={}, exclude=True)
+        api.put(PODS, "prod-collector-0", namespace="shop", labels={})
+        for pod in ("test", "quiet"):
+            log_lines(container(tmp_path, pod), 0, 3)
+        log_lines(container(tmp_path, "web", "helper"), 0, 3)
+        log_lines(container(tmp_path, "hidden", namespace="secret"), 0, 3)
+        log_lines(container(tmp_path, "other", namespace="bank"), 0, 3)
+        expected = log_lines(container(tmp_path, "web"), 0, 5)
+        config = node(
+            tmp_path, nats_server, api, rules={"matches": matches, "labels": ("app", "none")}
+        )
+        async with shipping(config):
+            await until_arrived(js, {"web/app": expected})
+            (first, *_) = await batches(js)
+            more = log_lines(container(tmp_path, "prod-collector-0"), 0, 2)
+            await until_arrived(js, {"web/app": expected, "prod-collector-0/app": more})
+
+    assert first.labels == (("app", "web"),)
+    assert (first.namespace, first.pod, first.container) == ("shop", "web", "app")
+
+
+async def test_an_exclusion_comes_and_goes(nats_server: EmbeddedServer, tmp_path: Path) -> None:
+    """What was sent stays; nothing is read meanwhile, and afterwards it goes on where it was."""
+    async with kube_api() as api, jetstream(nats_server) as js:
+        await make_stream(js)
+        api.put(PODS, "web", namespace="shop", labels={})
+        path, other = container(tmp_path, "web"), container(tmp_path, "other")
+        api.put(PODS, "other", namespace="shop", labels={})
+        sent = log_lines(path, 0, 5)
+        config = node(tmp_path, nats_server, api)
+        async with shipping(config):
+            await until_arrived(js, {"web/app": sent})
+            api.put(NAMESPACES, "shop", exclude=True)
+            api.put(NAMESPACES, "bank")
+            witness = log_lines(container(tmp_path, "sign", namespace="bank"), 0, 1)
+            api.put(PODS, "sign", namespace="bank", labels={})
+            await until_arrived(js, {"web/app": sent, "sign/app": witness})
+            hidden = log_lines(path, 5, 9)
+            witness += log_lines(container(tmp_path, "sign", namespace="bank"), 1, 2)
+            await until_arrived(js, {"web/app": sent, "sign/app": witness})
+            api.put(NAMESPACES, "shop")
+
+            await until_arrived(js, {"web/app": sent + hidden, "sign/app": witness})
+    assert not other.exists()
+
+
+async def test_without_the_api_server_lines_flow(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a bounded wait the path decides; when the server is back, labels follow."""
+    monkeypatch.setattr(gate, "METADATA_WAIT_S", 0.5)
+    async with kube_api() as api, jetstream(nats_server) as js:
+        await make_stream(js)
+        config = node(tmp_path, nats_server, api, rules={"labels": ("app",)})
+        await api.stop()
+        lines = log_lines(container(tmp_path, "web"), 0, 5)
+        async with shipping(config):
+            await until_arrived(js, {"web/app": lines})
+            api.put(PODS, "web", namespace="shop", labels={"app": "web"})
+            await api.start()
+
+            async def is_labelled() -> bool:
+                log_lines(container(tmp_path, "web"), 5, 6)
+                return (await batches(js))[-1].labels == (("app", "web"),)
+
+            await until(is_labelled)
+
+
+async def test_the_last_lines_of_a_deleted_pod_arrive(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """kubelet removes a pod's files, then its folders, soon after the last line was written."""
+    async with jetstream(nats_server) as js:
+        await make_stream(js)
+        path = container(tmp_path, "web")
+        lines = log_lines(path, 0, 1000)
+        async with shipping(node(tmp_path, nats_server, None)):
+            await until_arrived(js, {"web/app": lines})
+            lines += log_lines(path, 1000, 1100)
+            await asyncio.sleep(0.05)  # what kubelet takes at least between the last line and this
+            path.unlink()
+            shutil.rmtree(path.parents[1])
+
+            await until_arrived(js, {"web/app": lines})
+
+
+async def test_pods_that_go_while_the_server_is_away_lose_nothing(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files are held open, also of those whose turn to be read has not come."""
+    monkeypatch.setattr(fleet, "WARM_S", 0.1)
+    monkeypatch.setattr(service, "TICK_S", 0.1)
+    (tmp_path / "pods").mkdir()
+    pods = [f"web-{number}" for number in range(20)]
+    config: ShipperConfig = node(
+        tmp_path, nats_server, None, in_flight_bytes_max=8 * 1024, idle_close_s=0.1, rescan_s=30.0
+    )
+    async with shipping(config):
+        async with jetstream(nats_server) as js:
+            await make_stream(js)
+            expected = {f"{pod}/app": log_lines(container(tmp_path, pod), 0, 10) for pod in pods}
+            await until_arrived(js, expected)
+        await eventually(lambda: not open_logs(tmp_path), what="idle files are closed")
+        await nats_server.stop()
+        await asyncio.sleep(0.3)
+        for pod in pods:
+            # One after the other: the first ones take all of the bytes that may be in flight.
+            expected[f"{pod}/app"] += log_lines(container(tmp_path, pod), 10, 20)
+            await asyncio.sleep(0.03)
+        await eventually(lambda: len(open_logs(tmp_path)) == 20, what="files with lines are open")
+        for pod in pods:
+            shutil.rmtree(container(tmp_path, pod).parents[1])
+        await asyncio.sleep(0.3)
+        await nats_server.start()
+
+        async with jetstream(nats_server) as js:
+            await until_arrived(js, expected)
+
+
+def open_logs(folder: Path) -> list[str]:
+    """Return which logs this process has open."""
+    targets = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            targets.append(str(link.readlink()))
+    return [target for target in targets if target.startswith(f"{folder}/pods/")]
