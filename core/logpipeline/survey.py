@@ -14,7 +14,9 @@ from logpipeline.spec import LogPipeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition as a group of collectors stands in it; *lag_bytes* is taken from mean sizes."""
+    """One partition as a group of collectors stands in it; *lag_bytes* is taken from mean sizes,
+    *committed_ns* is the server's time of the last commit, 0 before the first.
+    """
 
     partition: int
     stream: str
@@ -27,6 +29,7 @@ class PartitionState:
     released: bool = False
     epoch: int = 0
     committed: int = 0
+    committed_ns: int = 0
     rollbacks: int = 0
     lag_messages: int = 0
     lag_bytes: int = 0
@@ -63,7 +66,7 @@ async def _survey_one(
     if info is None:
         return PartitionState(partition=partition, stream=stream, is_there=False, assigned=assigned)
     state = info["state"]
-    record = await _record(bucket, pipeline.spec.collectors.group, partition)
+    record, committed_ns = await _record(bucket, pipeline.spec.collectors.group, partition)
     committed = record.position.sequence if record else 0
     unread = max(0, state["last_seq"] - max(committed, state["first_seq"] - 1))
     lag = min(unread, state["messages"])
@@ -80,6 +83,7 @@ async def _survey_one(
         released=record.released if record else False,
         epoch=record.epoch if record else 0,
         committed=committed,
+        committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
         lag_messages=lag,
         lag_bytes=int(lag * mean),
@@ -103,9 +107,11 @@ async def _assignment(bucket: Bucket, group: str) -> Assignment | None:
         return None
 
 
-async def _record(bucket: Bucket, group: str, partition: int) -> EpochRecord | None:
+async def _record(
+    bucket: Bucket, group: str, partition: int
+) -> tuple[EpochRecord | None, int]:
     entry = await bucket.get(epoch_key(group, partition))
     try:
-        return EpochRecord.decode(entry.value) if entry else None
+        return (EpochRecord.decode(entry.value), entry.time_ns) if entry else (None, 0)
     except BadRecord:
-        return None
+        return None, 0

@@ -14,7 +14,8 @@ from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children.labels import PIPELINE_LABEL
-from logpipeline_operator.cluster.client import Cluster, Manifest
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError, NotFound
 from logpipeline_operator.cluster.kinds import GROUP, kind
 from logpipeline_operator.jetstream.credentials import SecretProblem

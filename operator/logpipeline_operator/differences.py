@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL, PIPELINE_LABEL
+from logpipeline_operator.children.model import Manifest
 
-Manifest = dict[str, Any]
 Place = tuple[str, str]
 
 # A field that we set once and no longer want is still there: only this tells.
@@ -57,6 +57,11 @@ def place(manifest: Mapping[str, Any]) -> Place:
     return str(manifest["kind"]), str(manifest["metadata"]["name"])
 
 
+def title(manifest: Mapping[str, Any]) -> str:
+    """Return how messages call a child."""
+    return "{} {}".format(*place(manifest))
+
+
 def changes(
     desired: Sequence[Manifest],
     live: Iterable[Manifest],
@@ -65,14 +70,14 @@ def changes(
     pipeline: str,
     may_adopt: bool,
 ) -> Changes:
-    """Return what turns the *live* children of *pipeline*, and namesakes of them, into *desired*."""
+    """Return what makes the *live* children of *pipeline*, and their namesakes, as *desired*."""
     found = {place(manifest): manifest for manifest in live}
     apply: list[Wanted] = []
     foreign: list[str] = []
     for manifest in desired:
         there = found.pop(place(manifest), None)
         if there is not None and not _is_ours(there, owner_uid, pipeline, may_adopt=may_adopt):
-            foreign.append("{} {}".format(*place(manifest)))
+            foreign.append(title(manifest))
             continue
         wanted = _change(manifest, there)
         if wanted is not None:

@@ -8,25 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from logpipeline_operator.children.labels import PIPELINE_LABEL
-from logpipeline_operator.cluster.client import Cluster, Manifest
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.prune import ChildKind, order
+from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_of
-from logpipeline_operator.differences import Changes, Wanted, place
+from logpipeline_operator.differences import Changes, Wanted, place, title
 
 log = logging.getLogger(__name__)
-
-# Kinds of which a pipeline may have children, in the order in which they are made: what pods need
-# comes before them.
-OWNED = (
-    "ServiceAccount",
-    "ConfigMap",
-    "Service",
-    "NetworkPolicy",
-    "PodDisruptionBudget",
-    "StatefulSet",
-    "DaemonSet",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
@@ -48,16 +37,25 @@ class Done:
 
 
 async def children(
-    cluster: Cluster, namespace: str, pipeline: str, desired: Sequence[Manifest]
+    cluster: Cluster,
+    namespace: str,
+    pipeline: str,
+    desired: Sequence[Manifest],
+    kinds: Iterable[ChildKind],
 ) -> list[Manifest]:
-    """Return the live children of *pipeline*, and whatever else has the name of a *desired* one.
+    """Return the live children of *pipeline*, of *kinds*, and whatever else has the name of a
+    *desired* one.
 
     Raises:
         ClusterError, ClusterAway: they could not be read.
     """
     selector = f"{PIPELINE_LABEL}={pipeline}"
     lists = await asyncio.gather(
-        *(cluster.list(kind(name), namespace, selector) for name in OWNED)
+        *(
+            cluster.list(kind(each.kind), namespace, selector)
+            for each in kinds
+            if each.is_namespaced
+        )
     )
     found = {place(manifest): manifest for manifests, _ in lists for manifest in manifests}
     missing = [manifest for manifest in desired if place(manifest) not in found]
@@ -71,6 +69,37 @@ async def pods(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest
     return found
 
 
+async def claims(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
+    """Return the volume claims of *pipeline*."""
+    selector = f"{PIPELINE_LABEL}={pipeline}"
+    found, _ = await cluster.list(kind("PersistentVolumeClaim"), namespace, selector)
+    return found
+
+
+def lacks_pods(manifest: Manifest) -> bool:
+    """Return whether *manifest* is a controller that has fewer pods than it wants."""
+    status = manifest.get("status") or {}
+    if manifest["kind"] == "StatefulSet":
+        return int(status.get("replicas", 0)) < int(manifest["spec"].get("replicas", 1))
+    if manifest["kind"] == "DaemonSet":
+        wanted = int(status.get("desiredNumberScheduled", 0))
+        return int(status.get("currentNumberScheduled", 0)) < wanted
+    return False
+
+
+async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[str, str]:
+    """Return why *controllers* that lack pods could not make them, by their titles."""
+    found: dict[str, str] = {}
+    for controller in controllers:
+        metadata = controller["metadata"]
+        fields = f"involvedObject.uid={metadata['uid']},reason=FailedCreate"
+        events, _ = await cluster.list(kind("Event"), metadata["namespace"], fields=fields)
+        if events:
+            newest = max(events, key=lambda event: str(event.get("lastTimestamp") or ""))
+            found[title(controller)] = str(newest.get("message", ""))
+    return found
+
+
 async def carry_out(cluster: Cluster, changes: Changes) -> Done:
     """Make *changes*; a child that is refused keeps none of the others back.
 
@@ -78,7 +107,7 @@ async def carry_out(cluster: Cluster, changes: Changes) -> Done:
         ClusterAway: the API server is away.
     """
     done = Done()
-    for wanted in sorted(changes.apply, key=_rank):
+    for wanted in sorted(changes.apply, key=lambda wanted: order(wanted.manifest)):
         try:
             await _apply(cluster, wanted, done)
         except ClusterError as error:
@@ -93,7 +122,7 @@ async def carry_out(cluster: Cluster, changes: Changes) -> Done:
             done.failures.append(_failure(manifest, error))
         else:
             done.written += 1
-            log.info("deleted a child", extra={"child": _name(manifest)})
+            log.info("deleted a child", extra={"child": title(manifest)})
     return done
 
 
@@ -122,10 +151,10 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
     await cluster.apply(manifest)
     done.written += 1
     if wanted.drift:
-        done.drifted.append(f"{_name(manifest)} ({', '.join(wanted.drift)})")
+        done.drifted.append(f"{title(manifest)} ({', '.join(wanted.drift)})")
     log.info(
         "applied a child",
-        extra={"child": _name(manifest), "new": wanted.is_new, "drift": list(wanted.drift)},
+        extra={"child": title(manifest), "new": wanted.is_new, "drift": list(wanted.drift)},
     )
 
 
@@ -134,16 +163,7 @@ async def _namesake(cluster: Cluster, manifest: Manifest) -> Manifest | None:
     return await cluster.get(kind_of(manifest), metadata.get("namespace"), metadata["name"])
 
 
-def _rank(wanted: Wanted) -> int:
-    name = str(wanted.manifest["kind"])
-    return OWNED.index(name) if name in OWNED else 0
-
-
 def _failure(manifest: Manifest, error: ClusterError) -> Failure:
     return Failure(
-        child=_name(manifest), status=error.status, reason=error.reason, message=error.message
+        child=title(manifest), status=error.status, reason=error.reason, message=error.message
     )
-
-
-def _name(manifest: Manifest) -> str:
-    return "{} {}".format(*place(manifest))

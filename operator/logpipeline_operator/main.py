@@ -170,7 +170,7 @@ class Operator:
                 watch = partial(watch, clusterwide=True)
             try:
                 await watch()
-            except Exception as error:  # kopf raises whatever ended one of its tasks
+            except Exception as error:  # noqa: BLE001 - kopf raises whatever ended one of its tasks
                 log.warning("kopf ended, starting it again", extra={"why": repr(error)})
             await asyncio.sleep(RETRY_S)
 

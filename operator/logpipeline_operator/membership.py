@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from logpipeline.survey import PartitionState
-
-Manifest = Mapping[str, Any]
+from logpipeline_operator.children.model import Manifest
 
 # A pod that is replaced, or whose image is pulled, is back before; its files lie on its volume, so
 # that it is better waited for. A node that is gone is not.
@@ -28,7 +27,9 @@ class CollectorPod:
     away_s: float = 0.0
 
 
-def collector_pods(pods: Iterable[Manifest], stateful_set: str, *, now: float) -> list[CollectorPod]:
+def collector_pods(
+    pods: Iterable[Manifest], stateful_set: str, *, now: float
+) -> list[CollectorPod]:
     """Return the pods of *stateful_set* in order; *now* is in seconds since the epoch."""
     found = []
     for pod in pods:

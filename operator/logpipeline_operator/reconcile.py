@@ -17,16 +17,18 @@ from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline_operator import deletion, differences, live, membership
 from logpipeline_operator.access import Access
-from logpipeline_operator.children import ChildSettings, binding_name, build, names
-from logpipeline_operator.cluster.client import Cluster, Manifest
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.children import ChildSettings, NoImage, binding_name, build, kinds, names
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.nats_conf import STORE_PERCENT
+from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream.credentials import SecretProblem
+from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.jetstream.look import Permission, look
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key
-from logpipeline_operator.reporting import Reporter
+from logpipeline_operator.reporting import Reporter, no_image
 from logpipeline_operator.seen import Seen
 from logpipeline_operator.settings import Settings
 
@@ -131,11 +133,20 @@ class Reconciler:
         await self._apply_collectors(seen, pipeline, wanted)
 
     async def _observe(self, seen: Seen, pipeline: LogPipeline) -> None:
-        seen.desired = tuple(build(pipeline, self._child_settings()))
-        found = await live.children(self.cluster, pipeline.namespace, pipeline.name, seen.desired)
+        settings = await self._child_settings(pipeline)
+        try:
+            seen.desired = tuple(build(pipeline, settings))
+        except NoImage as error:
+            seen.findings.append(no_image(error))
+        found = await live.children(
+            self.cluster, pipeline.namespace, pipeline.name, seen.desired, kinds(settings)
+        )
         seen.children = {differences.place(manifest): manifest for manifest in found}
         seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
         seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
+        lacking = [there for there in found if live.lacks_pods(there)]
+        seen.refusals = await live.refusals(self.cluster, lacking)
+        seen.sync = await sync_of(pipeline)
 
     async def _apply(
         self,
@@ -182,7 +193,7 @@ class Reconciler:
             may_write=seen.may_write,
             allow_data_loss=loss == str(pipeline.generation),
             installation=await self._access.installation(),
-            storage_bytes=self._access.storage_bytes(pipeline),
+            storage_bytes=_storage_bytes(pipeline),
         )
         try:
             js = await self._access.connect(key, pipeline, files)
@@ -240,7 +251,7 @@ class Reconciler:
             await self._access.drop(key)
         return after_s
 
-    def _child_settings(self) -> ChildSettings:
+    async def _child_settings(self, pipeline: LogPipeline) -> ChildSettings:
         return ChildSettings(
             image_collector=self.settings.image_collector,
             image_shipper=self.settings.image_shipper,
@@ -248,7 +259,12 @@ class Reconciler:
             image_pull_policy=self.settings.image_pull_policy,
             image_pull_secrets=self.settings.image_pull_secrets,
             shipper_cluster_role=self.settings.shipper_cluster_role,
+            has_pod_monitors=await self._access.has_pod_monitors(pipeline.namespace),
         )
 
 
-__all__ = ["ClusterError", "Reconciler"]
+def _storage_bytes(pipeline: LogPipeline) -> int | None:
+    """Return what the managed server's streams may take together."""
+    if pipeline.spec.nats.servers:
+        return None
+    return pipeline.spec.nats.managed.storage * STORE_PERCENT // 100

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from logpipeline.spec import LogPipeline, SpecError
+from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.jetstream.look import JetStreamSeen
 from logpipeline_operator.live import Failure
-
-Manifest = Mapping[str, Any]
+from logpipeline_operator.status import Finding, Sync
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,6 +18,8 @@ class Seen:
     resource: Manifest
     pipeline: LogPipeline | None = None
     mistakes: SpecError | None = None
+    # The part for one machine, which means nothing here.
+    has_local: bool = False
     is_paused: bool = False
     is_unmanaged: bool = False
     is_read_only: bool = False
@@ -29,8 +29,14 @@ class Seen:
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     claims: list[Manifest] = field(default_factory=list)
+    # Why controllers cannot make their pods, by the controller's title.
+    refusals: dict[str, str] = field(default_factory=dict)
+    sync: Sync = field(default_factory=lambda: Sync(why_unknown="it was not looked at yet"))
+    # Collectors that there are to be now: more than wanted while some hand over.
+    replicas: int | None = None
     # Children that there should be; empty where nothing could be decided.
     desired: tuple[Manifest, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)

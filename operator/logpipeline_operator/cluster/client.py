@@ -16,10 +16,9 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.config import ConfigException
 
+from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
 from logpipeline_operator.cluster.kinds import Kind, kind_of
-
-Manifest = dict[str, Any]
 
 FIELD_MANAGER = "logpipeline-operator"
 REQUEST_TIMEOUT_S = 30.0
@@ -69,11 +68,14 @@ class Cluster:
             return None
 
     async def list(
-        self, kind: Kind, namespace: str | None, selector: str = ""
+        self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
     ) -> tuple[list[Manifest], str]:
-        """Return the objects that *selector* chooses, and the resource version of the list."""
+        """Return the objects that the label *selector* and the *fields* choose, and the resource
+        version of the list.
+        """
         found: list[Manifest] = []
-        query = {"limit": str(PAGE_OBJECTS)} | ({"labelSelector": selector} if selector else {})
+        query = {"limit": str(PAGE_OBJECTS), "labelSelector": selector, "fieldSelector": fields}
+        query = {name: value for name, value in query.items() if value}
         while True:
             page = await self._request("GET", kind.path(namespace), query)
             items = page.get("items") or []

@@ -1,1 +1,1 @@
-"""The operator's way to each pipeline's NATS: credentials, a connection kept open, what is there."""
+"""The operator's way to each pipeline's NATS: credentials, an open connection, what is there."""

@@ -7,48 +7,21 @@ import binascii
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from logpipeline.spec.streams import Nats
+from logpipeline_operator.children.credentials import CredentialFile
 
 Manifest = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SecretFile:
-    """A key of a Secret that becomes the file *folder*/*key*, as in the pods."""
-
-    folder: str
-    secret: str
-    key: str
 
 
 class SecretProblem(Exception):
     """A Secret is not there, or lacks a key."""
 
 
-def files_of(nats: Nats) -> Iterator[SecretFile]:
-    """Yield what a pipeline's *nats* takes from Secrets."""
-    if nats.tls is not None:
-        for key in (nats.tls.ca, nats.tls.cert, nats.tls.key):
-            if key is not None:
-                yield SecretFile("tls", nats.tls.secret.name, key)
-    if nats.creds is not None:
-        yield SecretFile("creds", nats.creds.secret.name, nats.creds.file)
-    if nats.nkey is not None:
-        yield SecretFile("nkey", nats.nkey.secret.name, nats.nkey.seed)
-    if nats.token is not None:
-        yield SecretFile("token", nats.token.secret.name, nats.token.token)
-    if nats.user is not None:
-        yield SecretFile("user", nats.user.secret.name, nats.user.user)
-        yield SecretFile("user", nats.user.secret.name, nats.user.password)
-
-
 def contents(
-    files: Iterator[SecretFile] | list[SecretFile], secrets: Mapping[str, Manifest | None]
+    files: Iterable[CredentialFile], secrets: Mapping[str, Manifest | None]
 ) -> dict[str, bytes]:
     """Return the content of each of *files* by its path below the folder of credentials.
 
@@ -70,7 +43,7 @@ def contents(
                 "correct spec.nats"
             )
         try:
-            found[f"{file.folder}/{file.key}"] = base64.b64decode(data[file.key], validate=True)
+            found[file.path] = base64.b64decode(data[file.key], validate=True)
         except (binascii.Error, ValueError) as error:
             raise SecretProblem(f"{file.key} of the Secret {file.secret}: {error}") from error
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logpipeline.nats.connection import Connection, ConnectFailed, NatsOptions
+from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline_operator.jetstream import credentials
 from logpipeline_operator.queue import Key
@@ -60,6 +60,10 @@ class Links:
         await connection.start(patience_s=PATIENCE_S)
         self._links[key] = _Link(fingerprint, connection)
         return JetStream(connection)
+
+    def known(self) -> list[Key]:
+        """Return the pipelines that have a connection."""
+        return list(self._links)
 
     async def drop(self, key: Key) -> None:
         """End the pipeline's connection, and forget its credentials."""

@@ -28,6 +28,14 @@ class JetStreamSeen:
     assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
 
+    def commit_ages_s(self, now_ns: int) -> dict[int, float]:
+        """Return the seconds since each partition's last commit, where there was one."""
+        return {
+            state.partition: max(0.0, (now_ns - state.committed_ns) / 1e9)
+            for state in self.partitions
+            if state.committed_ns
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:

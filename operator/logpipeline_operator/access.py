@@ -1,0 +1,128 @@
+"""How the operator gets at a pipeline's NATS: its Secrets, its server's address, its connection."""
+
+from __future__ import annotations
+
+import math
+import secrets as random_secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.children.credentials import credential_files
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.jetstream import credentials
+from logpipeline_operator.jetstream.links import Links
+from logpipeline_operator.queue import Key
+
+PASSWORD_BYTES = 24
+# Kubernetes makes it with the cluster, and nobody makes it anew.
+CLUSTER_NAMESPACE = "kube-system"
+DISCOVERY_S = 300.0
+
+
+@dataclass(slots=True)
+class Access:
+    """Credentials and connections of all pipelines."""
+
+    cluster: Cluster
+    links: Links
+    _installation: str | None = None
+    _pod_monitors: bool = False
+    _pod_monitors_at: float = -math.inf
+
+    async def files(self, pipeline: LogPipeline, *, may_write: bool) -> dict[str, bytes]:
+        """Return the operator's credentials for the pipeline's NATS, by path below their folder.
+
+        Raises:
+            SecretProblem: a Secret is missing, or lacks a key.
+            ClusterError, ClusterAway: it could not be read.
+        """
+        wanted = credential_files(pipeline, nats_auth.OPERATOR)
+        found: dict[str, Manifest | None] = {}
+        for name in sorted({file.secret for file in wanted}):
+            if pipeline.spec.nats.servers:
+                found[name] = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
+            else:
+                found[name] = await self._managed(pipeline, may_write=may_write)
+        return credentials.contents(wanted, found)
+
+    async def connect(self, key: Key, pipeline: LogPipeline, files: dict[str, bytes]) -> JetStream:
+        """Return the pipeline's JetStream.
+
+        Raises:
+            ConnectFailed: there is no connection; the message says why.
+        """
+
+        def options(folder: Path) -> NatsOptions:
+            return config.nats_options(pipeline, folder)
+
+        return await self.links.get(key, files, config.servers(pipeline), options)
+
+    async def installation(self) -> str:
+        """Return what tells this cluster from others that use the same NATS; empty where the
+        operator may not know.
+        """
+        if self._installation is None:
+            try:
+                there = await self.cluster.get(kind("Namespace"), None, CLUSTER_NAMESPACE)
+            except ClusterError as error:
+                if error.status != 403:
+                    raise
+                there = None
+            self._installation = str(there["metadata"]["uid"]) if there else ""
+        return self._installation
+
+    async def has_pod_monitors(self, namespace: str) -> bool:
+        """Return whether the cluster knows PodMonitors; looked up once in a while."""
+        now = time.monotonic()
+        if now - self._pod_monitors_at > DISCOVERY_S:
+            self._pod_monitors_at = now
+            try:
+                await self.cluster.list(kind("PodMonitor"), namespace, "logpipeline.dev/none")
+                self._pod_monitors = True
+            except ClusterError:
+                # Not known here, or not ours to make.
+                self._pod_monitors = False
+        return self._pod_monitors
+
+    async def drop(self, key: Key) -> None:
+        """Forget a pipeline."""
+        await self.links.drop(key)
+
+    async def keep_only(self, keys: Sequence[Key]) -> list[Key]:
+        """Forget all pipelines but *keys*, and return those that were forgotten."""
+        gone = [key for key in self.links.known() if key not in set(keys)]
+        for key in gone:
+            await self.links.drop(key)
+        return gone
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self.links.close()
+
+    async def _managed(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
+        """Return the Secret of the managed server's users, made once: a new password would shut
+        every running pod out.
+        """
+        name = nats_auth.name(pipeline)
+        there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
+        if there is not None or not may_write:
+            return there
+        passwords = {
+            role: random_secrets.token_urlsafe(PASSWORD_BYTES) for role in nats_auth.ROLES
+        }
+        try:
+            return await self.cluster.create(nats_auth.secret(pipeline, passwords))
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+            return await self.cluster.get(kind("Secret"), pipeline.namespace, name)
+

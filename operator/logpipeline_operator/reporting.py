@@ -1,0 +1,212 @@
+"""Turns what a look saw into the object's status and events, and writes them when they changed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from logpipeline_operator.children import names
+from logpipeline_operator.children.model import Manifest, NoImage
+from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterError, NotFound
+from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.seen import Seen
+from logpipeline_operator.settings import Settings
+from logpipeline_operator.status import (
+    Event,
+    Facts,
+    Finding,
+    JetStreamFacts,
+    Mode,
+    Part,
+    Reason,
+    errors,
+    events_of,
+    is_changed,
+    is_settled,
+    news_of,
+    pods,
+    status_of,
+)
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "logpipeline-operator"
+# Kubernetes' own limit.
+EVENT_CHARACTERS_MAX = 1024
+
+
+class Reporter:
+    """Writes one status for each look, and only when it says something new."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, metrics: OperatorMetrics) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._metrics = metrics
+
+    async def report(self, seen: Seen) -> bool:
+        """Write status and events of what was *seen*; return whether all is as it should be.
+
+        Raises:
+            ClusterError, ClusterAway: it was not written; the next look does it.
+        """
+        facts = facts_of(seen, version=self._settings.version)
+        previous = seen.resource.get("status") or {}
+        now = datetime.now(UTC)
+        status = status_of(facts, previous, now)
+        metadata = seen.resource["metadata"]
+        self._measure(metadata, seen, status)
+        if is_changed(previous, status):
+            try:
+                await self._cluster.apply(_status_manifest(metadata, status), subresource="status")
+            except NotFound:
+                # Deleted meanwhile: nobody is left to tell.
+                return True
+            self._metrics.writes.labels("status").inc()
+        for event in (*events_of(previous, status), *news_of(facts)):
+            await self._send(seen.resource, event)
+        return is_settled(status)
+
+    async def tell(self, resource: Manifest, message: str) -> None:
+        """Write an event about the end of a pipeline."""
+        await self._send(
+            resource, Event(type="Normal", reason="CleanedUp", message=message)
+        )
+
+    async def _send(self, resource: Manifest, event: Event) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = resource["metadata"]
+        manifest: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "generateName": f"{metadata['name']}.",
+                "name": "",
+                "namespace": metadata["namespace"],
+            },
+            "involvedObject": {
+                "apiVersion": resource["apiVersion"],
+                "kind": resource["kind"],
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:EVENT_CHARACTERS_MAX],
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._settings.identity,
+        }
+        try:
+            await self._cluster.create(manifest)
+        except ClusterError as error:
+            # An event is a courtesy: a namespace that ends takes none, and nothing hangs on it.
+            log.debug("an event was not taken", extra={"why": str(error)})
+        else:
+            self._metrics.writes.labels("event").inc()
+
+    def _measure(self, metadata: Mapping[str, Any], seen: Seen, status: Mapping[str, Any]) -> None:
+        place = metadata["namespace"], metadata["name"]
+        ready: Any = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), {})
+        self._metrics.ready.labels(*place).set(1.0 if ready.get("status") == "True" else 0.0)
+        if seen.jetstream is not None:
+            lag = sum(state.lag_bytes for state in seen.jetstream.partitions)
+            self._metrics.lag_bytes.labels(*place).set(lag)
+
+
+def facts_of(seen: Seen, *, version: str) -> Facts:
+    """Return what was *seen* as the status reads it."""
+    metadata = seen.resource["metadata"]
+    facts = Facts(
+        generation=int(metadata.get("generation", 0)),
+        version=version,
+        name=str(metadata["name"]),
+        pipeline=seen.pipeline,
+        mistakes=seen.mistakes,
+        has_local=seen.has_local,
+        mode=_mode(seen),
+        findings=tuple(_findings(seen)),
+        jetstream=_jetstream(seen),
+        drifted=tuple(seen.drifted),
+        pending=tuple(seen.pending),
+        sync=seen.sync,
+    )
+    pipeline = seen.pipeline
+    if pipeline is None:
+        return facts
+    collectors = seen.child("StatefulSet", names.collector(pipeline))
+    nats = seen.child("StatefulSet", names.nats(pipeline))
+    wanted = seen.replicas if seen.replicas is not None else pipeline.spec.collectors.replicas
+    return replace(
+        facts,
+        collectors=pods.stateful_set(collectors, wanted=wanted),
+        shippers=pods.daemon_set(seen.child("DaemonSet", names.shipper(pipeline))),
+        nats=(
+            None
+            if pipeline.spec.nats.servers
+            else pods.stateful_set(nats, wanted=pipeline.spec.nats.managed.replicas)
+        ),
+    )
+
+
+def no_image(error: NoImage) -> Finding:
+    """Return what it means that nobody named an image."""
+    part = Part(error.component.value)
+    return Finding(reason=Reason.POD_MISCONFIGURED, part=part, what=str(error), advice="")
+
+
+def _mode(seen: Seen) -> Mode:
+    if seen.is_read_only:
+        return Mode.READ_ONLY
+    if seen.is_unmanaged:
+        return Mode.UNMANAGED
+    return Mode.PAUSED if seen.is_paused else Mode.ACTIVE
+
+
+def _findings(seen: Seen) -> list[Finding]:
+    found = list(seen.findings)
+    if seen.secret_problem:
+        found.append(errors.of_secret(seen.secret_problem))
+    if seen.nats_error is not None:
+        found.append(errors.of_nats(seen.nats_error))
+    found += [errors.of_foreign_child(child) for child in seen.foreign]
+    found += [
+        errors.of_kubernetes(
+            failure.child, status=failure.status, reason=failure.reason, message=failure.message
+        )
+        for failure in seen.failures
+    ]
+    found += pods.problems(seen.pods, seen.claims, seen.refusals)
+    return found
+
+
+def _jetstream(seen: Seen) -> JetStreamFacts | None:
+    there = seen.jetstream
+    if there is None:
+        return None
+    return JetStreamFacts(
+        plan=there.plan,
+        report=there.report,
+        assignment=there.assignment,
+        partitions=there.partitions,
+        commit_ages_s=there.commit_ages_s(time.time_ns()),
+    )
+
+
+def _status_manifest(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Manifest:
+    return {
+        "apiVersion": "logpipeline.dev/v1alpha1",
+        "kind": "LogPipeline",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "status": dict(status),
+    }
+
