@@ -96,7 +96,7 @@ STATUS_SCHEMA: Schema = _object(
         "partitions": _count("How many partitions there are; 1 where the spec says 0."),
         "subject": _text("Root of the subjects."),
         "streams": _text("Base of the streams' names."),
-        "lag": _text("About how much, and since when, is stored and not yet written to files."),
+        "lag": _text("About how much is stored and not yet in files, and since when."),
         "collectors": _COLLECTORS,
         "shippers": _SHIPPERS,
         "nats": _NATS,

@@ -84,6 +84,11 @@ def of_kubernetes(child: str, *, status: int, reason: str, message: str) -> Find
     return Finding(reason=meaning, part=part_of(child), what=what)
 
 
+def of_no_image(text: str) -> Finding:
+    """Return what it means that nobody said which image pods run; *text* says how to."""
+    return Finding(reason=Reason.IMAGE_UNKNOWN, part=Part.PIPELINE, what=text, advice="")
+
+
 def of_cluster_away(message: str) -> Finding:
     """Return what the API server's silence means."""
     what = message or "the API server did not answer"

@@ -88,6 +88,5 @@ class Facts:
     # Of the managed server; None where the user's own is used.
     nats: Workload | None = None
     sync: Sync = Sync(why_unknown="it was not looked at yet")
-    collector_selector: str = ""
     drifted: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()

@@ -14,10 +14,20 @@ class Part(Enum):
     """Which part of a pipeline a finding is about."""
 
     PIPELINE = "pipeline"
-    NATS = "nats"
+    NATS = "NATS"
     STREAMS = "streams"
-    COLLECTORS = "collector"
-    SHIPPERS = "shipper"
+    COLLECTORS = "collectors"
+    SHIPPERS = "shippers"
+
+
+_PART_BY_ENDING = {
+    "-collector": Part.COLLECTORS,
+    "-shipper": Part.SHIPPERS,
+    "-sidecar": Part.SHIPPERS,
+    "-nats": Part.NATS,
+    "-nats-headless": Part.NATS,
+    "-nats-auth": Part.NATS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +47,16 @@ class Finding:
 
 
 def first(findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding that is nearest to the cause; among equals, the first."""
-    return min(findings, key=lambda finding: finding.reason.rank, default=None)
+    """Return the finding that is nearest to the cause, whatever order they come in."""
+    return min(findings, key=lambda each: (each.reason.rank, each.part.value, each.what), default=None)
 
 
 def part_of(name: str) -> Part:
     """Return which part the child *name* (``StatefulSet prod-collector``) belongs to."""
-    for part, ending in (
-        (Part.COLLECTORS, "-collector"),
-        (Part.SHIPPERS, "-shipper"),
-        (Part.NATS, "-nats"),
-        (Part.NATS, "-nats-headless"),
-        (Part.NATS, "-nats-auth"),
-    ):
-        if name.endswith(ending):
-            return part
-    return Part.PIPELINE
+    if name.startswith("ClusterRoleBinding "):
+        return Part.SHIPPERS
+    endings = (part for ending, part in _PART_BY_ENDING.items() if name.endswith(ending))
+    return next(endings, Part.PIPELINE)
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from logpipeline_operator.children.labels import COMPONENT_LABEL
+from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.errors import of_pod_refusal
 from logpipeline_operator.status.facts import Workload
 from logpipeline_operator.status.finding import Finding, Part, grouped
@@ -12,8 +14,11 @@ from logpipeline_operator.status.reasons import Reason
 
 Manifest = Mapping[str, Any]
 
-_COMPONENT_LABEL = "app.kubernetes.io/component"
-_PARTS = {part.value: part for part in (Part.COLLECTORS, Part.SHIPPERS, Part.NATS)}
+_PARTS = {
+    Component.COLLECTOR.value: Part.COLLECTORS,
+    Component.SHIPPER.value: Part.SHIPPERS,
+    Component.NATS.value: Part.NATS,
+}
 _WAITING = {
     "ImagePullBackOff": Reason.IMAGE_NOT_PULLED,
     "ErrImagePull": Reason.IMAGE_NOT_PULLED,
@@ -91,7 +96,7 @@ def _claim_text(claim: Manifest) -> str:
 
 def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
     metadata = pod["metadata"]
-    part = _PARTS.get((metadata.get("labels") or {}).get(_COMPONENT_LABEL, ""))
+    part = _PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
     if part is None or "deletionTimestamp" in metadata:
         return []
     found = _of_scheduling(pod, unbound)

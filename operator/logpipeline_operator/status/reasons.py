@@ -37,6 +37,11 @@ class Reason(Enum):
         "The resource has spec.local, which is for `logpipeline up` on one machine.",
         "Remove spec.local.",
     )
+    IMAGE_UNKNOWN = Meaning(
+        "ImageUnknown",
+        "Neither the resource nor the operator's settings say which image pods run.",
+        "Set the image in the spec, or LOGPIPELINE_IMAGE_* of the operator (the chart does).",
+    )
 
     # Somebody said that nothing be changed, and something would have to be.
     PAUSED = Meaning(

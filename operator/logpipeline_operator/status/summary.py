@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from logpipeline_operator.children.labels import selector
+from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
 from logpipeline_operator.status.judging import findings
@@ -115,9 +117,17 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
         "replicas": workload.present,
         "readyReplicas": workload.ready,
         "ready": _ready(workload),
-        "selector": facts.collector_selector,
+        "selector": _selector(facts, previous),
         "assignments": _assignments(facts, previous),
     }
+
+
+def _selector(facts: Facts, previous: Mapping[str, Any]) -> str:
+    if facts.pipeline is None:
+        collectors = previous.get("collectors")
+        return str(collectors.get("selector", "")) if isinstance(collectors, Mapping) else ""
+    labels = selector(facts.pipeline, Component.COLLECTOR)
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _assignments(facts: Facts, previous: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -1,0 +1,207 @@
+"""Looks at a pipeline that works, and at any others: what the tests of the status begin from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from logpipeline.plan.apply import Outcome, Report, Result
+from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
+from logpipeline.records import assign
+from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
+from logpipeline.survey import PartitionState
+from logpipeline_operator.status import (
+    Facts,
+    Finding,
+    JetStreamFacts,
+    Mode,
+    Part,
+    Reason,
+    Sync,
+    Workload,
+)
+
+NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+PARTITIONS = 4
+# In every text that comes from elsewhere; a status that shows it told a secret.
+PASSWORD = "hunter2-s3cr3t"
+
+
+def pipeline(**spec: Any) -> LogPipeline:
+    """The pipeline team/prod with four partitions and two collectors."""
+    given = {"partitions": PARTITIONS, "collectors": {"replicas": 2}, **spec}
+    metadata = {"name": "prod", "namespace": "team", "uid": "u-1", "generation": 3}
+    return parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": metadata,
+            "spec": given,
+        }
+    )
+
+
+def partition(number: int, **changes: Any) -> PartitionState:
+    """A partition that is owned by whom it is assigned to, and has nothing to do."""
+    owner = f"prod-collector-{number // 2}"
+    state = PartitionState(
+        partition=number,
+        stream=f"LP_team_prod_{number}",
+        is_there=True,
+        assigned=owner,
+        owner=owner,
+        epoch=1,
+    )
+    return replace(state, **changes)
+
+
+def jetstream(*partitions: PartitionState, **changes: Any) -> JetStreamFacts:
+    """A JetStream that has what is wanted; *partitions* stand in for those of their numbers."""
+    given = {state.partition: state for state in partitions}
+    states = tuple(given.get(number, partition(number)) for number in range(PARTITIONS))
+    facts = JetStreamFacts(
+        plan=Plan(pipeline="team/prod"),
+        report=Report(),
+        assignment=assign(
+            ["prod-collector-0", "prod-collector-1"], partitions=PARTITIONS, generation=1
+        ),
+        partitions=states,
+    )
+    return replace(facts, **changes)
+
+
+def working(**changes: Any) -> Facts:
+    """A look at a pipeline that works, with *changes*."""
+    facts = Facts(
+        generation=3,
+        version="0.1.0",
+        name="prod",
+        pipeline=pipeline(),
+        jetstream=jetstream(),
+        collectors=Workload(wanted=2, present=2, ready=2, updated=2),
+        shippers=Workload(wanted=3, present=3, ready=3, updated=3),
+        nats=Workload(wanted=1, present=1, ready=1, updated=1),
+        sync=Sync(interval="always"),
+    )
+    return replace(facts, **changes)
+
+
+def condition(status: dict[str, Any], kind: str = "Ready") -> tuple[str, str, str]:
+    """Status, reason and message of a condition of *status*."""
+    found = next(each for each in status["conditions"] if each["type"] == kind)
+    return found["status"], found["reason"], found["message"]
+
+
+_texts = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        [
+            f"cannot connect to nats://bob:{PASSWORD}@nats.example.net:4222",
+            f"bad password={PASSWORD}, try again",
+            "\x1b[31mred\x1b[0m \u202etxt",
+            "long " * 1000,
+            "é" * 3000,
+        ]
+    ),
+)
+_findings = st.builds(
+    Finding,
+    reason=st.sampled_from([r for r in Reason if r.rank < Reason.WORKING.rank]),
+    part=st.sampled_from(Part),
+    what=_texts,
+)
+_counts = st.integers(0, 4)
+_workloads = st.none() | st.builds(
+    Workload,
+    wanted=_counts,
+    present=_counts,
+    ready=_counts,
+    updated=_counts,
+    is_current=st.booleans(),
+)
+
+
+@st.composite
+def _outcomes(draw: st.DrawFn) -> Outcome:
+    kind = draw(st.sampled_from(Kind))
+    change = FieldChange(field="max_age", found=2, wanted=1, kind=kind)
+    step = Step(stream="LP_team_prod_0", kind=kind, changes=(change,), note=draw(_texts))
+    held = draw(st.sampled_from([(), (change,)]))
+    result = draw(st.sampled_from(Result))
+    return Outcome(step=step, result=result, detail=draw(_texts), held=held)
+
+
+@st.composite
+def _partitions(draw: st.DrawFn, number: int) -> PartitionState:
+    name = st.sampled_from(["", "prod-collector-0", "prod-collector-1"])
+    if not draw(st.booleans()):
+        return partition(number)
+    return partition(
+        number,
+        is_there=draw(st.booleans()),
+        owner=draw(name),
+        assigned=draw(name),
+        released=draw(st.booleans()),
+        lag_messages=draw(st.integers(0, 100)),
+        lag_bytes=draw(st.integers(0, 2**50)),
+        lag_s=draw(st.floats(0, 1e7)),
+    )
+
+
+@st.composite
+def _jetstreams(draw: st.DrawFn) -> JetStreamFacts:
+    outcomes = tuple(draw(st.lists(_outcomes(), max_size=2)))
+    problem = st.builds(Problem, st.sampled_from(["subjects-overlap", "new"]), _texts, st.booleans())
+    problems = tuple(draw(st.lists(problem, max_size=1)))
+    report = Report(outcomes=outcomes, problems=problems)
+    return jetstream(
+        *(draw(_partitions(number)) for number in range(PARTITIONS)),
+        plan=Plan(
+            pipeline="team/prod", problems=problems, steps=tuple(each.step for each in outcomes)
+        ),
+        report=draw(st.sampled_from([report, report, None])),
+        assignment=draw(st.sampled_from([None, jetstream().assignment])),
+        commit_ages_s=draw(st.dictionaries(st.integers(0, 3), st.floats(0, 1e6), max_size=4)),
+    )
+
+
+_PIPELINES = [
+    pipeline(),
+    pipeline(),
+    pipeline(collectors={"replicas": 0}),
+    pipeline(shippers={"mode": "sidecar"}),
+    pipeline(shippers={"enabled": False}),
+    pipeline(stream={"storage": "memory"}),
+]
+
+
+@st.composite
+def any_facts(draw: st.DrawFn) -> Facts:
+    """Any look: each part of it as it works, or anyhow."""
+    mistakes = SpecError((Mistake("spec.partitions", f"found {draw(_texts)!r}"),))
+    given = {
+        "pipeline": st.sampled_from([None, *_PIPELINES]),
+        "mistakes": st.sampled_from([None, mistakes]),
+        "has_local": st.booleans(),
+        "mode": st.sampled_from(Mode),
+        "findings": st.lists(_findings, max_size=3).map(tuple),
+        "jetstream": st.none() | _jetstreams(),
+        "collectors": _workloads,
+        "shippers": _workloads,
+        "nats": _workloads,
+        "sync": st.builds(Sync, interval=st.sampled_from(["", "always", "2m"]), why_unknown=_texts),
+        "drifted": st.lists(_texts, max_size=9).map(tuple),
+        "pending": st.lists(_texts, max_size=9).map(tuple),
+        "generation": st.integers(1, 9),
+    }
+    # Of all wrong at once nobody learns much: a few things are, and the rest works.
+    chosen = draw(st.sets(st.sampled_from(sorted(given)), max_size=4))
+    return working(**{name: draw(given[name]) for name in sorted(chosen)})
+
+
+def later(seconds: float) -> datetime:
+    """The time *seconds* after `NOW`."""
+    return NOW + timedelta(seconds=seconds)
