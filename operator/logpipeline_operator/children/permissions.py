@@ -15,6 +15,9 @@ from logpipeline_operator.children import nats_auth
 ANSWERS_MAX = 1000
 ANSWERS_FOR = "1m"
 
+# Also of a server with a domain, which maps its own prefix to this one before it looks here.
+_API = "$JS.API"
+
 Permissions = dict[str, Any]
 
 
@@ -39,7 +42,7 @@ def _operator(pipeline: LogPipeline) -> Permissions:
         key_value_subject(names.state_bucket, ">"),
     ]
     return {
-        "publish": {"allow": sorted({"$JS.API.>", f"{_api(pipeline)}.>", "$JS.ACK.>", *own})},
+        "publish": {"allow": sorted(["$JS.API.>", "$JS.ACK.>", *own])},
         # A person's tools, which log in as the operator, use the usual inbox.
         "subscribe": {"allow": sorted([f"{inbox_prefix(nats_auth.OPERATOR)}.>", "_INBOX.>", *own])},
     }
@@ -49,7 +52,7 @@ def _collector(pipeline: LogPipeline) -> Permissions:
     """Return what collectors need: to read streams, to keep their state, to tell how far they are.
     No stream is made, changed or deleted, and only snapshots are purged.
     """
-    names, api = pipeline.names, _api(pipeline)
+    names = pipeline.names
     group, bucket = pipeline.spec.collectors.group, names.state_bucket
     state = f"KV_{bucket}"
     keys = (_any(epoch_key(group, 0)), _any(member_key(group, "*")))
@@ -57,16 +60,16 @@ def _collector(pipeline: LogPipeline) -> Permissions:
         "publish": {
             "allow": sorted(
                 [
-                    f"{api}.STREAM.INFO.*",
-                    f"{api}.CONSUMER.NAMES.*",
+                    f"{_API}.STREAM.INFO.*",
+                    f"{_API}.CONSUMER.NAMES.*",
                     # With a filter there is another token: that form is not allowed.
-                    f"{api}.CONSUMER.CREATE.*.*",
-                    f"{api}.CONSUMER.INFO.*.*",
-                    f"{api}.CONSUMER.DELETE.*.*",
-                    f"{api}.CONSUMER.MSG.NEXT.*.*",
-                    f"{api}.DIRECT.GET.*",
-                    f"{api}.DIRECT.GET.{state}.{key_value_subject(bucket, '>')}",
-                    f"{api}.STREAM.PURGE.{names.snapshot_stream}",
+                    f"{_API}.CONSUMER.CREATE.*.*",
+                    f"{_API}.CONSUMER.INFO.*.*",
+                    f"{_API}.CONSUMER.DELETE.*.*",
+                    f"{_API}.CONSUMER.MSG.NEXT.*.*",
+                    f"{_API}.DIRECT.GET.*",
+                    f"{_API}.DIRECT.GET.{state}.{key_value_subject(bucket, '>')}",
+                    f"{_API}.STREAM.PURGE.{names.snapshot_stream}",
                     *(key_value_subject(bucket, key) for key in keys),
                     f"{names.snapshot_subject}.{group}.>",
                     f"{names.dead_letter_subject}.>",
@@ -106,11 +109,6 @@ def _shipper(pipeline: LogPipeline) -> Permissions:
         },
         "allow_responses": {"max": ANSWERS_MAX, "expires": ANSWERS_FOR},
     }
-
-
-def _api(pipeline: LogPipeline) -> str:
-    domain = pipeline.spec.nats.js_domain
-    return f"$JS.{domain}.API" if domain else "$JS.API"
 
 
 def _any(key: str) -> str:
