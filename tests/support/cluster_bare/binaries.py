@@ -91,20 +91,21 @@ def folder() -> Path:
     return places.cache() / _hash_of_sources() / "bin"
 
 
+def is_built() -> bool:
+    """Whether all programs are there."""
+    target = folder()
+    return all((target / program).exists() for one in PLANNED for program in one.programs)
+
+
 def build() -> Path:
     """Build what is not there yet and return the folder of the programs."""
     target = folder()
-    if _missing(target):
+    if not is_built():
         with locked(target.parent / "lock", what="building Kubernetes"):
             for module in PLANNED:
                 if any(not (target / program).exists() for program in module.programs):
                     _build(module, target)
     return target
-
-
-def _missing(target: Path) -> list[str]:
-    programs = (program for module in PLANNED for program in module.programs)
-    return [program for program in programs if not (target / program).exists()]
 
 
 def _build(module: Module, target: Path) -> None:

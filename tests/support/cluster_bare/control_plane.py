@@ -126,20 +126,24 @@ def _command(program: str | Path, flags: dict[str, object], *more: str) -> tuple
 def _corefile(places: ClusterPlaces, addresses: Addresses) -> str:
     # Names outside do not exist here, and are told so at once: no test may need the internet.
     return f"""\
-.:53 {{
+{DOMAIN} in-addr.arpa {{
     bind {addresses.node(0)}
     errors
-    ready 127.0.0.1:8181
-    hosts {{
-        {addresses.machine} {MACHINE_NAME}
-        fallthrough
-    }}
     kubernetes {DOMAIN} in-addr.arpa {{
         kubeconfig {client_file(places, "coredns")}
     }}
+    cache 5
+}}
+{MACHINE_NAME} {{
+    bind {addresses.node(0)}
+    hosts {{
+        {addresses.machine} {MACHINE_NAME}
+    }}
+}}
+. {{
+    bind {addresses.node(0)}
     template ANY ANY {{
         rcode NXDOMAIN
     }}
-    cache 5
 }}
 """

@@ -48,7 +48,7 @@ def lacking() -> str:
         return "clusters of plain processes need root"
     if missing := sorted(set(_missing_packages())):
         return f"install: apt-get install --no-install-recommends {' '.join(missing)}"
-    if shutil.which("go") is None and not _is_built():
+    if shutil.which("go") is None and not binaries.is_built():
         return "install Go 1.26 (go.dev/dl): Kubernetes is built from its modules"
     if any(places.cache().resolve().is_relative_to(covered) for covered in COVERED):
         return f"set XDG_CACHE_HOME: nodes cannot see {places.cache()}"
@@ -68,7 +68,3 @@ def _missing_packages() -> list[str]:
     if node.plugins_folder() is None:
         missing.append("containernetworking-plugins")
     return missing
-
-
-def _is_built() -> bool:
-    return (binaries.folder() / "kubelet").exists()

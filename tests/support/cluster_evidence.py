@@ -1,0 +1,52 @@
+"""What a person wants to see when a test on a cluster has failed: objects, events and logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster_bare.places import ClusterPlaces
+from cluster_handle import Cluster
+
+KINDS = "all,persistentvolumeclaims,configmaps,networkpolicies,poddisruptionbudgets"
+# Of each log its end is shown: enough for a stack trace and what led to it.
+LOG_LINES_MAX = 200
+PROGRAM_LINES_MAX = 40
+SECTION_CHARS_MAX = 40_000
+PROGRAMS = ("kubelet", "containerd", "kube-apiserver", "kube-controller-manager", "node")
+
+
+def evidence(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
+    """Titles and texts, about *namespace* and about the programs of the nodes."""
+    here = f"--namespace={namespace}"
+    sections = [
+        ("nodes", _ask(cluster, "get", "nodes", "-o", "wide")),
+        ("objects", _ask(cluster, "get", KINDS, here, "-o", "wide")),
+        ("pipelines", _ask(cluster, "get", "logpipelines", here, "-o", "yaml")),
+        ("events", _ask(cluster, "get", "events", here, "--sort-by=.lastTimestamp")),
+        ("pods", _ask(cluster, "describe", "pods", here)),
+    ]
+    names = _ask(cluster, "get", "pods", here, "-o", "name").split()
+    sections += [(f"logs of {name}", _logs(cluster, name, here)) for name in names]
+    if cluster.record is not None:
+        sections += _programs(ClusterPlaces(cluster.record.name), cluster.record.nodes)
+    return [(f"{title} of {namespace}", text[-SECTION_CHARS_MAX:]) for title, text in sections]
+
+
+def _ask(cluster: Cluster, *arguments: str) -> str:
+    return cluster.kubectl(*arguments, check=False)
+
+
+def _logs(cluster: Cluster, pod: str, here: str) -> str:
+    options = (pod, here, "--all-containers", "--prefix", f"--tail={LOG_LINES_MAX}")
+    now = _ask(cluster, "logs", *options)
+    before = _ask(cluster, "logs", *options, "--previous")
+    return now if "not found" in before else f"{now}\n--- before the last restart ---\n{before}"
+
+
+def _programs(at: ClusterPlaces, nodes: tuple[str, ...]) -> list[tuple[str, str]]:
+    files = [(n, at.process_logs(n) / f"{program}.log") for n in nodes for program in PROGRAMS]
+    return [(f"{file.stem} on {node}", _tail(file)) for node, file in files if file.exists()]
+
+
+def _tail(file: Path) -> str:
+    return "\n".join(file.read_text(errors="replace").splitlines()[-PROGRAM_LINES_MAX:])

@@ -1,0 +1,136 @@
+"""Fixtures of tests on a real Kubernetes. The cluster comes from pytest-kind's own `kind_cluster`.
+
+Where Docker is there, that fixture drives kind. Where not, it is pointed at tests/cluster/kind, which
+starts the same Kubernetes as plain processes. LOGPIPELINE_TEST_KUBECONFIG names a cluster to be
+used as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pykube
+import pytest
+from pytest_kind import KindCluster
+
+import cluster_evidence
+import cluster_handle
+import cluster_namespace
+from cluster_bare import binaries, images as cluster_images, places, requirements, state
+from cluster_bare.running import ToolError
+from cluster_handle import Cluster
+
+KUBECONFIG = "LOGPIPELINE_TEST_KUBECONFIG"
+# The images of a cluster that they cannot be brought to, as JSON: {"operator": …, "workload": …}.
+IMAGES = "LOGPIPELINE_TEST_IMAGES"
+KIND = places.SOURCES / "kind"
+# What the option of pytest-kind is when nobody gave it.
+DEFAULT_NAME = "pytest-kind"
+WORKLOAD = "docker.io/library/python:3.11-slim-bookworm"
+BUILD = "tests/cluster/kind build all"
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """A Kubernetes with nothing in it but itself; it is shared by all tests of the run."""
+    given = os.environ.get(KUBECONFIG)
+    if given:
+        path = Path(given)
+        api = pykube.HTTPClient(pykube.KubeConfig.from_file(given))
+        return Cluster(path, api, cluster_handle.record_of(path))
+    if request.config.option.kind_bin is None and not _is_docker_there():
+        _choose_plain_processes(request.config)
+    made: KindCluster = request.getfixturevalue("kind_cluster")
+    path = made.kubeconfig_path.resolve()
+    return Cluster(path, made.api, cluster_handle.record_of(path))
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """The name of a namespace of this test alone; it goes with all that is in it."""
+    name = cluster_namespace.create(cluster)
+    yield name
+    cluster_namespace.delete(cluster, name)
+
+
+@pytest.fixture(scope="session")
+def images(cluster: Cluster, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Names of the project's images, built and brought to the nodes, and of `workload`."""
+    given = os.environ.get(IMAGES)
+    if given:
+        return dict(json.loads(given))
+    if cluster.record is not None:
+        built = cluster_images.project()
+        cluster.load(built.archive)
+        return built.names
+    if os.environ.get(KUBECONFIG):
+        pytest.skip(f"images cannot be brought to the cluster of {KUBECONFIG}: set {IMAGES}")
+    return _docker_images(request.getfixturevalue("kind_cluster"))
+
+
+@pytest.fixture(scope="session")
+def workload_image(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    """An image with a shell and Python, for pods that log."""
+    if cluster.record is None:
+        names: dict[str, str] = request.getfixturevalue("images")
+        return names["workload"]
+    built = cluster_images.workload()
+    cluster.load(built.archive)
+    return built.names["workload"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what is in its namespace, and what its pods wrote."""
+    report = yield
+    if report.failed:
+        used = getattr(item, "funcargs", {})
+        on, name = used.get("cluster"), used.get("namespace")
+        if isinstance(on, Cluster) and isinstance(name, str):
+            report.sections.extend(cluster_evidence.evidence(on, name))
+    return report
+
+
+def _choose_plain_processes(config: pytest.Config) -> None:
+    if reason := requirements.lacking():
+        pytest.skip(f"no Docker for kind, and for plain processes: {reason}")
+    if not binaries.is_built():
+        pytest.skip(f"Kubernetes is not built yet: run {BUILD} (some minutes, once)")
+    config.option.kind_bin = str(KIND)
+    config.option.kind_kubectl_bin = str(binaries.folder() / "kubectl")
+    if config.option.cluster_name == DEFAULT_NAME:
+        # Of this run alone: others may test at the same time, from this checkout or another.
+        config.option.cluster_name = f"test-{os.getpid()}"
+    if not config.option.keep_cluster:
+        # If this run is killed, the next cluster's creation sweeps away what it left.
+        os.environ[state.OWNER] = str(os.getpid())
+
+
+def _is_docker_there() -> bool:
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _docker_images(made: KindCluster) -> dict[str, str]:
+    names = {target: f"logpipeline-{target}:test" for target in cluster_images.TARGETS}
+    for target, name in names.items():
+        _docker("build", "--target", target, "--tag", name, str(places.PROJECT))
+    _docker("pull", WORKLOAD)
+    names["workload"] = WORKLOAD
+    for name in names.values():
+        made.load_docker_image(name)
+    return names
+
+
+def _docker(*arguments: str) -> None:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolError(f"docker {' '.join(arguments)}: {done.stderr}")

@@ -1,0 +1,159 @@
+"""What a test does with its cluster, whoever made it: kind, our plain processes, or its user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pykube
+import pytest
+
+from cluster_bare import binaries, containers, creation, objects, places
+from cluster_bare.places import ClusterPlaces
+from cluster_bare.state import Record
+
+# A hung connection to the API server is a failure, not a test that never ends.
+KUBECTL_DEADLINE_S = 300.0
+OUTPUT_CHARS_MAX = 4_000
+
+
+class CommandFailed(AssertionError):
+    """A program ended badly; the text says which, and what it wrote."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running Kubernetes; *record* is there when its nodes are processes of this machine."""
+
+    kubeconfig: Path
+    api: pykube.HTTPClient
+    record: Record | None
+
+    def kubectl(self, *arguments: str, input: str = "", check: bool = True) -> str:
+        """What `kubectl` prints; with *check* false, also when it fails."""
+        return self._run("kubectl", *arguments, stdin=input, check=check)
+
+    def helm(self, *arguments: str, input: str = "", check: bool = True) -> str:
+        """What `helm` prints."""
+        return self._run("helm", *arguments, stdin=input, check=check)
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        """Apply objects as a user does, and let the API server judge them."""
+        content = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "-f", "-", input=json.dumps(content))
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """What `kubectl get …` finds, as data."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return found
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes, without those that are only pretended."""
+        found = self.get("nodes", "--selector=type!=kwok")["items"]
+        return tuple(sorted(node["metadata"]["name"] for node in found))
+
+    @property
+    def machine(self) -> str:
+        """A name of this machine for pods, to reach a server that a test runs here."""
+        self._own("pods cannot reach this machine by a name")
+        return "machine.test"
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log: one JSON object a line, written before it answers."""
+        return self._own("its audit log is not here").audit_log
+
+    def log_dir(self, node: str) -> Path:
+        """The /var/log of *node*, seen from this machine."""
+        return self._own("its nodes' files are not here").node_logs(node)
+
+    def data_dir(self, node: str) -> Path:
+        """The /var/lib of *node*, seen from this machine."""
+        return self._own("its nodes' files are not here").node_data(node)
+
+    def load(self, archive: Path) -> None:
+        """Bring the images of an archive to all nodes."""
+        at = self._own("images cannot be brought to its nodes")
+        assert self.record is not None
+        containers.load_everywhere(at, self.record.nodes, archive)
+
+    def add_volumes(self, indexes: Iterable[int]) -> None:
+        """Make the volumes of these numbers on each node, new and empty; former ones go."""
+        at = self._own("its volumes are not ours")
+        assert self.record is not None
+        wanted = [(node, index) for node in self.record.nodes for index in indexes]
+        self._renew(at, wanted)
+
+    def renew_volumes(self) -> None:
+        """Empty the volumes whose claims are gone, and offer them again."""
+        if self.record is None:
+            return
+        released = {
+            volume["metadata"]["name"]
+            for volume in self.get("persistentvolumes")["items"]
+            if volume["status"]["phase"] in {"Released", "Failed"}
+        }
+        known = ((n, i) for n in self.record.nodes for i in range(objects.VOLUMES_PER_NODE))
+        wanted = [(n, i) for n, i in known if objects.volume_name(n, i) in released]
+        self._renew(ClusterPlaces(self.record.name), wanted)
+
+    def _renew(self, at: ClusterPlaces, wanted: list[tuple[str, int]]) -> None:
+        if not wanted:
+            return
+        names = [objects.volume_name(node, index) for node, index in wanted]
+        self.kubectl("delete", "persistentvolume", "--ignore-not-found", *names)
+        for (node, _), name in zip(wanted, names, strict=True):
+            folder = at.node_data(node) / objects.VOLUME_FOLDER / name
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        self.apply(*(objects.volume(node, index) for node, index in wanted))
+
+    def program(self, name: str) -> Path:
+        """Where kubectl, helm or kwok is."""
+        built = binaries.folder() / name
+        found = str(built) if built.exists() else shutil.which(name)
+        if found is None:
+            pytest.skip(f"{name} is neither installed nor built (tests/cluster/kind build all)")
+        return Path(found)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a program that is to use this cluster."""
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+
+    def _run(self, name: str, *arguments: str, stdin: str, check: bool) -> str:
+        done = subprocess.run(
+            [str(self.program(name)), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment,
+            timeout=KUBECTL_DEADLINE_S,
+        )
+        if check and done.returncode:
+            said = (done.stdout + done.stderr)[-OUTPUT_CHARS_MAX:]
+            raise CommandFailed(f"{name} {' '.join(arguments)}: {said}")
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def _own(self, otherwise: str) -> ClusterPlaces:
+        if self.record is None:
+            pytest.skip(f"a cluster that tests/cluster/kind did not make: {otherwise}")
+        return ClusterPlaces(self.record.name)
+
+
+def record_of(kubeconfig: Path) -> Record | None:
+    """The one of our clusters that *kubeconfig* leads to, if it is one of ours."""
+    url = pykube.KubeConfig.from_file(str(kubeconfig)).cluster["server"]
+    for record in creation.usable():
+        own = pykube.KubeConfig.from_file(str(places.ClusterPlaces(record.name).kubeconfig))
+        if own.cluster["server"] == url:
+            return record
+    return None
