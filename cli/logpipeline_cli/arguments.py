@@ -145,6 +145,20 @@ def _ship(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="in a pod: ask the API server for labels and annotations of the pods of node --host",
     )
+    parser.add_argument(
+        "--include",
+        action="append",
+        metavar="GLOB",
+        help="ship these plain files and nothing else (may be repeated; default: the resource's)",
+    )
+    parser.add_argument(
+        "--read-out",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="nobody else writes any more when it stops: first read all files to their last byte, "
+        "for so long at most",
+    )
     _http(parser)
 
 

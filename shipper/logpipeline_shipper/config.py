@@ -42,7 +42,9 @@ class BatchOptions:
 class ShipperConfig:
     """One shipper: where it reads, where it sends, and its limits.
 
-    With *kubernetes*, the API server is asked for the pods of the node *node*.
+    With *kubernetes*, the API server is asked for the pods of the node *node*. With *read_out_s*
+    nobody else writes any more when the shipper is asked to stop: it first ships, for so long at
+    most, what stands in the files, to the last byte.
     """
 
     nats: NatsOptions
@@ -65,6 +67,7 @@ class ShipperConfig:
     quarantine_bytes_max: int = 64 * MIB
     ack_timeout_s: float = 5.0
     drain_s: float = 5.0
+    read_out_s: float = 0.0
     cluster: str = ""
     http_host: str = "127.0.0.1"
     http_port: int | None = None

@@ -72,6 +72,7 @@ class Fleet:
         self._records = dict(state.sources)
         self._warm: set[Key] = set()
         self._lost_subjects: set[str] = set()
+        self._is_ending = False
         self._lost_partitions: set[int] = set()
 
     def take(self, listing: Listing, labels: Labels = ()) -> None:
@@ -103,6 +104,19 @@ class Fleet:
         if pump is not None:
             self._warm.add(key)
             pump.wake()
+
+    def end(self) -> None:
+        """Note that nobody writes any more, so that all files are read to their last byte."""
+        self._is_ending = True
+        for key, pump in self.pumps.items():
+            self._warm.add(key)
+            pump.chain.end()
+            pump.wake()
+
+    def is_level(self) -> bool:
+        """Return whether all that is known of has arrived."""
+        pumps = self.pumps.values()
+        return not any(pump.is_running or pump.chain.backlog_bytes() for pump in pumps)
 
     def tick(self) -> None:
         """Look at what may have become due without a sign: retries, ends of files, idle files."""
@@ -213,6 +227,8 @@ class Fleet:
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
         )
+        if self._is_ending:
+            chain.end()
         packer = Packer(
             id,
             subject=self.hosts[id.host],

@@ -45,6 +45,7 @@ EXIT_BROKEN = 3
 # Reading and compressing: both give the interpreter free while they work.
 THREADS_MAX = 2
 SKIPPED_TOLD_MAX = 1000
+READ_OUT_LOOK_S = 0.05
 
 
 async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
@@ -157,6 +158,8 @@ class Shipper:
                 self._spawn(part)
             if await self._until_broken_or(stop):
                 code = EXIT_BROKEN
+            elif self._config.read_out_s:
+                await self._read_out()
             await self._drain()
         return code
 
@@ -165,6 +168,26 @@ class Shipper:
         self._broken.add_done_callback(lambda _: stopping.cancel())
         await asyncio.wait([stopping])
         return self._broken.done()
+
+    async def _read_out(self) -> None:
+        """Ship what stands in the files, to the last byte: nobody else writes any more."""
+        self._fleet.end()
+        for listing in Discovery(self._config.hosts, skipped=self._note_skipped).scan():
+            self._gate.take(listing)
+        try:
+            async with asyncio.timeout(self._config.read_out_s):
+                await self._until_level()
+        except TimeoutError:
+            log.error(
+                "lines are left behind: the time to read the files to their ends is over",
+                extra={"bytes": self._fleet.backlog_bytes()},
+            )
+
+    async def _until_level(self) -> None:
+        while True:
+            if self._fleet.is_level():
+                return
+            await asyncio.sleep(READ_OUT_LOOK_S)
 
     async def _drain(self) -> None:
         """Finish what is in flight within a deadline, and save."""

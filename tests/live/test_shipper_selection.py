@@ -24,15 +24,19 @@ from logpipeline_shipper.files.selection import Rules
 from logpipeline_shipper.files.sources import HostSources
 from shipping import (
     HOST,
+    append,
     batch_of,
     config_of,
     jetstream,
+    lines_of,
     make_stream,
     read_once,
     shipping,
     stored,
     until,
+    until_stored,
 )
+from shipping import arrived as arrived_of
 from waiting import eventually
 
 
@@ -228,3 +232,40 @@ def open_logs(folder: Path) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             targets.append(str(link.readlink()))
     return [target for target in targets if target.startswith(f"{folder}/pods/")]
+
+
+async def test_a_sidecar_ships_the_last_byte_before_it_ends(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """It stops after everybody else: a line without its newline will not grow any more, and a file
+    that was never seen is read as well.
+    """
+    logs, late = tmp_path / "logs", tmp_path / "late"
+    hosts = (HostSources(host=HOST, include=(f"{logs}/*.log", f"{late}/*.log")),)
+    config = config_of(tmp_path, nats_server.url, hosts=hosts, read_out_s=10.0, rescan_s=30.0)
+    async with jetstream(nats_server) as js:
+        await make_stream(js)
+        async with shipping(config) as shipper:
+            first = lines_of(0, 3000)
+            append(logs / "app.log", first)
+            await until_stored(js, logs / "app.log", first)
+            append(logs / "app.log", b"the end")
+            append(late / "late.log", b"only this")
+            await shipper.stop()
+
+        assert await arrived_of(js, logs / "app.log") == first + b"the end"
+        assert await arrived_of(js, late / "late.log") == b"only this"
+
+
+async def test_a_sidecar_does_not_wait_for_ever(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Where the server is away, a pod ends nevertheless."""
+    config = config_of(tmp_path, nats_server.url, read_out_s=0.3, drain_s=0.2)
+    async with shipping(config) as shipper:
+        await nats_server.stop()
+        append(tmp_path / "logs" / "app.log", b"a line\n")
+        async with asyncio.timeout(5):
+            code = await shipper.stop()
+
+    assert code == 0

@@ -47,8 +47,16 @@ def run(args: argparse.Namespace) -> int:
         http_host=host,
         http_port=port,
     )
-    config = _without_ourselves(config, folder)
+    config = _without_ourselves(_with_words(config, args), folder)
     return run_until_stopped("shipper", lambda stop: serve(config, stop))
+
+
+def _with_words(config: ShipperConfig, args: argparse.Namespace) -> ShipperConfig:
+    """Let the words replace what the resource says."""
+    if args.include:
+        only = replace(config.hosts[0], pods_dir=None, hosts_below=None, exclude=())
+        config = replace(config, hosts=(replace(only, include=tuple(args.include)),))
+    return replace(config, read_out_s=args.read_out)
 
 
 def _in_cluster() -> Access:

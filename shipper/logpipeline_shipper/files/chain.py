@@ -68,6 +68,10 @@ class Chain(Counts):
         self._hold(now_s)
         self._settle(now_s)
 
+    def end(self) -> None:
+        """Note that nobody writes any more: a last line without its newline is read as well."""
+        self._tail.is_ending = True
+
     def hold(self, now_s: float) -> None:
         """Open what is to be read later: it may be deleted before."""
         for generation in self._lineage.generations:

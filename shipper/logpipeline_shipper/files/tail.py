@@ -30,6 +30,8 @@ class Tail:
         # Which generation ended inside runs of fragments, and of which streams: the next one's
         # first line goes on with them.
         self.open_run: tuple[str, list[str]] = ("", [])
+        # Whether nobody writes any more.
+        self.is_ending = False
 
     def open_file(self, file: ChainFile) -> Reader:
         """Return a reader of *file*, outside the budget: for a look only.
@@ -42,10 +44,10 @@ class Tail:
         return open_reader(file, follow_link=self._format == "cri")
 
     def is_closable(self, generation: Generation, now_s: float) -> bool:
-        """Return whether *generation* has stopped growing: it is compressed, or somebody has had
-        time enough to turn to a newer file.
+        """Return whether *generation* has stopped growing: nobody writes any more, it is
+        compressed, or somebody has had time enough to turn to a newer file.
         """
-        if generation.file is not None and generation.file.compressed:
+        if self.is_ending or (generation.file is not None and generation.file.compressed):
             return True
         since = generation.changed_since_s
         return since is not None and now_s - since >= self._limits.grace_s
