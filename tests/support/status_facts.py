@@ -154,7 +154,8 @@ def _partitions(draw: st.DrawFn, number: int) -> PartitionState:
 @st.composite
 def _jetstreams(draw: st.DrawFn) -> JetStreamFacts:
     outcomes = tuple(draw(st.lists(_outcomes(), max_size=2)))
-    problem = st.builds(Problem, st.sampled_from(["subjects-overlap", "new"]), _texts, st.booleans())
+    names = st.sampled_from(["subjects-overlap", "new"])
+    problem = st.builds(Problem, names, _texts, st.booleans())
     problems = tuple(draw(st.lists(problem, max_size=1)))
     report = Report(outcomes=outcomes, problems=problems)
     return jetstream(

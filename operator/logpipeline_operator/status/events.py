@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from logpipeline_operator.status import former
 from logpipeline_operator.status.facts import Facts
 from logpipeline_operator.status.reasons import Reason, reason_of
-from logpipeline_operator.status.summary import condition_of
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
 
 # The first one speaks for others that give the same reason.
@@ -41,7 +41,7 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
     events: list[Event] = []
     told: set[str] = set()
     for kind in _ORDER:
-        before, after = condition_of(previous, kind), condition_of(new, kind)
+        before, after = former.condition(previous, kind), former.condition(new, kind)
         word, status = str(after.get("reason", "")), after.get("status")
         if (before.get("status"), before.get("reason")) == (status, after.get("reason")):
             # Its event was told when it came to be.

@@ -48,7 +48,9 @@ class Finding:
 
 def first(findings: Iterable[Finding]) -> Finding | None:
     """Return the finding that is nearest to the cause, whatever order they come in."""
-    return min(findings, key=lambda each: (each.reason.rank, each.part.value, each.what), default=None)
+    return min(
+        findings, key=lambda each: (each.reason.rank, each.part.value, each.what), default=None
+    )
 
 
 def part_of(name: str) -> Part:

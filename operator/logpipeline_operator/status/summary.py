@@ -9,6 +9,7 @@ from typing import Any
 
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
+from logpipeline_operator.status import former
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
 from logpipeline_operator.status.judging import findings
@@ -17,8 +18,6 @@ from logpipeline_operator.status.reasons import reason_of
 
 Status = dict[str, Any]
 
-# The schema allows no more collectors than that.
-ASSIGNMENTS_MAX = 1024
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -30,7 +29,7 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
     status: Status = {
         "observedGeneration": facts.generation,
         "conditions": [
-            _written(each, facts.generation, _condition(previous, each.type), now)
+            _written(each, facts.generation, former.condition(previous, each.type), now)
             for each in conditions(facts, findings(facts))
         ],
         **_identity(facts, previous),
@@ -51,23 +50,9 @@ def is_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
 
 def is_settled(status: Mapping[str, Any]) -> bool:
     """Return whether nothing is under way that ends by itself, and without an event."""
-    ready = _condition(status, "Ready")
+    ready = former.condition(status, "Ready")
     reason = reason_of(str(ready.get("reason", "")))
     return ready.get("status") == "True" or (reason is not None and not reason.value.is_passing)
-
-
-def condition_of(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
-    """Return the condition *kind* of *status*, an empty one where it is not there."""
-    return _condition(status or {}, kind)
-
-
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    # Anybody with the right to it can have written anything into a status.
-    entries = status.get("conditions")
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, Mapping) and entry.get("type") == kind:
-            return entry
-    return {}
 
 
 def _written(
@@ -95,8 +80,7 @@ def _since(condition: Condition, old: Mapping[str, Any], now: datetime) -> str:
 def _identity(facts: Facts, previous: Mapping[str, Any]) -> Status:
     if facts.pipeline is None:
         # What runs is still what was read before.
-        known = ("partitions", "subject", "streams")
-        return {name: previous[name] for name in known if name in previous}
+        return former.identity(previous)
     names = facts.pipeline.names
     return {
         "partitions": max(facts.pipeline.spec.partitions, 1),
@@ -124,21 +108,18 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
 
 def _selector(facts: Facts, previous: Mapping[str, Any]) -> str:
     if facts.pipeline is None:
-        collectors = previous.get("collectors")
-        return str(collectors.get("selector", "")) if isinstance(collectors, Mapping) else ""
+        return former.selector(previous)
     labels = selector(facts.pipeline, Component.COLLECTOR)
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _assignments(facts: Facts, previous: Mapping[str, Any]) -> list[dict[str, str]]:
     if facts.jetstream is None:
-        collectors = previous.get("collectors")
-        known = collectors.get("assignments") if isinstance(collectors, Mapping) else None
-        return list(known) if isinstance(known, list) else []
+        return former.assignments(previous)
     assignment = facts.jetstream.assignment
     members = assignment.members if assignment is not None else ()
     rows = [{"name": name, "partitions": str(owned)} for name, owned in members]
-    return sorted(rows, key=lambda row: _natural(row["name"]))[:ASSIGNMENTS_MAX]
+    return sorted(rows, key=lambda row: _natural(row["name"]))[: former.ASSIGNMENTS_MAX]
 
 
 def _natural(name: str) -> tuple[str, int, str]:

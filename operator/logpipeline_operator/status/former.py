@@ -1,0 +1,49 @@
+"""What is taken over from the status that a resource has: anybody with the right to write it may
+have written anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# The schema allows no more collectors than that.
+ASSIGNMENTS_MAX = 1024
+
+
+def condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
+    """Return the condition *kind* of *status*, an empty one where it is not there."""
+    entries = (status or {}).get("conditions")
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping) and entry.get("type") == kind:
+            return entry
+    return {}
+
+
+def identity(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many partitions there are, and what subjects and streams are called."""
+    kinds = {"partitions": int, "subject": str, "streams": str}
+    return {name: status[name] for name, kind in kinds.items() if type(status.get(name)) is kind}
+
+
+def selector(status: Mapping[str, Any]) -> str:
+    """Return the labels of the collectors' pods."""
+    text = _collectors(status).get("selector")
+    return text if isinstance(text, str) else ""
+
+
+def assignments(status: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return who owned which partitions."""
+    rows = _collectors(status).get("assignments")
+    found: dict[str, dict[str, str]] = {}
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, Mapping):
+            name, owned = row.get("name"), row.get("partitions")
+            if isinstance(name, str) and isinstance(owned, str):
+                found[name] = {"name": name, "partitions": owned}
+    return list(found.values())[:ASSIGNMENTS_MAX]
+
+
+def _collectors(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    collectors = status.get("collectors")
+    return collectors if isinstance(collectors, Mapping) else {}
