@@ -93,10 +93,6 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "consumers-within-partitions": (
         consumer(partitions="5-10"), "consumers", consumer(partitions="5-9"),
     ),
-    "host-files-absolute": (
-        host_files(include=["/a/b"], exclude=["~/a"]), "shippers.hostFiles",
-        host_files(include=["/a/b"], exclude=["/b"]),
-    ),
     "path-known-variables": (
         collectors(path="{host}/{hots}"), "collectors.path", collectors(path="${host}/%Y.log"),
     ),

@@ -188,6 +188,22 @@ class FilePatterns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostFiles(FilePatterns):
+    """Plain log files of a node. The API server looks at each path by a rule, whose cost it bounds
+    by these limits.
+    """
+
+    include: tuple[str, ...] = spec(
+        "Globs of absolute paths; ** crosses folders.",
+        min_items=1, max_items=32, max_length=512, pattern=POD_PATH, example=GLOB_EXAMPLE,
+    )  # fmt: skip
+    exclude: tuple[str, ...] = spec(
+        "Globs of absolute paths that are left out.",
+        factory=tuple, max_items=32, max_length=512, pattern=POD_PATH, example=GLOB_EXAMPLE,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSelector:
     """Pods by namespace, label and container."""
 
@@ -239,8 +255,8 @@ class Shippers(PodOptions):
         factory=tuple, max_items=64,
     )  # fmt: skip
     container_logs: bool = spec("Ship what containers print (/var/log/pods).", default=True)
-    host_files: tuple[FilePatterns, ...] = spec(
-        "Plain files of the node.", factory=tuple, max_items=64
+    host_files: tuple[HostFiles, ...] = spec(
+        "Plain files of the node.", factory=tuple, max_items=16
     )
     read_from: Literal["beginning", "end"] = spec(
         "Where a file that is there at the first start is begun.", default="beginning"

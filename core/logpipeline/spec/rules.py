@@ -131,20 +131,6 @@ SPEC_RULES = (
             for entry in spec.consumers
         ),
     ),
-    CrossRule(
-        "host-files-absolute",
-        LogPipelineSpec,
-        "shippers.hostFiles",
-        "!has(self.spec.shippers.hostFiles) || self.spec.shippers.hostFiles.all(entry, "
-        "entry.include.all(path, path.startsWith('/')) && (!has(entry.exclude) || "
-        "entry.exclude.all(path, path.startsWith('/'))))",
-        "must begin with /; ${DATA} and ~ are for spec.local only",
-        lambda spec: all(
-            path.startswith("/")
-            for entry in spec.shippers.host_files
-            for path in (*entry.include, *entry.exclude)
-        ),
-    ),
     *TEMPLATE_RULES,
     *VOLUME_RULES,
 )
