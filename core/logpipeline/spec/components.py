@@ -57,7 +57,8 @@ class UpdateStrategy:
         "One after the other by itself, or when you delete them.", default="RollingUpdate"
     )
     max_unavailable: int | str | None = spec(
-        "Pods that may be away: a number or a percentage.", default=None
+        "Pods that may be away: a number or a percentage; before Kubernetes 1.35 always one.",
+        default=None,
     )
 
 

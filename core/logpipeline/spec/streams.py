@@ -22,6 +22,9 @@ TIME = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})$"
 )
+# As Kubernetes has them; a key becomes the name of a file.
+SECRET_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+SECRET_KEY = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 DeliverPolicy = Literal["all", "new", "last", "lastPerSubject", "byStartTime", "byStartSequence"]
 
 
@@ -29,7 +32,9 @@ DeliverPolicy = Literal["all", "new", "last", "lastPerSubject", "byStartTime", "
 class SecretRef:
     """A Secret in the pipeline's namespace."""
 
-    name: str = spec("Name of the Secret.", min_length=1, max_length=253)
+    name: str = spec(
+        "Name of the Secret.", max_length=253, pattern=SECRET_NAME, example="nats-credentials"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +42,24 @@ class Tls:
     """TLS from a Secret."""
 
     secret: SecretRef = spec("The Secret that holds the files.")
-    ca: str | None = spec("Key of the certificate authority.", default=None, max_length=253)
+    ca: str | None = spec(
+        "Key of the certificate authority.",
+        default=None,
+        max_length=253,
+        pattern=SECRET_KEY,
+        example="ca.crt",
+    )
     cert: str | None = spec(
         "Key of the client's certificate; without it the client shows none.",
-        default=None, max_length=253,
+        default=None, max_length=253, pattern=SECRET_KEY, example="tls.crt",
     )  # fmt: skip
-    key: str | None = spec("Key of the client's private key.", default=None, max_length=253)
+    key: str | None = spec(
+        "Key of the client's private key.",
+        default=None,
+        max_length=253,
+        pattern=SECRET_KEY,
+        example="tls.key",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +67,9 @@ class Creds:
     """A credentials file (JWT and seed) from a Secret."""
 
     secret: SecretRef = spec("The Secret that holds the file.")
-    file: str = spec("Key of the credentials file.", min_length=1, max_length=253)
+    file: str = spec(
+        "Key of the credentials file.", max_length=253, pattern=SECRET_KEY, example="nats.creds"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +77,7 @@ class Nkey:
     """An nkey seed from a Secret."""
 
     secret: SecretRef = spec("The Secret that holds the seed.")
-    seed: str = spec("Key of the seed.", min_length=1, max_length=253)
+    seed: str = spec("Key of the seed.", max_length=253, pattern=SECRET_KEY, example="seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +85,7 @@ class Token:
     """A token from a Secret."""
 
     secret: SecretRef = spec("The Secret that holds the token.")
-    token: str = spec("Key of the token.", min_length=1, max_length=253)
+    token: str = spec("Key of the token.", max_length=253, pattern=SECRET_KEY, example="token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +93,12 @@ class User:
     """User and password from a Secret."""
 
     secret: SecretRef = spec("The Secret that holds both.")
-    user: str = spec("Key of the user's name.", min_length=1, max_length=253)
-    password: str = spec("Key of the password.", min_length=1, max_length=253)
+    user: str = spec(
+        "Key of the user's name.", max_length=253, pattern=SECRET_KEY, example="username"
+    )
+    password: str = spec(
+        "Key of the password.", max_length=253, pattern=SECRET_KEY, example="password"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

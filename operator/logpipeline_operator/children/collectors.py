@@ -82,7 +82,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         # Each has partitions of its own, and waits for no other.
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": labels.selector(pipeline, Component.COLLECTOR)},
-        "updateStrategy": _update_strategy(pipeline),
+        "updateStrategy": _update_strategy(pipeline, settings),
         "template": pods.template(pipeline, plan, settings),
     }
     if _has_own_claims(volume):
@@ -131,9 +131,10 @@ def _container(pipeline: LogPipeline, volume: Persistence) -> pods.Container:
     )  # fmt: skip
 
 
-def _update_strategy(pipeline: LogPipeline) -> Manifest:
+def _update_strategy(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     strategy = pipeline.spec.collectors.update_strategy
-    if strategy.type == "OnDelete" or strategy.max_unavailable is None:
+    is_plain = strategy.type == "OnDelete" or strategy.max_unavailable is None
+    if is_plain or not settings.has_max_unavailable:
         return {"type": strategy.type}
     return {
         "type": strategy.type,

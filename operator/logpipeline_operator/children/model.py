@@ -50,6 +50,8 @@ class ChildSettings:
     # Lets shippers read labels of pods and annotations; without it they select by path alone.
     shipper_cluster_role: str = ""
     has_pod_monitors: bool = False
+    # An API server before 1.35 drops the field, and we would find it changed for ever.
+    has_max_unavailable: bool = False
 
     def image(self, component: Component) -> str:
         """Return the image of *component*, or an empty text."""
