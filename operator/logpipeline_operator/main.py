@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import kopf
+from kopf._core.engines.peering import Identity
 from kubernetes.aio.client import ApiClient
 
 from logpipeline.observe import logs
@@ -21,7 +22,7 @@ from logpipeline_operator import handlers
 from logpipeline_operator.cluster import kinds
 from logpipeline_operator.cluster.client import Cluster, configuration
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
-from logpipeline_operator.cluster.lease import lead
+from logpipeline_operator.cluster.lease import Lease, lead
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key, Queue
 from logpipeline_operator.reconcile import Reconciler
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # kopf finds it there.
         os.environ["KUBECONFIG"] = settings.kubeconfig
     logs.setup("operator", format="text" if sys.stderr.isatty() else "json")
+    # It tells of each event that a handler took.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         return asyncio.run(_run(settings))
     except ClusterAway as error:
@@ -63,7 +66,7 @@ async def _run(settings: Settings) -> int:
             live=operator.live,
             ready=operator.ready,
         )
-        working = asyncio.create_task(_lead(settings, api, operator.run))
+        working = asyncio.create_task(_lead(settings, operator.cluster, operator.run))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -79,18 +82,21 @@ async def _run(settings: Settings) -> int:
             await http.close()
 
 
-async def _lead(settings: Settings, api: ApiClient, work: Callable[[], Awaitable[None]]) -> None:
+async def _lead(
+    settings: Settings, cluster: Cluster, work: Callable[[], Awaitable[None]]
+) -> None:
     if settings.is_read_only or not settings.has_lease:
         # Who writes nothing need not be alone.
         await work()
         return
-    await lead(
-        api,
-        namespace=settings.lease_namespace,
-        name=settings.lease_name,
-        identity=settings.identity,
-        work=work,
+    lease = Lease(
+        cluster,
+        settings.lease_namespace,
+        settings.lease_name,
+        settings.identity,
+        asyncio.get_running_loop().time,
     )
+    await lead(lease, work)
 
 
 @dataclass(slots=True)
@@ -163,7 +169,13 @@ class Operator:
         """Have kopf watch, again and again: it ends when a kind that it watches is taken away."""
         while True:
             registry = handlers.registry_for(self.queue)
-            watch = partial(kopf.operator, registry=registry, settings=handlers.kopf_settings())
+            watch = partial(
+                kopf.operator,
+                registry=registry,
+                settings=handlers.kopf_settings(),
+                # By default it asks for the user's name, and a pod's user has none.
+                identity=Identity(self.settings.identity),
+            )
             if self.settings.namespaces:
                 watch = partial(watch, namespaces=self.settings.namespaces)
             else:

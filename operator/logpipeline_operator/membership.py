@@ -51,7 +51,7 @@ def members(
     pods: Sequence[CollectorPod], *, replicas: int, assigned: Sequence[str], stateful_set: str
 ) -> list[str]:
     """Return who shares the partitions: ready collectors, and those of the former set *assigned*
-    that are away for a short time only; the former set where that leaves nobody.
+    that are away for a short time only; where that leaves nobody, the former set, or all there shall be.
     """
     by_name = {pod.name: pod for pod in pods}
     wanted = [f"{stateful_set}-{ordinal}" for ordinal in range(replicas)]
@@ -61,8 +61,8 @@ def members(
         is_short = pod is None or pod.away_s < AWAY_MAX_S
         if (pod is not None and pod.is_ready) or (name in assigned and is_short):
             chosen.append(name)
-    # Nobody would be no better than those that may come back.
-    return chosen or [name for name in assigned if name in wanted] or wanted[:1]
+    # Nobody would be no better than those that may come back, or are about to start.
+    return chosen or [name for name in assigned if name in wanted] or wanted
 
 
 def replicas_to_keep(

@@ -15,6 +15,7 @@ from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
+from logpipeline.spec.components import Local
 from logpipeline_operator import deletion, differences, live, membership
 from logpipeline_operator.access import Access
 from logpipeline_operator.children import ChildSettings, NoImage, binding_name, build, kinds, names
@@ -105,8 +106,9 @@ class Reconciler:
             seen.mistakes = error
         else:
             seen.is_unmanaged = seen.pipeline.spec.management_state == "Unmanaged"
-        if "local" in (resource.get("spec") or {}):
-            seen.has_local = True
+            # The API server fills the defaults in, so that it is there even where nobody wrote it.
+            seen.has_local = seen.pipeline.spec.local != Local()
+        if seen.has_local:
             seen.pipeline = None
         return seen
 

@@ -42,6 +42,7 @@ _TABLE = (
     Kind("v1", "Secret", "secrets"),
     Kind("v1", "Service", "services"),
     Kind("v1", "ServiceAccount", "serviceaccounts"),
+    Kind("coordination.k8s.io/v1", "Lease", "leases"),
     Kind("apps/v1", "DaemonSet", "daemonsets"),
     Kind("apps/v1", "StatefulSet", "statefulsets"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),

@@ -1,98 +1,136 @@
-"""One of several operators leads, by a Lease; the others wait and follow when it falls silent."""
+"""One of several operators leads, by a Lease; the others wait and follow when it falls silent.
+
+The clients' library has an election too, which in its version 37 cannot create a Lease (it gives
+``pretty`` a type that its own check refuses) and loses it at the first answer that does not come.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
-import aiohttp
-from kubernetes.aio.client import ApiClient
-from kubernetes.aio.client.exceptions import ApiException
-from kubernetes.aio.leaderelection import electionconfig, leaderelection
-from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
-from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterAway, ClusterError
+from logpipeline_operator.cluster.kinds import kind
 
 log = logging.getLogger(__name__)
 
+# A leader stops its work when it could not renew for RENEW_WITHIN_S; others wait LEASE_S from the
+# last renewal that they saw, by their own clocks: so two never lead at once.
 LEASE_S = 15
-RENEW_WITHIN_S = 10
-RETRY_S = 2
+RENEW_WITHIN_S = 10.0
+RETRY_S = 2.0
 
 
-class PatientLease(LeaseLock):
-    """A Lease that takes a server which is away for a lost try, not for the end: there is time
-    until the renewal's deadline.
-    """
+@dataclass(slots=True)
+class Lease:
+    """The Lease *namespace*/*name*, wanted by *identity*; *clock* is monotonic, in seconds."""
 
-    async def get(
-        self, name: str, namespace: str
-    ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
-        """Return whether the Lease is there, and what it says."""
+    cluster: Cluster
+    namespace: str
+    name: str
+    identity: str
+    clock: Callable[[], float]
+    _seen: tuple[Any, Any] | None = None
+    _seen_at: float = field(default=0.0)
+
+    async def hold(self) -> bool:
+        """Return whether the Lease is ours, renewed or taken just now."""
         try:
-            return await super().get(name, namespace)
-        except (OSError, TimeoutError, aiohttp.ClientError) as error:
-            return False, ApiException(status=0, reason=f"no answer: {error}")
-
-    async def create(
-        self, name: str, namespace: str, election_record: LeaderElectionRecord
-    ) -> bool:
-        """Return whether the Lease could be created."""
-        try:
-            return await super().create(name, namespace, election_record)
-        except (OSError, TimeoutError, aiohttp.ClientError):
+            there = await self.cluster.get(kind("Lease"), self.namespace, self.name)
+            if there is None:
+                await self.cluster.create(self._manifest())
+                return True
+            if not self._may_take(there["spec"]):
+                return False
+            await self._write(there, _spec(self.identity, there["spec"]))
+        except ClusterError as error:
+            if error.status != 409:
+                log.warning("the Lease is refused", extra={"why": str(error)})
             return False
-
-    async def update(
-        self, name: str, namespace: str, updated_record: LeaderElectionRecord
-    ) -> bool:
-        """Return whether the Lease could be written."""
-        try:
-            return await super().update(name, namespace, updated_record)
-        except (OSError, TimeoutError, aiohttp.ClientError):
+        except ClusterAway as error:
+            log.warning("the Lease cannot be asked for", extra={"why": str(error)})
             return False
+        return True
+
+    async def release(self) -> None:
+        """Let the next operator lead at once, if the Lease is ours."""
+        with contextlib.suppress(ClusterError, ClusterAway):
+            there = await self.cluster.get(kind("Lease"), self.namespace, self.name)
+            if there is not None and there["spec"].get("holderIdentity") == self.identity:
+                await self._write(there, {"holderIdentity": "", "leaseDurationSeconds": 1})
+
+    def _may_take(self, spec: Manifest) -> bool:
+        holder = spec.get("holderIdentity") or ""
+        if holder in ("", self.identity):
+            return True
+        now, seen = self.clock(), (holder, spec.get("renewTime"))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return now - self._seen_at > LEASE_S
+
+    async def _write(self, there: Manifest, spec: Manifest) -> None:
+        # Somebody who was faster changed the version, and our patch is refused.
+        metadata = {"resourceVersion": there["metadata"]["resourceVersion"]}
+        change = {"metadata": metadata, "spec": spec}
+        await self.cluster.merge(kind("Lease"), self.namespace, self.name, change)
+
+    def _manifest(self) -> Manifest:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": _spec(self.identity, {}),
+        }
 
 
-async def lead(
-    api: ApiClient, *, namespace: str, name: str, identity: str, work: Callable[[], Awaitable[None]]
-) -> None:
-    """Wait for the Lease *namespace*/*name*, then do *work*; return when it ends or the Lease is
-    lost, with the work cancelled.
+async def lead(lease: Lease, work: Callable[[], Awaitable[None]]) -> None:
+    """Wait for the *lease*, then do *work* while it is ours; return when the work has ended, which
+    is cancelled when the Lease is lost.
     """
-    working: asyncio.Task[None] | None = None
-
-    async def started() -> None:
-        nonlocal working
-        log.info("leading from now on", extra={"lease": f"{namespace}/{name}", "as": identity})
-        working = asyncio.ensure_future(work())
-        await working
-
-    async def stopped() -> None:
-        """What has to end is ended below, in every case."""
-
-    election = leaderelection.LeaderElection(
-        electionconfig.Config(
-            PatientLease(name, namespace, identity, api),
-            lease_duration=LEASE_S,
-            renew_deadline=RENEW_WITHIN_S,
-            retry_period=RETRY_S,
-            onstarted_leading=started,
-            onstopped_leading=stopped,
-        )
-    )
-    electing = asyncio.create_task(election.run(), name="lease")
+    while not await lease.hold():  # noqa: ASYNC110 - the Lease is in another process
+        await asyncio.sleep(RETRY_S)
+    log.info("leading from now on", extra={"as": lease.identity})
+    working = asyncio.ensure_future(work())
+    renewed = lease.clock()
     try:
-        while not electing.done() and (working is None or not working.done()):
-            tasks = [electing] if working is None else [electing, working]
-            await asyncio.wait(tasks, timeout=RETRY_S, return_when=asyncio.FIRST_COMPLETED)
-        if working is not None and not working.done():
-            log.error("the Lease is lost, another operator leads now")
-        elif working is not None:
-            working.result()
-        else:
-            electing.result()
+        while not working.done():
+            await asyncio.wait([working], timeout=RETRY_S)
+            asked = lease.clock()
+            if await _within(RENEW_WITHIN_S - (asked - renewed), lease.hold()):
+                renewed = asked
+            elif lease.clock() - renewed >= RENEW_WITHIN_S:
+                log.error("the Lease is lost, another operator may lead now")
+                return
+        working.result()
     finally:
-        for task in (electing, working):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(electing, *([working] if working else []), return_exceptions=True)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await _within(RETRY_S, lease.release())
+
+
+async def _within(seconds: float, done: Awaitable[bool | None]) -> bool:
+    try:
+        async with asyncio.timeout(max(seconds, 0.0)):
+            return bool(await done)
+    except TimeoutError:
+        return False
+
+
+def _spec(identity: str, former: Manifest) -> Manifest:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec: Manifest = {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": LEASE_S,
+        "renewTime": now,
+    }
+    if former.get("holderIdentity") != identity:
+        spec["acquireTime"] = now
+        spec["leaseTransitions"] = int(former.get("leaseTransitions") or 0) + 1
+    return spec
