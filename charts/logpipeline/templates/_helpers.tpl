@@ -27,8 +27,9 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The name is fixed: the NetworkPolicies of pipelines let the operator in by it. */}}
 {{- define "logpipeline.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "logpipeline.name" . }}
+app.kubernetes.io/name: logpipeline
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
@@ -88,6 +89,18 @@ annotations:
 
 {{- define "logpipeline.shipperRole" -}}
 {{- include "logpipeline.fullname" . }}-shipper
+{{- end -}}
+
+{{/* Where `helm test` has its LogPipeline. */}}
+{{- define "logpipeline.testNamespace" -}}
+{{- $first := first .Values.watchNamespaces -}}
+{{- if .Values.test.namespace -}}
+{{- .Values.test.namespace -}}
+{{- else if or (not $first) (has .Release.Namespace .Values.watchNamespaces) -}}
+{{- .Release.Namespace -}}
+{{- else -}}
+{{- $first -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The rights of files/rbac.yaml under some of its headings, of (dict "root" $ "of" (list …)). */}}
