@@ -1,8 +1,8 @@
 """Fixtures of tests on a real Kubernetes. The cluster comes from pytest-kind's own `kind_cluster`.
 
-Where Docker is there, that fixture drives kind. Where not, it is pointed at tests/cluster/kind, which
-starts the same Kubernetes as plain processes. LOGPIPELINE_TEST_KUBECONFIG names a cluster to be
-used as it is.
+Where Docker is there, that fixture drives kind. Where not, it is pointed at tests/cluster/kind,
+which starts the same Kubernetes as plain processes. LOGPIPELINE_TEST_KUBECONFIG names a cluster to
+be used as it is.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import pykube
+import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
-from pytest_kind import KindCluster
+from pytest_kind import KindCluster  # type: ignore[import-untyped]  # it has no types
 
 import cluster_evidence
 import cluster_handle
 import cluster_namespace
-from cluster_bare import binaries, images as cluster_images, places, requirements, state
+from cluster_bare import binaries, places, requirements, state
+from cluster_bare import images as cluster_images
 from cluster_bare.running import ToolError
 from cluster_handle import Cluster
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pykube
+import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from cluster_bare import binaries, containers, creation, objects, places
