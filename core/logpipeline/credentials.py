@@ -27,6 +27,7 @@ def nats_options(
         token_file=_path(files.token_file),
         user_file=_path(files.user_file),
         password_file=_path(files.password_file),
+        inbox_prefix=files.inbox_prefix,
     )
 
 
