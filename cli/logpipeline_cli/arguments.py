@@ -170,6 +170,37 @@ def _collect(parser: argparse.ArgumentParser) -> None:
     _http(parser)
 
 
+def _inject(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", required=True, help="manifests (YAML); - for standard input"
+    )
+    parser.add_argument(
+        "--pipeline",
+        metavar="NAME",
+        help="the LogPipeline (default: the one of a former injection)",
+    )
+    parser.add_argument("--namespace", help="the LogPipeline's namespace, to be checked")
+    parser.add_argument(
+        "--path",
+        action="append",
+        metavar="GLOB",
+        help="the log files (may be repeated; default: /var/log/app/*.log)",
+    )
+    parser.add_argument(
+        "--volume", metavar="NAME", default="logs", help="the volume they lie in (logs)"
+    )
+    parser.add_argument("--image", help="the shipper's image (default: the one of this version)")
+    parser.add_argument(
+        "--credentials",
+        action="append",
+        metavar="KIND=SECRET:KEY,…",
+        help="how to log in to your own NATS: tls, creds, nkey, token or user (may be repeated)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to write (default: standard output)"
+    )
+
+
 def _http(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
@@ -292,6 +323,15 @@ COMMANDS = (
         "Run one collector: write the partitions that are assigned to it into files.",
         "logpipeline collect -f logpipeline.yaml --member collector-0 --data /data",
         _collect,
+    ),
+    Command(
+        "inject",
+        "put a shipper beside the containers of a workload",
+        "Print Kubernetes manifests with a shipper as a sidecar in each pod template, for log\n"
+        "files in a volume of the pod. It stops last, and ships what the others left. It reads\n"
+        "the ConfigMap and Secret of its LogPipeline, which lies in the same namespace.",
+        "logpipeline inject -f deployment.yaml --pipeline prod | kubectl apply -f -",
+        _inject,
     ),
     Command(
         "status",

@@ -1,0 +1,97 @@
+"""``logpipeline inject``: a manifest with a shipper beside the containers of each workload."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.injection.documents import TEXT_BYTES_MAX, rewritten
+from logpipeline_cli.injection.sidecar import CREDENTIAL_KINDS, Credentials, Manifest, Sidecar
+from logpipeline_cli.injection.workloads import (
+    TEMPLATES,
+    inject,
+    name_of,
+    pipeline_of,
+    workloads_in,
+)
+
+PATH = "/var/log/app/*.log"
+VOLUME = "logs"
+STANDARD = "-"
+_CREDENTIALS = re.compile(r"([a-z]+)=([a-z0-9.-]+):([-._a-zA-Z0-9]+(?:,[-._a-zA-Z0-9]+)*)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the manifest, or write it where it was asked for."""
+    found = 0
+
+    def change(document: Any) -> None:
+        nonlocal found
+        for workload in workloads_in(document):
+            found += 1
+            inject(workload, _sidecar(args, workload))
+
+    result = rewritten(_read(args.file), change)
+    if not found:
+        kinds = ", ".join(TEMPLATES)
+        raise CliError(f"{args.file} runs no pods: give a manifest with one of {kinds}")
+    if args.output is None:
+        sys.stdout.write(result)
+    else:
+        _write(Path(args.output), result)
+    return EXIT_OK
+
+
+def _sidecar(args: argparse.Namespace, workload: Manifest) -> Sidecar:
+    pipeline = args.pipeline or pipeline_of(workload)
+    if pipeline is None:
+        raise CliError(
+            f"say for which LogPipeline {name_of(workload)} is, with --pipeline NAME "
+            "(`kubectl get logpipelines` lists them)"
+        )
+    return Sidecar(
+        pipeline=pipeline,
+        namespace=args.namespace,
+        paths=tuple(args.path or (PATH,)),
+        volume=args.volume,
+        image=args.image or f"logpipeline-shipper:{metadata.version('logpipeline')}",
+        credentials=tuple(map(_credentials, args.credentials or ())),
+    )
+
+
+def _credentials(text: str) -> Credentials:
+    match = _CREDENTIALS.fullmatch(text)
+    if match is None or match[1] not in CREDENTIAL_KINDS:
+        kinds = ", ".join(CREDENTIAL_KINDS)
+        raise CliError(
+            f"--credentials {text!r}: give KIND=SECRET:KEY[,KEY…] with a kind of {kinds}, such as "
+            "creds=nats-credentials:user.creds"
+        )
+    return Credentials(kind=match[1], secret=match[2], keys=tuple(match[3].split(",")))
+
+
+def _read(file: str) -> str:
+    if file == STANDARD:
+        raw = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    else:
+        with Path(file).open("rb") as stream:
+            raw = stream.read(TEXT_BYTES_MAX + 1)
+    if len(raw) > TEXT_BYTES_MAX:
+        raise CliError(f"{file} is longer than {TEXT_BYTES_MAX} bytes; inject it in parts")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise CliError(f"{file} is no text in UTF-8: {error.reason}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once: it may be the very one that was read."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
