@@ -25,8 +25,8 @@ FILE = "pipeline.yaml"
 POD_LOGS = "/var/log/pods"
 NODE_SHIPPER = "node"
 SIDECAR_SHIPPER = "sidecar"
-# Where `logpipeline inject` mounts the folder that a pod's containers log to.
-SIDECAR_FILES = "/var/log/app/**"
+# Where `logpipeline inject` has a pod's containers log to, if it is not told otherwise.
+SIDECAR_FILES = "/var/log/app/*.log"
 
 _COLLECTORS = (
     "group", "path", "file_path", "output", "rotation", "compression", "retention",

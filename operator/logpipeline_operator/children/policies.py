@@ -59,8 +59,8 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
 
 def _nats(pipeline: LogPipeline) -> Manifest:
     own = {"podSelector": {"matchLabels": labels.selector(pipeline, Component.NATS)}}
-    # Collectors, shippers, and shippers in other pods, which carry the pipeline's label.
-    clients = {"podSelector": {"matchLabels": {labels.PIPELINE_LABEL: pipeline.name}}}
+    # Collectors and shippers, and any pod with a shipper as its sidecar; passwords do the rest.
+    clients: Manifest = {"podSelector": {}}
     operator = {
         "namespaceSelector": {},
         "podSelector": {

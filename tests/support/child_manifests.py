@@ -1,0 +1,56 @@
+"""Children of a pipeline for tests, and ways to find one among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from logpipeline.spec import LogPipeline, parse
+from logpipeline_operator.children import ChildSettings, Manifest, build
+
+SETTINGS = ChildSettings(image_collector="c:1", image_shipper="s:1", image_nats="n:1")
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def resource(
+    spec: dict[str, Any], *, name: str = "prod", namespace: str = "logging", uid: str = UID
+) -> LogPipeline:
+    """The pipeline *name* with *spec*."""
+    return parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "spec": spec,
+        }
+    )
+
+
+def children(spec: dict[str, Any], settings: ChildSettings = SETTINGS) -> list[Manifest]:
+    """The children of a pipeline with *spec*."""
+    return build(resource(spec), settings)
+
+
+def child(made: Iterable[Manifest], kind: str, name: str) -> Manifest:
+    """The one child of this *kind* and *name*."""
+    (found,) = (m for m in made if m["kind"] == kind and m["metadata"]["name"] == name)
+    return found
+
+
+def workloads(made: Iterable[Manifest]) -> list[Manifest]:
+    """What makes pods."""
+    return [m for m in made if m["kind"] in ("StatefulSet", "DaemonSet")]
+
+
+def pod_templates(made: Iterable[Manifest]) -> dict[str, Manifest]:
+    """The pods' templates by component."""
+    return {
+        workload["metadata"]["labels"]["app.kubernetes.io/component"]: workload["spec"]["template"]
+        for workload in workloads(made)
+    }
+
+
+def pod_spec(workload: Manifest) -> Manifest:
+    """The specification of the pods of *workload*."""
+    spec: Manifest = workload["spec"]["template"]["spec"]
+    return spec
