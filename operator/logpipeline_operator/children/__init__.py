@@ -20,6 +20,7 @@ __all__ = [
     "binding_name",
     "build",
     "kinds",
+    "order",
     "prune",
 ]
 

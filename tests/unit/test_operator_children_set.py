@@ -1,0 +1,235 @@
+"""The set of a pipeline's children: which there are, what they are called, whose they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from child_manifests import SETTINGS, UID, child, children, resource, workloads
+from logpipeline.spec.model import NAME_CHARS_MAX
+from logpipeline_operator.children import Manifest, binding_name, build, kinds, order, prune
+from logpipeline_operator.children.labels import selector
+from logpipeline_operator.children.model import Component
+
+LABEL_CHARS_MAX = 63
+# What Kubernetes appends to a StatefulSet's name in a label of its pods, and to its name for them.
+REVISION_CHARS = len("-1234567890")
+ORDINAL_CHARS = len("-1023")
+EVERYTHING: dict[str, Any] = {
+    "networkPolicy": {"enabled": True},
+    "nats": {"managed": {"replicas": 3}},
+    "shippers": {"hostFiles": [{"include": ["/srv/app/*.log"]}]},
+}
+SETTINGS_ALL = replace(SETTINGS, shipper_cluster_role="readers", has_pod_monitors=True)
+
+DNS_NAMES = st.from_regex(rf"\A[a-z]([-a-z0-9]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?\Z")
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "partitions": st.just(1024),
+        "networkPolicy": st.fixed_dictionaries({"enabled": st.booleans()}),
+        "nats": st.sampled_from(
+            [{"managed": {"replicas": 3}}, {"servers": ["tls://a:1"]}, {"jsDomain": "hub"}]
+        ),
+        "collectors": st.fixed_dictionaries(
+            {},
+            optional={
+                "replicas": st.sampled_from([0, 1]),
+                "persistence": st.sampled_from(
+                    [{}, {"emptyDir": {}}, {"existingClaim": "c"}, {"hostPath": "/srv/x"}]
+                ),
+                "podDisruptionBudget": st.fixed_dictionaries({"enabled": st.booleans()}),
+            },
+        ),
+        "shippers": st.fixed_dictionaries(
+            {},
+            optional={
+                "enabled": st.booleans(),
+                "mode": st.sampled_from(["daemonset", "sidecar"]),
+                "hostFiles": st.just([{"include": ["/srv/a/*"]}]),
+            },
+        ),
+    },
+)
+
+
+def titles(made: list[Manifest]) -> set[str]:
+    """Kind and name of each child."""
+    return {f"{m['kind']} {m['metadata']['name']}" for m in made}
+
+
+def values(item: Any) -> Iterator[Any]:
+    """Yield every value in *item*."""
+    yield item
+    if isinstance(item, dict | list):
+        for part in item.values() if isinstance(item, dict) else item:
+            yield from values(part)
+
+
+@given(DNS_NAMES, SPECS)
+def test_any_resource_gives_children_that_kubernetes_can_take(
+    name: str, spec: dict[str, Any]
+) -> None:
+    """Names and labels fit, selectors find their pods, nothing is null, nothing is there twice."""
+    made = build(resource(spec, name=name), SETTINGS_ALL)
+
+    assert len(titles(made)) == len(made)
+    for manifest in made:
+        metadata = manifest["metadata"]
+        assert None not in list(values(manifest))
+        assert all(len(value) <= LABEL_CHARS_MAX for value in metadata["labels"].values())
+        if manifest["kind"] != "ClusterRoleBinding":
+            assert len(metadata["name"]) <= LABEL_CHARS_MAX
+            assert metadata["ownerReferences"][0]["uid"] == UID
+    for workload in workloads(made):
+        spread = len(workload["metadata"]["name"]) + max(REVISION_CHARS, ORDINAL_CHARS)
+        assert spread <= LABEL_CHARS_MAX
+        labels = workload["spec"]["template"]["metadata"]["labels"].items()
+        assert workload["spec"]["selector"]["matchLabels"].items() <= labels
+
+
+@given(SPECS)
+def test_the_same_resource_gives_the_same_bytes(spec: dict[str, Any]) -> None:
+    """Whoever builds them, and whenever."""
+    first, second = (json.dumps(children(spec, SETTINGS_ALL)) for _ in range(2))
+
+    assert first == second
+
+
+def test_the_children_of_a_pipeline_that_says_nothing() -> None:
+    """A server, a collector, shippers, and what they need."""
+    assert titles(children({})) == {
+        "ServiceAccount prod-collector", "ServiceAccount prod-nats", "ServiceAccount prod-shipper",
+        "ConfigMap prod-collector", "ConfigMap prod-nats", "ConfigMap prod-shipper",
+        "ConfigMap prod-sidecar",
+        "Service prod-collector", "Service prod-nats", "Service prod-nats-headless",
+        "Service prod-shipper",
+        "PodDisruptionBudget prod-collector", "PodDisruptionBudget prod-nats",
+        "StatefulSet prod-collector", "StatefulSet prod-nats", "DaemonSet prod-shipper",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "gone"),
+    [
+        ({"nats": {"servers": ["nats://a:4222"]}}, {"StatefulSet prod-nats", "Service prod-nats"}),
+        ({"shippers": {"enabled": False}}, {"DaemonSet prod-shipper", "ConfigMap prod-sidecar"}),
+        ({"shippers": {"mode": "sidecar"}}, {"DaemonSet prod-shipper", "ConfigMap prod-shipper"}),
+        (
+            {"collectors": {"podDisruptionBudget": {"enabled": False}}},
+            {"PodDisruptionBudget prod-collector"},
+        ),
+        (
+            {"collectors": {"serviceAccountName": "mine"}}, {"ServiceAccount prod-collector"},
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_wanted_is_not_there(spec: dict[str, Any], gone: set[str]) -> None:
+    """One's own servers, no shippers on nodes, no budget, one's own account."""
+    assert gone <= titles(children({}))
+    assert not gone & titles(children(spec))
+
+
+def test_scaling_changes_the_number_of_replicas_and_nothing_else() -> None:
+    """Not a byte elsewhere, so that no pod that stays is touched."""
+    one, four = children({}), children({"collectors": {"replicas": 4}})
+    child(four, "StatefulSet", "prod-collector")["spec"]["replicas"] = 1
+
+    assert one == four
+
+
+def test_selectors_hold_nothing_that_changes() -> None:
+    """A StatefulSet's selector is fixed for its life."""
+    assert selector(resource({}), Component.COLLECTOR) == {
+        "app.kubernetes.io/name": "logpipeline",
+        "app.kubernetes.io/instance": "prod",
+        "app.kubernetes.io/component": "collector",
+    }
+
+
+def test_two_pipelines_share_no_child_and_no_pod() -> None:
+    """Neither by name nor by selector, also where one's name begins with the other's."""
+    one = build(resource({}, name="a"), SETTINGS_ALL)
+    other = build(resource({}, name="a-collector"), SETTINGS_ALL)
+
+    assert not titles(one) & titles(other)
+    selectors = [w["spec"]["selector"]["matchLabels"] for w in workloads(one)]
+    for workload in workloads(other):
+        labels = workload["spec"]["template"]["metadata"]["labels"].items()
+        assert not any(wanted.items() <= labels for wanted in selectors)
+
+
+def test_only_a_binding_lies_in_no_namespace() -> None:
+    """It says whose it is by labels, since no owner in a namespace could have it."""
+    binding = child(
+        children({}, SETTINGS_ALL), "ClusterRoleBinding", "logpipeline-shipper:logging:prod"
+    )
+
+    assert binding_name("logging", "prod") == binding["metadata"]["name"]
+    assert "ownerReferences" not in binding["metadata"]
+    assert binding["metadata"]["labels"]["logpipeline.dev/namespace"] == "logging"
+    assert binding["roleRef"]["name"] == "readers"
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "prod-shipper", "namespace": "logging"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"shippers": {"mode": "sidecar"}},
+        {"shippers": {"containerLogs": False, "hostFiles": [{"include": ["/srv/a/*"]}]}},
+    ],
+)
+def test_who_reads_no_containers_asks_kubernetes_nothing(spec: dict[str, Any]) -> None:
+    """No binding, no token, no watch."""
+    made = children(spec, SETTINGS_ALL)
+
+    assert "ClusterRoleBinding logpipeline-shipper:logging:prod" not in titles(made)
+    assert "--kubernetes" not in json.dumps(made)
+    for workload in workloads(made):
+        assert workload["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_shippers_ask_kubernetes_only_where_the_operator_may_let_them() -> None:
+    """The flag, the token and the binding come together."""
+    for settings, is_asking in ((SETTINGS, False), (SETTINGS_ALL, True)):
+        made = children({}, settings)
+        pod = child(made, "DaemonSet", "prod-shipper")["spec"]["template"]["spec"]
+        assert ("--kubernetes" in pod["containers"][0]["args"]) is is_asking
+        assert pod["automountServiceAccountToken"] is is_asking
+
+
+def test_every_kind_is_known_to_who_looks_for_children() -> None:
+    """What is made is found again, and pruned when it is not wanted any more."""
+    made = children(EVERYTHING, SETTINGS_ALL)
+
+    assert {(m["apiVersion"], m["kind"]) for m in made} == {
+        (kind.api_version, kind.kind) for kind in kinds(SETTINGS_ALL)
+    }
+    assert made == sorted(made, key=order)
+    assert "PodMonitor" not in {kind.kind for kind in kinds(SETTINGS)}
+
+
+def test_children_that_are_not_wanted_any_more_are_named() -> None:
+    """Of this pipeline alone, and never what holds data or passwords."""
+    pipeline = resource({})
+    found = build(resource(EVERYTHING), SETTINGS_ALL)
+    stranger = build(resource(EVERYTHING, name="other", uid="other"), SETTINGS_ALL)
+    kept = [
+        {**found[0], "apiVersion": "v1", "kind": kind}
+        for kind in ("Secret", "PersistentVolumeClaim")
+    ]
+
+    named = prune(pipeline, build(pipeline, SETTINGS), [*found, *stranger, *kept])
+
+    assert titles(named) == {
+        "ClusterRoleBinding logpipeline-shipper:logging:prod", "NetworkPolicy prod-collector",
+        "NetworkPolicy prod-nats", "NetworkPolicy prod-shipper", "PodMonitor prod",
+    }  # fmt: skip
