@@ -7,6 +7,7 @@ from collections.abc import Callable
 from prometheus_client import Counter
 
 from logpipeline.observe.metrics import Family, Metrics
+from logpipeline_shipper.files.gate import Gate
 from logpipeline_shipper.fleet import COUNTERS, Fleet
 from logpipeline_shipper.progress import ProgressListener
 from logpipeline_shipper.shared import Shared
@@ -25,10 +26,13 @@ _HELP = {
 class ShipperMetrics:
     """All metrics of one shipper; `refresh` brings them up to date."""
 
-    def __init__(self, fleet: Fleet, shared: Shared, listener: ProgressListener) -> None:
+    def __init__(
+        self, fleet: Fleet, shared: Shared, listener: ProgressListener, gate: Gate
+    ) -> None:
         self.metrics = Metrics("shipper")
         self._fleet = fleet
         self._shared = shared
+        self._gate = gate
         self._seen: dict[tuple[str, str], float] = {}
         self._hosts: set[str] = set()
         made = self.metrics
@@ -42,6 +46,8 @@ class ShipperMetrics:
         made.watch("in_flight_bytes", "Bytes read, not acknowledged.", lambda: shared.budget.used)
         made.watch("sources", "Sources known now.", lambda: len(fleet.pumps))
         made.watch("open_files", "Log files open now.", lambda: len(fleet.descriptors))
+        made.watch("undecided", "Containers whose pod is not known yet.", gate.waiting)
+        self._left_out = made.gauge("left_out", "Containers not shipped, by reason.", ["reason"])
         made.watch("refused_hosts", "Hosts with a bad name.", lambda: len(fleet.refused_hosts))
 
     def refresh(self) -> None:
@@ -52,10 +58,12 @@ class ShipperMetrics:
             self._add(self._retries, ("retries", reason), count, reason)
         for reason, count in self._fleet.unreadable.items():
             self._add(self._unreadable, ("unreadable", reason), count, reason)
+        for reason, count in self._gate.left_out.items():
+            self._left_out.labels(reason).set(count)
         self._refresh_hosts()
 
     def _counters(self, listener: ProgressListener) -> list[tuple[str, str, Read]]:
-        shared, fleet = self._shared, self._fleet
+        shared, fleet, gate = self._shared, self._fleet, self._gate
         sender, totals, quarantine = shared.sender, shared.totals, shared.quarantine
 
         def chains(name: str) -> Read:
@@ -76,6 +84,8 @@ class ShipperMetrics:
             ("quarantined", "Messages put aside.", lambda: quarantine.kept),
             ("dropped", "Refused messages lost.", lambda: quarantine.dropped),
             ("dropped_bytes", "Bytes of those.", lambda: quarantine.dropped_bytes),
+            ("decided_by_path", "Pods not known in time.", lambda: gate.by_path_alone),
+            ("vanished_undecided", "Logs gone in that time.", lambda: gate.vanished_undecided),
             *((name, _HELP[name], chains(name)) for name in COUNTERS),
         ]
 

@@ -129,7 +129,7 @@ class Shipper:
         self._health = Health(
             self._connection, self._fleet, self._shared, self._keeper, root=config.subject_root
         )
-        self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener)
+        self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener, self._gate)
         self._skipped: set[Path] = set()
 
     async def run(self, stop: asyncio.Event) -> int:
