@@ -15,6 +15,8 @@ from logpipeline_operator.children.model import Manifest
 # A pod that is replaced, or whose image is pulled, is back before; its files lie on its volume, so
 # that it is better waited for. A node that is gone is not.
 AWAY_MAX_S = 120.0
+# A pod that runs may be about to become ready; one that takes longer does not without help.
+STUCK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,11 @@ def replicas_to_keep(
     return max([wanted, *(ordinal + 1 for ordinal in held if ordinal < current)])
 
 
-def pods_in_the_way(stateful_set: Manifest, pods: Iterable[Manifest]) -> list[Manifest]:
-    """Return pods of an older revision that never became ready: the controller waits for them
-    before it takes the newer revision, for ever.
+def pods_in_the_way(
+    stateful_set: Manifest, pods: Iterable[Manifest], *, now: float
+) -> list[Manifest]:
+    """Return pods of an older revision that do not become ready: the controller waits for them
+    before it takes the newer revision, for ever. *now* is in seconds since the epoch.
     """
     status = stateful_set.get("status") or {}
     update = status.get("updateRevision")
@@ -97,7 +101,7 @@ def pods_in_the_way(stateful_set: Manifest, pods: Iterable[Manifest]) -> list[Ma
         if _is_of(pod, stateful_set)
         and "deletionTimestamp" not in pod["metadata"]
         and _revision(pod) not in ("", update)
-        and _is_broken(pod)
+        and _is_broken(pod, now)
     ]
 
 
@@ -115,12 +119,16 @@ def _revision(pod: Manifest) -> str:
     return str((pod["metadata"].get("labels") or {}).get("controller-revision-hash", ""))
 
 
-def _is_broken(pod: Manifest) -> bool:
-    """Return whether the pod does not run: a pod that is merely not ready may be at its work."""
+def _is_broken(pod: Manifest, now: float) -> bool:
+    """Return whether the pod does not run, or is not ready for longer than one that starts."""
     if _condition(pod, "PodScheduled").get("status") == "False":
         return True
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return any("waiting" in (status.get("state") or {}) for status in statuses)
+    if any("waiting" in (status.get("state") or {}) for status in statuses):
+        return True
+    ready = _condition(pod, "Ready")
+    since = ready.get("lastTransitionTime")
+    return ready.get("status") == "False" and bool(since) and now - seconds_of(since) > STUCK_S
 
 
 def _condition(pod: Manifest, name: str) -> Mapping[str, Any]:

@@ -126,7 +126,7 @@ class Reconciler:
         collectors = names.collector(pipeline)
         stateful_set = seen.child("StatefulSet", collectors)
         if stateful_set is not None and seen.may_write:
-            stuck = membership.pods_in_the_way(stateful_set, seen.pods)
+            stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
             await live.delete_pods(self.cluster, stuck)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})

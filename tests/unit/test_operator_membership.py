@@ -84,7 +84,9 @@ def test_a_pod_of_a_broken_revision_is_freed() -> None:
     at_work = _api_pod("prod-collector-1", revision="old", waiting=False)
     newest = _api_pod("prod-collector-2", revision="new", waiting=True)
 
-    found = membership.pods_in_the_way(_stateful_set(), [broken, at_work, newest])
+    found = membership.pods_in_the_way(
+        _stateful_set(), [broken, at_work, newest], now=0.0
+    )
 
     assert [pod["metadata"]["name"] for pod in found] == ["prod-collector-0"]
 
@@ -93,7 +95,20 @@ def test_no_pod_is_freed_before_the_new_revision_is_known() -> None:
     """A status of an older generation names the broken revision as the newest one."""
     broken = _api_pod("prod-collector-0", revision="old", waiting=True)
 
-    assert membership.pods_in_the_way(_stateful_set(observed=1), [broken]) == []
+    assert membership.pods_in_the_way(_stateful_set(observed=1), [broken], now=0.0) == []
+
+
+def test_a_pod_that_runs_and_does_not_get_ready_is_freed_in_the_end() -> None:
+    """It may be about to become ready, but not for ever."""
+    pod = _api_pod("prod-collector-0", revision="old", waiting=False)
+    pod["status"]["conditions"] = [
+        {"type": "Ready", "status": "False", "lastTransitionTime": "1970-01-01T00:00:00Z"}
+    ]
+
+    early = membership.pods_in_the_way(_stateful_set(), [pod], now=membership.STUCK_S - 1)
+    late = membership.pods_in_the_way(_stateful_set(), [pod], now=membership.STUCK_S + 1)
+
+    assert (early, late) == ([], [pod])
 
 
 def test_pods_are_read_from_what_kubernetes_says() -> None:
