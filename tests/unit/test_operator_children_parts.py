@@ -11,7 +11,7 @@ import yaml
 from child_manifests import SETTINGS, child, children, pod_spec, resource
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config
-from logpipeline_operator.children import config, nats_auth, nats_conf, shippers
+from logpipeline_operator.children import build, config, nats_auth, nats_conf, shippers
 from logpipeline_operator.children.collectors import data_folder
 from logpipeline_operator.children.folders import base_of, host_folders
 from logpipeline_operator.children.policies import build as policies
@@ -174,7 +174,7 @@ def test_collectors_that_share_a_volume_have_folders_of_their_own() -> None:
     for kind in ("existingClaim", "hostPath"):
         value = "c" if kind == "existingClaim" else "/srv/x"
         pipeline = resource({"collectors": {"persistence": {kind: value}, "directory": "/d/$(X)"}})
-        pod = pod_spec(child(children_of(pipeline), "StatefulSet", "prod-collector"))
+        pod = pod_spec(child(build(pipeline, SETTINGS), "StatefulSet", "prod-collector"))
         (container,) = pod["containers"]
         (mount,) = (m for m in container["volumeMounts"] if m["name"] == "data")
         data = container["args"][container["args"].index("--data") + 1]
@@ -184,13 +184,6 @@ def test_collectors_that_share_a_volume_have_folders_of_their_own() -> None:
         "existingClaim": ("$(POD_NAME)", "/d/$$(X)", "/d/$(X)"),
         "hostPath": (None, "/d/$$(X)/$(POD_NAME)", "/d/$(X)/m"),
     }
-
-
-def children_of(pipeline: LogPipeline) -> list[dict[str, Any]]:
-    """The children of *pipeline*."""
-    from logpipeline_operator.children import build
-
-    return build(pipeline, SETTINGS)
 
 
 @pytest.mark.parametrize(
