@@ -12,6 +12,9 @@ import pytest
 import fault_settings
 from logpipeline.embedded import EmbeddedServer
 
+# Fixtures of tests on a real Kubernetes.
+pytest_plugins = ["cluster_fixtures"]
+
 SAID = "said"
 TIERS = ("unit", "live", "faults", "cluster")
 TESTS = Path(__file__).parent
