@@ -11,6 +11,7 @@ import pytest
 from logpipeline.nats.connection import ConnectFailed
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
+from logpipeline.records import assign
 from logpipeline.spec import Mistake, SpecError
 from logpipeline_operator.status import (
     Facts,
@@ -24,7 +25,7 @@ from logpipeline_operator.status import (
     status_of,
 )
 from logpipeline_operator.status import errors as errors_of
-from status_facts import NOW, condition, jetstream, partition, pipeline, working
+from status_facts import NOW, PARTITIONS, condition, jetstream, partition, pipeline, working
 
 
 def ready(facts: Facts) -> tuple[str, str, str]:
@@ -301,6 +302,16 @@ def test_what_passes_by_itself_is_not_settled() -> None:
     assert is_settled(status_of(working(), None, NOW))
     assert is_settled(status_of(wrong, None, NOW))
     assert not is_settled(status_of(starting, None, NOW))
+
+
+def test_assignments_stand_in_the_order_of_collectors() -> None:
+    """The tenth collector comes after the ninth, as people count."""
+    names = [f"prod-collector-{number}" for number in range(12)]
+    shares = assign([*reversed(names)], partitions=PARTITIONS, generation=1)
+    status = status_of(working(jetstream=jetstream(assignment=shares)), None, NOW)
+
+    assert [row["name"] for row in status["collectors"]["assignments"]] == names
+    assert status["collectors"]["assignments"][1]["partitions"] == "none"
 
 
 def test_the_figures_are_what_columns_and_autoscalers_read() -> None:

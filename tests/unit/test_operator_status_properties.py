@@ -192,6 +192,25 @@ def test_a_status_that_somebody_else_wrote_does_no_harm(
     assert misfits(status_of(facts, previous, NOW), STATUS_SCHEMA) == []
 
 
+def test_what_is_taken_over_from_nonsense_is_what_fits() -> None:
+    """Of a status of another's hand only values of the right kind stay, each collector once."""
+    row = {"name": "prod-collector-0", "partitions": "0-3"}
+    odd = [None, {"name": 1, "partitions": "0"}, {"name": "x"}, {**row, "partitions": "0"}, row]
+    previous = {
+        "partitions": True,
+        "subject": ["lp"],
+        "streams": "LP_team_prod",
+        "collectors": {"assignments": odd, "selector": 7},
+    }
+    status = status_of(working(pipeline=None, jetstream=None), previous, NOW)
+
+    assert misfits(status, STATUS_SCHEMA) == []
+    assert "partitions" not in status
+    assert "subject" not in status
+    assert status["streams"] == "LP_team_prod"
+    assert status["collectors"]["assignments"] == [row]
+
+
 def test_a_working_pipeline_is_ready() -> None:
     """The start of all the other cases is good: Ready, with every condition as it should be."""
     status = status_of(working(), None, NOW)

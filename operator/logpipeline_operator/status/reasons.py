@@ -198,7 +198,7 @@ class Reason(Enum):
     NATS_PERMISSION_DENIED = Meaning(
         "NatsPermissionDenied",
         "The credentials lack a permission for JetStream's API or for our subjects.",
-        "Allow the account what docs/guarantees.md lists, or use other credentials.",
+        "Allow it on the server, or use other credentials.",
     )
     NATS_SILENT = Meaning(
         "NatsSilent",
