@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults bench soak crd lock
+.PHONY: help venv demo test lint unit live faults cluster bench soak crd lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ venv: $(VENV)/.installed ## Make the virtual environment, from the lock
 demo: venv ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
 	$(BIN)/logpipeline demo
 
-test: lint unit live faults ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
+test: lint unit live faults cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
 
 lint: venv ## Style, types and who may import whom
 	$(BIN)/ruff check
@@ -34,6 +34,12 @@ live: venv ## Tests against real nats-servers
 
 faults: venv ## Kills, cuts and full disks, a seeded share
 	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
+
+# Kubernetes and the images are built first, outside of any test's time; where that cannot be, the
+# tests say why, and are skipped or (REQUIRE_ALL=1) fail.
+cluster: venv ## The operator on a real Kubernetes: kind, or the same as plain processes
+	@docker info >/dev/null 2>&1 || tests/cluster/kind build all || echo "going on without it"
+	$(BIN)/pytest tests/cluster -q --session-timeout=2400
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400
