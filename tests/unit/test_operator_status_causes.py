@@ -206,17 +206,18 @@ def test_a_spec_that_is_wrong_is_the_first_cause() -> None:
     before = status_of(working(), None, NOW)
     both = (Mistake("spec.partitions", "must be 1024 at most"), Mistake("spec.x", "?"))
     mistakes = SpecError(both)
-    status = status_of(working(pipeline=None, mistakes=mistakes, jetstream=None), before, NOW)
+    unseen = working(
+        pipeline=None, mistakes=mistakes, jetstream=None, collectors=None, shippers=None
+    )
+    status = status_of(unseen, before, NOW)
 
     truth, word, message = condition(status)
     assert (truth, word) == ("False", "InvalidSpec")
     assert "2 mistakes: spec.partitions: must be 1024 at most, spec.x: ?" in message
     assert condition(status, "StreamsReady")[:2] == ("Unknown", "InvalidSpec")
-    assert condition(status, "CollectorsAvailable")[0] == "True"
-    for kept in ("partitions", "subject", "streams"):
+    assert condition(status, "CollectorsAvailable")[:2] == ("Unknown", "InvalidSpec")
+    for kept in ("partitions", "subject", "streams", "collectors", "shippers"):
         assert status[kept] == before[kept]
-    assert status["collectors"]["assignments"] == before["collectors"]["assignments"]
-    assert status["collectors"]["selector"] == before["collectors"]["selector"]
 
 
 def test_the_root_cause_wins() -> None:

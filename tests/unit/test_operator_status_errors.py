@@ -13,6 +13,7 @@ from logpipeline.nats.connection import (
 )
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
+from logpipeline_operator.children.model import Component, NoImage
 from logpipeline_operator.status import Part, Reason
 from logpipeline_operator.status import errors as errors_of
 
@@ -138,10 +139,11 @@ def test_pods_that_a_controller_may_not_make(message: str, reason: Reason) -> No
 
 def test_an_image_that_nobody_named() -> None:
     """Without an image no pod can be made, and the message says where to set it."""
-    found = errors_of.of_no_image("no image is known for nats: set the operator's X")
+    found = errors_of.of_no_image(NoImage(Component.SHIPPER, "spec.shippers.image"))
 
-    assert found.reason is Reason.IMAGE_UNKNOWN
-    assert found.message == "no image is known for nats: set the operator's X."
+    assert (found.reason, found.part) == (Reason.IMAGE_UNKNOWN, Part.SHIPPERS)
+    assert "spec.shippers.image" in found.message
+    assert "LOGPIPELINE_IMAGE_SHIPPER" in found.message
 
 
 def test_silence_of_the_api_server() -> None:

@@ -8,6 +8,7 @@ from logpipeline.nats.bucket import Conflict
 from logpipeline.nats.connection import ConnectFailed, NoResponders, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
+from logpipeline_operator.children.model import NoImage
 from logpipeline_operator.status.finding import Finding, Part, part_of
 from logpipeline_operator.status.reasons import Reason
 
@@ -84,9 +85,10 @@ def of_kubernetes(child: str, *, status: int, reason: str, message: str) -> Find
     return Finding(reason=meaning, part=part_of(child), what=what)
 
 
-def of_no_image(text: str) -> Finding:
-    """Return what it means that nobody said which image pods run; *text* says how to."""
-    return Finding(reason=Reason.IMAGE_UNKNOWN, part=Part.PIPELINE, what=text, advice="")
+def of_no_image(error: NoImage) -> Finding:
+    """Return what it means that nobody said which image a component's pods run."""
+    part = Part(error.component.value)
+    return Finding(reason=Reason.IMAGE_UNKNOWN, part=part, what=str(error), advice="")
 
 
 def of_cluster_away(message: str) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
 
@@ -14,10 +15,11 @@ class Part(Enum):
     """Which part of a pipeline a finding is about."""
 
     PIPELINE = "pipeline"
-    NATS = "NATS"
     STREAMS = "streams"
-    COLLECTORS = "collectors"
-    SHIPPERS = "shippers"
+    # The values of the components whose pods they are.
+    NATS = Component.NATS.value
+    COLLECTORS = Component.COLLECTOR.value
+    SHIPPERS = Component.SHIPPER.value
 
 
 _PART_BY_ENDING = {

@@ -26,6 +26,13 @@ def identity(status: Mapping[str, Any]) -> dict[str, Any]:
     return {name: status[name] for name, kind in kinds.items() if type(status.get(name)) is kind}
 
 
+def figures(status: Mapping[str, Any], name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Return those of the values *kinds* of the object *name* that are of their kinds."""
+    there = status.get(name)
+    values = there if isinstance(there, Mapping) else {}
+    return {key: values[key] for key, kind in kinds.items() if type(values.get(key)) is kind}
+
+
 def selector(status: Mapping[str, Any]) -> str:
     """Return the labels of the collectors' pods."""
     text = _collectors(status).get("selector")

@@ -14,11 +14,7 @@ from logpipeline_operator.status.reasons import Reason
 
 Manifest = Mapping[str, Any]
 
-_PARTS = {
-    Component.COLLECTOR.value: Part.COLLECTORS,
-    Component.SHIPPER.value: Part.SHIPPERS,
-    Component.NATS.value: Part.NATS,
-}
+_PARTS = {component.value: Part(component.value) for component in Component}
 _WAITING = {
     "ImagePullBackOff": Reason.IMAGE_NOT_PULLED,
     "ErrImagePull": Reason.IMAGE_NOT_PULLED,

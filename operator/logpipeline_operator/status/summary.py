@@ -35,7 +35,7 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         **_identity(facts, previous),
         "lag": _lag(facts, previous),
         "collectors": _collectors(facts, previous),
-        "shippers": _shippers(facts.shippers),
+        "shippers": _shippers(facts, previous),
         "version": facts.version,
     }
     if facts.nats is not None:
@@ -97,10 +97,16 @@ def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
 
 def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
     workload = facts.collectors or Workload(wanted=0)
-    return {
+    figures = {
         "replicas": workload.present,
         "readyReplicas": workload.ready,
         "ready": _ready(workload),
+    }
+    if facts.pipeline is None and facts.collectors is None:
+        # Nobody looked; an autoscaler would take a 0 for the truth.
+        figures |= former.figures(previous, "collectors", _kinds(figures))
+    return {
+        **figures,
         "selector": _selector(facts, previous),
         "assignments": _assignments(facts, previous),
     }
@@ -129,13 +135,20 @@ def _natural(name: str) -> tuple[str, int, str]:
     return (start, int(number), name) if is_number else (name, 0, name)
 
 
-def _shippers(workload: Workload | None) -> Status:
-    workload = workload or Workload(wanted=0)
-    return {
+def _shippers(facts: Facts, previous: Mapping[str, Any]) -> Status:
+    workload = facts.shippers or Workload(wanted=0)
+    figures = {
         "desired": workload.wanted,
         "readyPods": workload.ready,
         "ready": _ready(workload),
     }
+    if facts.pipeline is None and facts.shippers is None:
+        figures |= former.figures(previous, "shippers", _kinds(figures))
+    return figures
+
+
+def _kinds(figures: Mapping[str, Any]) -> dict[str, type]:
+    return {name: type(value) for name, value in figures.items()}
 
 
 def _ready(workload: Workload) -> str:
