@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,6 +80,22 @@ async def test_events_arrive_however_they_are_cut(piece_bytes: int) -> None:
 
             assert both.labels("old") == {"app": "é\n"}
             assert both.labels("new") == {"app": "web"}
+
+
+async def test_two_events_may_end_in_one_piece() -> None:
+    """The end of the one before does not hide the next one."""
+    made = [
+        {"metadata": {"name": name, "uid": name, "labels": {}, "resourceVersion": "200"}}
+        for name in ("first-with-a-long-name", "second")
+    ]
+    lines = [json.dumps({"type": "ADDED", "object": each}).encode() + b"\n" for each in made]
+    async with kube_api() as api, following_api(api.access()) as both:
+        await until_watching(api)
+        api.send(PODS, lines[0][:-1])
+        api.send(PODS, lines[0][-1:] + lines[1])
+
+        await eventually(lambda: both.labels("second") == {})
+        assert both.labels("first-with-a-long-name") == {}
 
 
 async def test_a_version_that_is_gone_is_listed_anew() -> None:

@@ -24,6 +24,7 @@ from logpipeline_shipper.files.selection import (
     decide_by_path,
 )
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
+from logpipeline_shipper.kubernetes import directory as directory_module
 from logpipeline_shipper.kubernetes.directory import Directory
 
 WEB = Container(namespace="shop", pod="web-1", uid="u1", name="app")
@@ -261,6 +262,20 @@ def test_a_pod_that_is_gone_is_known_for_its_last_files() -> None:
     told.gate.take(listing())
 
     assert told.taken == [(SOURCE.source, 1, (("app", "web"),))]
+
+
+def test_a_decision_stands_when_its_pod_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignorance never overturns what was known."""
+    monkeypatch.setattr(directory_module, "GONE_PODS_MAX", 0)
+    directory = Directory()
+    directory.put_pod(pod(exclude=True))
+    told = Told(Rules(), directory)
+    told.gate.take(listing())
+    directory.replace_pods([])
+    told.now_s = 10 * METADATA_WAIT_S
+    directory.replace_namespaces([])
+
+    assert told.taken == []
 
 
 def test_plain_files_pass_without_a_question() -> None:
