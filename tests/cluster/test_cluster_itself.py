@@ -253,13 +253,16 @@ async def test_a_cluster_whose_creator_was_killed_goes_with_delete(cluster: Clus
     with subprocess.Popen([KIND, "create", "cluster", f"--name={half}"]) as creator:
         await eventually((at.process_logs("node-1") / "etcd.log").exists, within_s=20)
         creator.kill()
-    [node, *_] = creation.machines(record) if (record := state.read(half)) else []
+    record = state.read(half)
+    assert record is not None
+    node = creation.machines(record)[0]
+    processes = node.processes()
     assert node.is_alive
     assert half not in kind("get clusters")
 
     kind(f"delete cluster --name={half}")
 
-    assert not node.is_alive
+    assert not any(process.is_alive for process in processes)
     assert not at.folder.exists()
     assert not Path(f"/sys/class/net/{network.bridge_of(half)}").exists()
 

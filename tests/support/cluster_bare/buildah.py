@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cluster_bare import places
-from cluster_bare.running import run
+from cluster_bare.running import ToolError, run
 
 # What a machine behind a proxy needs so that steps of a build may fetch packages.
 MACHINE_FILES = ("/etc/ssl/certs", "/etc/pip.conf")
@@ -36,9 +38,25 @@ def exists(tag: str) -> bool:
     return bool(_buildah("images", "--quiet", "--filter", f"reference={tag}").strip())
 
 
-def tag(name: str, other: str) -> None:
-    """Give the image *name* the name *other* too."""
-    _buildah("tag", name, other)
+def names(repository: str) -> list[str]:
+    """The names of all images of a *repository*, the newest first."""
+    listed = _buildah("images", "--json", "--filter", f"reference={repository}:*")
+    found = sorted(json.loads(listed), key=lambda image: int(image["created"]), reverse=True)
+    return [name for image in found for name in image["names"] or []]
+
+
+def remove(name: str) -> None:
+    """Remove the image, and what no other one needs of it."""
+    _buildah("rmi", name)
+
+
+def forget_steps(*, older_than_s: float) -> None:
+    """Remove the remembered results of steps that have not been made anew for long."""
+    listed = json.loads(_buildah("images", "--json", "--filter", "dangling=true"))
+    for image in listed:
+        if time.time() - int(image["created"]) > older_than_s:
+            with contextlib.suppress(ToolError):  # a later step stands on it
+                remove(image["id"])
 
 
 def pack(tags: Sequence[str], archive: Path) -> None:

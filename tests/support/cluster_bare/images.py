@@ -29,6 +29,9 @@ PAUSE = "localhost/logpipeline-pause:1"
 BASE = "LOGPIPELINE_TEST_BASE_IMAGE"
 DEBIAN = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+ARCHIVES_MAX = 8
+# Each build of changed code leaves some hundred megabytes of steps; an old one is soon made again.
+STEPS_AGE_MAX_S = 7_200.0
 USELESS = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "var/log")
 
 
@@ -43,12 +46,11 @@ class Images:
 def pause() -> Path:
     """The archive of the image that holds a pod's namespaces."""
     archive = binaries.folder().parent / "pause.tar"
-    with locked(_lock(), what="building images"):
-        if not archive.exists():
-            with tempfile.TemporaryDirectory() as context:
-                shutil.copy(binaries.folder() / "pause", context)
-                _write_dockerfile(context, 'COPY pause /pause\nENTRYPOINT ["/pause"]\n')
-                buildah.build(Path(context), PAUSE)
+    if not archive.exists():
+        with locked(_lock(), what="building images"), tempfile.TemporaryDirectory() as context:
+            shutil.copy(binaries.folder() / "pause", context)
+            _write_dockerfile(context, 'COPY pause /pause\nENTRYPOINT ["/pause"]\n')
+            buildah.build(Path(context), PAUSE)
             buildah.pack([PAUSE], archive)
     return archive
 
@@ -57,47 +59,47 @@ def project(source: Path = places.PROJECT, targets: Iterable[str] = TARGETS) -> 
     """Build the project's images, and one with Python and a shell for pods that log."""
     if not (source / "Dockerfile").exists():
         raise ToolError(f"no Dockerfile in {source}")
-    with locked(_lock(), what="building images"), tempfile.TemporaryDirectory() as context:
-        base = _base()
+    with tempfile.TemporaryDirectory() as context:
         _copy_ingredients(source, Path(context))
-        version = _hash_of(Path(context), base)
-        names = {target: f"localhost/logpipeline-{target}:{version}" for target in targets}
-        for target, name in names.items():
-            if not buildah.exists(name):
-                say(f"building the image of {target}")
-                buildah.build(Path(context), name, target=target, arguments={"BASE": base})
-        names["workload"] = base
-        return Images(names, _packed(names.values()))
+        version = _hash_of(Path(context), base_name())
+        built = {target: f"localhost/logpipeline-{target}:{version}" for target in targets}
+        return _packed({**built, "workload": base_name()}, Path(context))
 
 
 def workload() -> Images:
     """Only the image with Python and a shell, for pods that log."""
-    with locked(_lock(), what="building images"):
-        base = _base()
-        return Images({"workload": base}, _packed([base]))
+    return _packed({"workload": base_name()}, None)
 
 
-def _packed(names: Iterable[str]) -> Path:
-    wanted = sorted(names)
-    digest = hashlib.sha256("\0".join(wanted).encode()).hexdigest()[:16]
-    archive = places.cache() / "images" / f"{digest}.tar"
-    if not archive.exists():
-        buildah.pack(wanted, archive)
-    return archive
-
-
-def _base() -> str:
-    given = os.environ.get(BASE)
-    if given:
-        return given
+def base_name() -> str:
+    """The name of the image that all others begin with."""
     recipe = repr((DEBIAN, BASE_PACKAGES, USELESS))
-    name = f"localhost/logpipeline-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    if not buildah.exists(name):
-        _build_base(name)
-    return name
+    own = f"localhost/logpipeline-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    return os.environ.get(BASE) or own
+
+
+def _packed(names: dict[str, str], context: Path | None) -> Images:
+    """Build those of *names* that are not there, and write them into an archive."""
+    digest = hashlib.sha256("\0".join(sorted(names.values())).encode()).hexdigest()[:16]
+    archive = places.cache() / "images" / f"{digest}.tar"
+    # Whoever finds the archive waits for nobody who builds another one.
+    if not archive.exists():
+        with locked(_lock(), what="building images"):
+            for target, name in names.items():
+                if target == "workload":
+                    _build_base(name)
+                elif context is not None and not buildah.exists(name):
+                    say(f"building the image of {target}")
+                    arguments = {"BASE": base_name()}
+                    buildah.build(context, name, target=target, arguments=arguments)
+            buildah.pack(sorted(names.values()), archive)
+            _forget_old(archive.parent)
+    return Images(names, archive)
 
 
 def _build_base(name: str) -> None:
+    if os.environ.get(BASE) or buildah.exists(name):
+        return
     say("building the base image from Debian's packages: once, about a minute")
     with tempfile.TemporaryDirectory(dir=places.cache()) as context:
         root = Path(context) / "root"
@@ -108,6 +110,17 @@ def _build_base(name: str) -> None:
             (root / folder).mkdir()
         _write_dockerfile(context, 'COPY root /\nCMD ["/bin/sh"]\n')
         buildah.build(Path(context), name)
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove archives that nobody has made for some builds, and the images of former code."""
+    archives = sorted(folder.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for archive in archives[ARCHIVES_MAX:]:
+        archive.unlink(missing_ok=True)
+    for target in TARGETS:
+        for name in buildah.names(f"localhost/logpipeline-{target}")[ARCHIVES_MAX:]:
+            buildah.remove(name)
+    buildah.forget_steps(older_than_s=STEPS_AGE_MAX_S)
 
 
 def _write_dockerfile(context: str, steps: str) -> None:
