@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.prune import ChildKind, order
+from logpipeline_operator.claims import Growth
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_of
@@ -124,6 +125,25 @@ async def carry_out(cluster: Cluster, changes: Changes) -> Done:
             done.written += 1
             log.info("deleted a child", extra={"child": title(manifest)})
     return done
+
+
+async def grow(cluster: Cluster, namespace: str, growths: Iterable[Growth]) -> list[Failure]:
+    """Have claims ask for more, and return what was refused: not every storage can grow."""
+    failures = []
+    for growth in growths:
+        change: Manifest = {"spec": {"resources": {"requests": {"storage": growth.storage}}}}
+        try:
+            await cluster.merge(kind("PersistentVolumeClaim"), namespace, growth.name, change)
+        except ClusterError as error:
+            child = f"PersistentVolumeClaim {growth.name}"
+            failures.append(
+                Failure(
+                    child=child, status=error.status, reason=error.reason, message=error.message
+                )
+            )
+        else:
+            log.info("a claim asks for more", extra={"claim": growth.name, "for": growth.storage})
+    return failures
 
 
 async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:

@@ -16,7 +16,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.components import Local
-from logpipeline_operator import deletion, differences, live, membership
+from logpipeline_operator import claims, deletion, differences, live, membership
 from logpipeline_operator.access import Access
 from logpipeline_operator.children import ChildSettings, NoImage, binding_name, build, kinds, names
 from logpipeline_operator.children.model import Manifest
@@ -128,6 +128,9 @@ class Reconciler:
         if stateful_set is not None and seen.may_write:
             stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
             await live.delete_pods(self.cluster, stuck)
+        if seen.may_write:
+            growths = claims.to_grow(seen.desired, seen.claims)
+            seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
         await self._ask_jetstream(key, seen, pipeline, files)
