@@ -84,7 +84,7 @@ async def test_events_arrive_however_they_are_cut(piece_bytes: int) -> None:
 
 async def test_two_events_may_end_in_one_piece() -> None:
     """The end of the one before does not hide the next one."""
-    made = [
+    made: list[dict[str, object]] = [
         {"metadata": {"name": name, "uid": name, "labels": {}, "resourceVersion": "200"}}
         for name in ("first-with-a-long-name", "second")
     ]
