@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -151,3 +152,35 @@ async def test_nobody_there_is_explained() -> None:
 def _is_stopped(pid: int) -> bool:
     # The signal is on its way when `kill` returns; a thread may still answer until it is there.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def test_credentials_do_not_leave_in_the_clear_where_tls_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    """With tls:// a server that asks for no TLS is told nothing: the library would log in."""
+    (tmp_path / "password").write_text("secret")
+    (tmp_path / "user").write_text("me")
+    options = ServerOptions(user="me", password="secret")
+    async with EmbeddedServer(tmp_path / "nats", options) as server:
+        url = server.url.rpartition("@")[2].removeprefix("nats://")
+        connection = Connection(
+            NatsOptions(
+                servers=(f"tls://{url}",),
+                user_file=tmp_path / "user",
+                password_file=tmp_path / "password",
+            )
+        )
+        with pytest.raises(ConnectFailed, match="the server offers no TLS"):
+            await connection.start(patience_s=2)
+
+
+async def test_a_lacking_package_is_named_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials of nkeys need a package; without it the message says so, and trying goes on."""
+    monkeypatch.setitem(sys.modules, "nkeys", None)
+    (tmp_path / "seed").write_text("SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4")
+    async with EmbeddedServer(tmp_path / "nats") as server:
+        connection = Connection(NatsOptions(servers=(server.url,), nkey_file=tmp_path / "seed"))
+        with pytest.raises(ConnectFailed, match=r"pip install logpipeline\[nkeys\]"):
+            await connection.start(patience_s=2)

@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 CANCEL_AGAIN_S = 0.2
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 5.0
+NKEYS_MISSING = (
+    "credentials made of nkeys or JWTs need another package: pip install logpipeline[nkeys]"
+)
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4
 
@@ -252,6 +255,10 @@ class Connection:
             self._lost.clear()
             try:
                 session = await self._connect()
+            except ImportError:
+                self._note_failure(ValueError(NKEYS_MISSING))
+                await asyncio.sleep(BACKOFF_MAX_S)
+                continue
             except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
                 self._note_failure(error)
                 # Spread, so that a thousand shippers do not come back in the same instant.

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import nats.aio.client
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.errors import ProtocolError
@@ -53,6 +54,10 @@ class RawMessage(NamedTuple):
 
 
 Sink = Callable[[RawMessage], None]
+
+
+class NoTls(nats.errors.Error):
+    """A server that should be spoken to under TLS does not do that."""
 
 
 class Session(Client):
@@ -109,6 +114,19 @@ class Session(Client):
                 task.cancel()
         self._abort_socket()
         self._on_lost(error)
+
+    def _connect_command(self) -> bytes:
+        # The last moment before user and password go out. The library takes a server that asks for
+        # no TLS at its word, whatever we were told to demand of it.
+        writer = getattr(self._transport, "_io_writer", None)
+        is_plain = writer is not None and writer.get_extra_info("ssl_object") is None
+        if self.options.get("tls") is not None and is_plain:
+            raise NoTls(
+                "the server offers no TLS, and TLS is asked for (tls:// or a certificate); nothing "
+                "was sent to it"
+            )
+        command: bytes = super()._connect_command()
+        return command
 
     def _abort_socket(self) -> None:
         writer = getattr(self._transport, "_io_writer", None)
