@@ -67,8 +67,7 @@ class Managed:
             str(config.FOLDER / config.NATS_FOLDER), str(self.at(role))
         )
         moved = parse(yaml.safe_load(text))
-        options = nats_options(moved, servers=(self.url,))
-        return replace(options, inbox_prefix=moved.spec.local.nats.inbox_prefix)
+        return nats_options(moved, servers=(self.url,))
 
     def operator(self) -> NatsOptions:
         """How the operator logs in."""

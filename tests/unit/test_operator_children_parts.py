@@ -14,6 +14,7 @@ from logpipeline_collector.config import from_pipeline as collector_config
 from logpipeline_operator.children import build, config, nats_auth, nats_conf, shippers
 from logpipeline_operator.children.collectors import data_folder
 from logpipeline_operator.children.folders import base_of, host_folders
+from logpipeline_operator.children.permissions import permissions
 from logpipeline_operator.children.policies import build as policies
 from logpipeline_operator.children.quantities import canonical
 from logpipeline_shipper.config import from_pipeline as shipper_config
@@ -262,6 +263,17 @@ def test_servers_of_a_cluster_show_each_other_who_they_are(replicas: int, is_clu
     alive = container["livenessProbe"]["httpGet"]["path"]
     assert (alive == "/healthz") is not is_cluster
     assert not any("assword" in word for word in [*container["command"], *container["args"]])
+
+
+@pytest.mark.parametrize(("interval", "looks"), [("always", False), ("10s", True)])
+def test_a_node_reads_only_where_a_power_cut_could_lose_lines(interval: str, looks: bool) -> None:
+    """Then a shipper must see whether its last message is still there, to send it again."""
+    pipeline = resource({"nats": {"managed": {"syncInterval": interval}}})
+    allowed = permissions(pipeline, nats_auth.SHIPPER)["publish"]["allow"]
+
+    assert any("DIRECT.GET" in subject for subject in allowed) is looks
+    lines = [subject for subject in allowed if "ask" not in subject]
+    assert all(subject.endswith(f"{pipeline.names.subject}.>") for subject in lines)
 
 
 def test_policies_let_through_what_is_needed() -> None:

@@ -93,11 +93,16 @@ def _collector(pipeline: LogPipeline) -> Permissions:
 
 def _shipper(pipeline: LogPipeline) -> Permissions:
     """Return what shippers need: to send lines, and to hear and ask how far they were archived.
-    A node reads nothing.
+
+    A node reads nothing. Only of a server that may lose what it acknowledged, which the resource
+    has to choose, it sees each host's last message: without that nobody would notice.
     """
     names = pipeline.names
+    publish = [f"{names.subject}.>", f"{names.control_subject}.ask.>"]
+    if pipeline.spec.nats.managed.sync_interval != "always":
+        publish.append(f"{_API}.DIRECT.GET.*.{names.subject}.>")
     return {
-        "publish": {"allow": sorted([f"{names.subject}.>", f"{names.control_subject}.ask.>"])},
+        "publish": {"allow": sorted(publish)},
         "subscribe": {
             "allow": sorted(
                 [
