@@ -53,7 +53,8 @@ def members(
     pods: Sequence[CollectorPod], *, replicas: int, assigned: Sequence[str], stateful_set: str
 ) -> list[str]:
     """Return who shares the partitions: ready collectors, and those of the former set *assigned*
-    that are away for a short time only; where that leaves nobody, the former set, or all there shall be.
+    that are away for a short time only; where that leaves nobody, the former set, or all there
+    shall be.
     """
     by_name = {pod.name: pod for pod in pods}
     wanted = [f"{stateful_set}-{ordinal}" for ordinal in range(replicas)]
@@ -128,7 +129,9 @@ def _is_broken(pod: Manifest, now: float) -> bool:
         return True
     ready = _condition(pod, "Ready")
     since = ready.get("lastTransitionTime")
-    return ready.get("status") == "False" and bool(since) and now - seconds_of(since) > STUCK_S
+    if ready.get("status") != "False" or not since:
+        return False
+    return now - seconds_of(since) > STUCK_S
 
 
 def _condition(pod: Manifest, name: str) -> Mapping[str, Any]:

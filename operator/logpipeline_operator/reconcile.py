@@ -29,9 +29,10 @@ from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.jetstream.look import Permission, look
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key
-from logpipeline_operator.reporting import Reporter, no_image
+from logpipeline_operator.reporting import Reporter
 from logpipeline_operator.seen import Seen
 from logpipeline_operator.settings import Settings
+from logpipeline_operator.status import errors
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ class Reconciler:
         try:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
-            seen.findings.append(no_image(error))
+            seen.findings.append(errors.of_no_image(error))
         found = await live.children(
             self.cluster, pipeline.namespace, pipeline.name, seen.desired, kinds(settings)
         )
@@ -200,11 +201,13 @@ class Reconciler:
             installation=await self._access.installation(),
             storage_bytes=_storage_bytes(pipeline),
         )
+        js: JetStream | None = None
         try:
             js = await self._access.connect(key, pipeline, files)
             seen.jetstream = await look(js, pipeline, permission, members)
         except (ConnectFailed, JetStreamOff, NotSent, OutcomeUnknown, ApiError) as error:
             seen.nats_error = error
+            seen.denied = (js.connection.problem if js else None) or ""
 
     async def _apply_collectors(
         self, seen: Seen, pipeline: LogPipeline, desired: Sequence[Manifest]

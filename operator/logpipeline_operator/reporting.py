@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from logpipeline_operator.children import names
-from logpipeline_operator.children.model import Manifest, NoImage
+from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError, NotFound
 from logpipeline_operator.metrics import OperatorMetrics
@@ -22,8 +22,6 @@ from logpipeline_operator.status import (
     Finding,
     JetStreamFacts,
     Mode,
-    Part,
-    Reason,
     errors,
     events_of,
     is_changed,
@@ -32,12 +30,11 @@ from logpipeline_operator.status import (
     pods,
     status_of,
 )
+from logpipeline_operator.status.text import bounded, clean
 
 log = logging.getLogger(__name__)
 
 COMPONENT = "logpipeline-operator"
-# Kubernetes' own limit.
-EVENT_CHARACTERS_MAX = 1024
 
 
 class Reporter:
@@ -74,7 +71,7 @@ class Reporter:
     async def tell(self, resource: Manifest, message: str) -> None:
         """Write an event about the end of a pipeline."""
         await self._send(
-            resource, Event(type="Normal", reason="CleanedUp", message=message)
+            resource, Event(type="Normal", reason="CleanedUp", message=bounded(clean(message)))
         )
 
     async def _send(self, resource: Manifest, event: Event) -> None:
@@ -98,7 +95,7 @@ class Reporter:
             },
             "type": event.type,
             "reason": event.reason,
-            "message": event.message[:EVENT_CHARACTERS_MAX],
+            "message": event.message,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
@@ -158,12 +155,6 @@ def facts_of(seen: Seen, *, version: str) -> Facts:
     )
 
 
-def no_image(error: NoImage) -> Finding:
-    """Return what it means that nobody named an image."""
-    part = Part(error.component.value)
-    return Finding(reason=Reason.POD_MISCONFIGURED, part=part, what=str(error), advice="")
-
-
 def _mode(seen: Seen) -> Mode:
     if seen.is_read_only:
         return Mode.READ_ONLY
@@ -177,7 +168,7 @@ def _findings(seen: Seen) -> list[Finding]:
     if seen.secret_problem:
         found.append(errors.of_secret(seen.secret_problem))
     if seen.nats_error is not None:
-        found.append(errors.of_nats(seen.nats_error))
+        found.append(errors.of_nats(seen.nats_error, denied=seen.denied))
     found += [errors.of_foreign_child(child) for child in seen.foreign]
     found += [
         errors.of_kubernetes(

@@ -25,6 +25,8 @@ class Seen:
     is_read_only: bool = False
     secret_problem: str = ""
     nats_error: Exception | None = None
+    # A permission that the server denied on the way: to the one who waits it is mere silence.
+    denied: str = ""
     jetstream: JetStreamSeen | None = None
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
