@@ -65,7 +65,7 @@ annotations:
 {{- define "logpipeline.image" -}}
 {{- $image := .image -}}
 {{- $common := .root.Values.image -}}
-{{- $registry := coalesce .root.Values.global.imageRegistry $image.registry $common.registry -}}
+{{- $registry := coalesce .root.Values.global.imageRegistry $image.registry $common.registry | default "" -}}
 {{- $name := ternary (printf "%s/%s" $registry $image.repository) $image.repository (ne $registry "") -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
