@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,33 +41,48 @@ def volumes(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_collector_reads_what_the_pipeline_says() -> None:
-    """Its own configuration, from its ConfigMap, is the one that the whole resource gives."""
+    """Its own configuration, from its ConfigMap, is the one that the whole resource gives, with
+    every field that it has.
+    """
     spec = {
         "cluster": "c", "partitions": 7, "subject": "logs", "stream": {"name": "LOGS"},
-        "collectors": {"output": "json", "rotation": {"maxBytes": "1Mi"}, "group": "g",
-                       "commit": {"interval": "50ms"}, "maxOpenFiles": 17},
+        "collectors": {
+            "group": "g", "path": "{host}/x.log", "filePath": "{host}/y", "output": "json",
+            "rotation": {"maxBytes": "1Mi", "maxAge": "2h"}, "compression": "none",
+            "retention": {"maxAge": "3h", "maxBytes": "1Gi", "minFreePercent": 7},
+            "maxOpenFiles": 17, "commit": {"interval": "50ms", "maxBytes": "1Mi"},
+            "takeoverAfter": "11s", "snapshotEvery": "6s",
+        },
     }  # fmt: skip
     whole = resource(spec)
 
-    def told(pipeline: LogPipeline) -> object:
+    def told(pipeline: LogPipeline) -> dict[str, Any]:
         nats = config.nats_options(whole, Path("/x"))
-        return collector_config(pipeline, member="m", data=Path("/data"), nats=nats)
+        made = collector_config(pipeline, member="m", data=Path("/data"), nats=nats)
+        return {**flat(made), **flat(made.archive)}
 
     assert told(read_back(config.for_collector(whole))) == told(whole)
+    # A field that stands here at its default would not be missed.
+    same = {name for name, value in told(whole).items() if value == told(resource({}))[name]}
+    assert same == {
+        "nats", "member", "folder", "pull_budget_bytes", "stop_deadline_s", "http_host",
+        "http_port",
+    }  # fmt: skip
 
 
 def test_a_shipper_reads_what_the_pipeline_says() -> None:
-    """The logs of containers, and the files of its node."""
+    """The logs of containers and the files of its node, by the rules that the resource gives."""
     whole = resource(
         {
             "batch": {"maxBytes": "64Ki", "ack": "each"},
             "shippers": {
                 "hostFiles": [{"include": ["/srv/a/*"], "exclude": ["/srv/a/b"]}],
-                "readFrom": "end",
-                "rescan": "1s",
+                "readFrom": "end", "rescan": "1s", "maxOpenFiles": 17, "labels": ["app"],
+                "maxInFlightBytes": "2Mi", "deletedFiles": {"maxAge": "2h"},
+                "match": [{"exclude": {"namespaces": ["a"]}}],
             },
         }
-    )
+    )  # fmt: skip
     read = read_back(config.for_shipper(whole))
 
     told = shipper_config(
@@ -75,8 +91,14 @@ def test_a_shipper_reads_what_the_pipeline_says() -> None:
 
     assert [host.pods_dir for host in told.hosts] == [Path("/var/log/pods"), None]
     assert told.hosts[1].include == ("/srv/a/*",)
-    assert (told.batch.bytes_max, told.batch.acknowledge) == (65536, "each")
-    assert (told.read_from, told.rescan_s) == ("end", 1.0)
+    assert read.spec.batch == whole.spec.batch
+    ignored: dict[str, Any] = {"host_files": (), "enabled": True}
+    assert replace(read.spec.shippers, **ignored) == replace(whole.spec.shippers, **ignored)
+
+
+def flat(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def test_components_of_a_managed_server_log_in_as_their_own_roles() -> None:

@@ -29,7 +29,7 @@ SIDECAR_SHIPPER = "sidecar"
 SIDECAR_FILES = "/var/log/app/*.log"
 
 _COLLECTORS = (
-    "group", "replicas", "path", "file_path", "output", "rotation", "compression", "retention",
+    "group", "path", "file_path", "output", "rotation", "compression", "retention",
     "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns",
 )  # fmt: skip
 _SHIPPERS = (
