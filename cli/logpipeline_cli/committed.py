@@ -112,7 +112,7 @@ class Reading:
                             yield _chunks(file, piece.file.length)
                     elif file := self._open_rotated(piece):
                         with file:
-                            yield _unpacked(file, piece.file.length)
+                            yield content_of(file, piece.file.length)
 
     def _settle(
         self, chains: list[list[Piece]], stack: ExitStack
@@ -181,9 +181,9 @@ def _other_names(piece: Piece) -> Iterator[Path]:
         yield from (path.with_name(path.name + suffix) for suffix in (".zst", ".gz"))
 
 
-def _unpacked(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """Yield the content of a rotated file; its name, which only a collector gives, says how it is
-    packed.
+def content_of(file: BinaryIO, length: int) -> Iterator[bytes]:
+    """Yield the content of an open file, up to *length* where it is not packed; its name, which
+    only a collector gives, says how it is.
     """
     name = str(file.name)
     if name.endswith(".zst"):

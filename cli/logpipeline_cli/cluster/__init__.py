@@ -1,0 +1,1 @@
+"""The command against a cluster: `kubectl logpipeline`. The only part of it that imports pykube."""
