@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from cluster_bare import creation, network, places, state
+from cluster_bare import creation, network, objects, places, state
+from cluster_bare.images import TARGETS
 from cluster_fake_nodes import SELECTOR, TOLERATION, fake_nodes
 from cluster_fixtures import KIND
 from cluster_handle import Cluster, CommandFailed
@@ -49,6 +50,16 @@ def pod(name: str, namespace: str, image: str, script: str, **spec: Any) -> Mani
             "containers": [container],
             **spec,
         },
+    }
+
+
+def claim(namespace: str) -> Manifest:
+    """A claim named data, of no storage class."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}},
     }
 
 
@@ -130,19 +141,63 @@ async def test_a_claim_binds_and_its_volume_is_writable(
     cluster: Cluster, namespace: str, workload_image: str
 ) -> None:
     """A claim without a storage class gets a volume that a pod without root may write to."""
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "namespace": namespace},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}},
-    }
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     script = "echo kept > /data/file && stat -c %u:%g /data/file"
     writer = pod("writer", namespace, workload_image, script, volumes=volumes, container=mounts)
-    cluster.apply(claim, writer)
+    cluster.apply(claim(namespace), writer)
 
     assert await end_of(cluster, namespace, "writer") == "65532:65532\n"
+
+
+async def test_a_volume_of_a_former_claim_is_offered_again_empty(
+    cluster: Cluster, namespace: str, workload_image: str
+) -> None:
+    """Volumes do not run out: what a test has claimed is the next one's, without its files."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    script = "touch /data/file"
+    writer = pod("writer", namespace, workload_image, script, volumes=volumes, container=mounts)
+    cluster.apply(claim(namespace), writer)
+    await end_of(cluster, namespace, "writer")
+    name = cluster.get("pvc", "data", f"--namespace={namespace}")["spec"]["volumeName"]
+    folder = cluster.data_dir(name.split("-volume-")[0]) / "volumes" / name
+    assert [file.name for file in folder.iterdir()] == ["file"]
+    cluster.kubectl("delete", "pod/writer", "pvc/data", f"--namespace={namespace}")
+
+    def is_offered() -> bool:
+        cluster.renew_volumes()
+        return bool(cluster.get("pv", name)["status"].get("phase") == "Available")
+
+    await eventually(is_offered, within_s=20)
+    assert not list(folder.iterdir())
+
+
+async def test_more_volumes_can_be_made(cluster: Cluster) -> None:
+    """A test that needs more volumes than there are makes them."""
+    index = objects.VOLUMES_PER_NODE
+    cluster.add_volumes([index])
+
+    names = [objects.volume_name(node, index) for node in cluster.nodes]
+
+    def are_available() -> bool:
+        found = cluster.get("pv", *names)["items"]
+        return [volume["status"].get("phase") for volume in found] == ["Available"] * len(names)
+
+    await eventually(are_available, within_s=20)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_an_image_of_the_project_starts_without_root(
+    cluster: Cluster, namespace: str, images: dict[str, str], target: str
+) -> None:
+    """Each image runs its program as nobody's user, on a file system that it cannot write to."""
+    program = "nats-server --help" if target == "nats" else "logpipeline --help"
+    guarded = {"securityContext": {**STRICT_CONTAINER, "readOnlyRootFilesystem": True}}
+    cluster.apply(pod(target, namespace, images[target], program, container=guarded))
+
+    said = await end_of(cluster, namespace, target)
+    assert said.lower().startswith("usage: "), said
 
 
 async def test_a_pod_of_a_cluster_reaches_this_machine(

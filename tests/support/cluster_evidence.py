@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from cluster_bare.places import ClusterPlaces
@@ -12,7 +13,8 @@ KINDS = "all,persistentvolumeclaims,configmaps,networkpolicies,poddisruptionbudg
 LOG_LINES_MAX = 200
 PROGRAM_LINES_MAX = 40
 SECTION_CHARS_MAX = 40_000
-PROGRAMS = ("kubelet", "containerd", "kube-apiserver", "kube-controller-manager", "node")
+# Of the nodes' own programs only what went wrong: Kubernetes' way to say so, containerd's and ours.
+ERROR = re.compile(r"^[EF]\d{4} | level=(error|fatal) |\[ERROR\]| ended with ")
 
 
 def evidence(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
@@ -44,9 +46,11 @@ def _logs(cluster: Cluster, pod: str, here: str) -> str:
 
 
 def _programs(at: ClusterPlaces, nodes: tuple[str, ...]) -> list[tuple[str, str]]:
-    files = [(n, at.process_logs(n) / f"{program}.log") for n in nodes for program in PROGRAMS]
-    return [(f"{file.stem} on {node}", _tail(file)) for node, file in files if file.exists()]
+    files = [(node, file) for node in nodes for file in at.process_logs(node).glob("*.log")]
+    told = [(f"errors of {file.stem} on {node}", _last_errors(file)) for node, file in files]
+    return [(title, text) for title, text in told if text]
 
 
-def _tail(file: Path) -> str:
-    return "\n".join(file.read_text(errors="replace").splitlines()[-PROGRAM_LINES_MAX:])
+def _last_errors(file: Path) -> str:
+    lines = file.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if ERROR.search(line)][-PROGRAM_LINES_MAX:])

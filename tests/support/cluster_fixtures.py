@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -103,6 +104,8 @@ def _choose_plain_processes(config: pytest.Config) -> None:
         pytest.skip(f"no Docker for kind, and for plain processes: {reason}")
     if not binaries.is_built():
         pytest.skip(f"Kubernetes is not built yet: run {BUILD} (some minutes, once)")
+    # The program begins with `env python3`, and a system's own may be too old for it.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     config.option.kind_bin = str(KIND)
     config.option.kind_kubectl_bin = str(binaries.folder() / "kubectl")
     if config.option.cluster_name == DEFAULT_NAME:
