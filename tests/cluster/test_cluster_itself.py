@@ -197,7 +197,7 @@ async def test_an_image_of_the_project_starts_without_root(
     cluster.apply(pod(target, namespace, images[target], program, container=guarded))
 
     said = await end_of(cluster, namespace, target)
-    assert said.lower().startswith("usage: "), said
+    assert said.strip().lower().startswith("usage: "), said
 
 
 async def test_a_pod_of_a_cluster_reaches_this_machine(

@@ -11,7 +11,7 @@ from cluster_handle import Cluster
 KINDS = "all,persistentvolumeclaims,configmaps,networkpolicies,poddisruptionbudgets"
 # Of each log its end is shown: enough for a stack trace and what led to it.
 LOG_LINES_MAX = 200
-PROGRAM_LINES_MAX = 40
+PROGRAM_LINES_MAX = 15
 SECTION_CHARS_MAX = 40_000
 # Of the nodes' own programs only what went wrong: Kubernetes' way to say so, containerd's and ours.
 ERROR = re.compile(r"^[EF]\d{4} | level=(error|fatal) |\[ERROR\]| ended with ")

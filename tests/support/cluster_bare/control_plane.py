@@ -78,6 +78,12 @@ def _api_server(places: ClusterPlaces, addresses: Addresses, binaries: Path) -> 
         "tls-cert-file": keys / "apiserver.crt",
         "tls-private-key-file": keys / "apiserver.key",
         "client-ca-file": keys / "ca.crt",
+        # Nobody extends this API server; without these it complains about that every minute.
+        "requestheader-client-ca-file": keys / "ca.crt",
+        "requestheader-allowed-names": "front-proxy-client",
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
         "kubelet-certificate-authority": keys / "ca.crt",
         "kubelet-client-certificate": keys / "kubelet-client.crt",
         "kubelet-client-key": keys / "kubelet-client.key",
