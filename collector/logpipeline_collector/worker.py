@@ -249,3 +249,6 @@ class PartitionWorker:
             # Not wait_for: in Python 3.11 it drops a cancellation that meets the result.
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
+                # Seen: left set, it would end every later pause at once, and a loop whose requests
+                # fail without waiting would never give the event loop back.
+                self._changed.clear()

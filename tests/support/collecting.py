@@ -164,6 +164,15 @@ class Pipeline:
         what = f"partition {partition} committed to {sequence}"
         await eventually(is_committed, within_s=WITHIN_S, what=what)
 
+    async def until_owned(self, partition: int, member: str) -> None:
+        """Return when *member* has taken *partition*."""
+
+        async def is_owned() -> bool:
+            record = await self.epoch(partition)
+            return record is not None and record.owner == member and not record.released
+
+        await eventually(is_owned, within_s=WITHIN_S, what=f"{member} has partition {partition}")
+
     async def dead_letters(self) -> list[dict[str, str]]:
         """Return the headers of all dead letters."""
         info = await self.js.stream_info("DEAD")
