@@ -5,36 +5,17 @@ are instant.
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
 
-PROGRAM = "logpipeline"
-
-Adder = Callable[[argparse.ArgumentParser], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command; its module is ``logpipeline_cli.commands.<name>``."""
-
-    name: str
-    help: str
-    description: str
-    example: str
-    add: Adder
-
-
-class Parser(argparse.ArgumentParser):
-    """Ends with `EXIT_USAGE` where argparse would with 2, which here says that a plan has
-    changes.
-    """
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Say what is wrong with the words, and how to see the right ones."""
-        from logpipeline_cli.exits import EXIT_USAGE
-
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+from logpipeline_cli.parser import (
+    PROGRAM,
+    Adder,
+    Command,
+    Parser,
+    add_commands,
+    count,
+    example,
+    seconds,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,21 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
         "in order.",
         epilog="Start with `logpipeline demo`, then `logpipeline up -f logpipeline.yaml`.",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        sub = commands.add_parser(
-            command.name,
-            help=command.help,
-            description=command.description,
-            epilog=_example(command.example),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add(sub)
+    add_commands(parser, COMMANDS)
     return parser
-
-
-def _example(words: str) -> str:
-    return f"example:\n  {words}"
 
 
 def _file(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -83,7 +51,30 @@ def _nats(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _output(parser: argparse.ArgumentParser) -> None:
+def _operator(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        metavar="NAMESPACE",
+        help="look after the pipelines of this namespace only (may be repeated; default: all)",
+    )
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="say what would be done, in the status, and do nothing",
+    )
+    parser.add_argument("--http", metavar="HOST:PORT", help="where metrics and probes are served")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="how to reach the cluster from outside of it"
+    )
+    parser.add_argument("--context", help="which context of the kubeconfig")
+    parser.add_argument(
+        "--no-lease", action="store_true", help="lead without a Lease: for one operator alone"
+    )
+
+
+def output(parser: argparse.ArgumentParser) -> None:
+    """Add how to print."""
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="how to print (text)"
     )
@@ -111,7 +102,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     _data(parser)
     parser.add_argument(
         "--seconds",
-        type=_seconds,
+        type=seconds,
         metavar="N",
         help="write for N seconds, then check and end (default: $DEMO_SECONDS, else till Ctrl-C)",
     )
@@ -122,7 +113,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     _file(parser)
     _data(parser)
     _nats(parser)
-    _output(parser)
+    output(parser)
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +144,7 @@ def _ship(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--read-out",
-        type=_seconds,
+        type=seconds,
         default=0.0,
         metavar="SECONDS",
         help="nobody else writes any more when it stops: first read all files to their last byte, "
@@ -170,7 +161,8 @@ def _collect(parser: argparse.ArgumentParser) -> None:
     _http(parser)
 
 
-def _inject(parser: argparse.ArgumentParser) -> None:
+def inject(parser: argparse.ArgumentParser) -> None:
+    """Add the words of `inject`."""
     parser.add_argument(
         "-f", "--file", metavar="FILE", required=True, help="manifests (YAML); - for standard input"
     )
@@ -212,44 +204,51 @@ def _http(parser: argparse.ArgumentParser) -> None:
 
 def _status(parser: argparse.ArgumentParser) -> None:
     _running(parser)
-    _output(parser)
+    output(parser)
     parser.add_argument("-w", "--watch", action="store_true", help="print again each second")
 
 
 def _tail(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("host", nargs="?", metavar="HOST", help="only this host (default: all)")
     _running(parser)
-    parser.add_argument("--namespace", help="only lines of pods in this namespace")
+    lines(parser, "--namespace")
+
+
+def lines(parser: argparse.ArgumentParser, namespace: str) -> None:
+    """Add which lines are wanted; the option *namespace* says of pods in which one."""
+    parser.add_argument("host", nargs="?", metavar="HOST", help="only this host (default: all)")
+    parser.add_argument(
+        namespace,
+        dest="pod_namespace",
+        metavar="NAMESPACE",
+        help="only lines of pods in this namespace",
+    )
     parser.add_argument("--pod", help="only lines of this pod")
     parser.add_argument("--grep", metavar="REGEX", help="only lines that match")
     parser.add_argument(
         "--since", metavar="TIME", help="from 10m ago, or from 2026-11-21T10:00:00Z (default: now)"
     )
     parser.add_argument(
-        "--lines", type=_count, metavar="N", help="end after N lines (default: till Ctrl-C)"
+        "--lines", type=count, metavar="N", help="end after N lines (default: till Ctrl-C)"
     )
     parser.add_argument("--raw", action="store_true", help="do not escape control characters")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    if not (match := re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, such as 20")
-    return float(match.group())
-
-
 def _files(parser: argparse.ArgumentParser) -> None:
+    def where(sub: argparse.ArgumentParser) -> None:
+        _file(sub, required=False)
+        _data(sub)
+
+    files(parser, where)
+
+
+def files(parser: argparse.ArgumentParser, where: Adder) -> None:
+    """Add the actions of `files`; *where* adds to each which pipeline is meant."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser(
         "ls",
         help="list the collectors' files",
         description="List the collectors' files.",
-        epilog=_example("logpipeline files ls -o json"),
+        epilog=example(f"{parser.prog} ls -o json"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     listing.add_argument("host", nargs="?", metavar="HOST", help="only this host (default: all)")
@@ -257,20 +256,20 @@ def _files(parser: argparse.ArgumentParser) -> None:
         "cat",
         help="print a host's lines",
         description="Print what is committed of a host's files, oldest first, unpacked.",
-        epilog=_example("logpipeline files cat web1.example.net --path '*/app.log'"),
+        epilog=example(f"{parser.prog} cat web1.example.net --path '*/app.log'"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     content.add_argument("host", metavar="HOST", help="the host")
     content.add_argument("--path", metavar="GLOB", help="only files whose path matches")
     content.add_argument("--raw", action="store_true", help="do not escape control characters")
     for sub in (listing, content):
-        _file(sub, required=False)
-        _data(sub)
-    _output(listing)
+        where(sub)
+    output(listing)
 
 
-def _version(parser: argparse.ArgumentParser) -> None:
-    _output(parser)
+def version(parser: argparse.ArgumentParser) -> None:
+    """Add the words of `version`."""
+    output(parser)
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
@@ -325,13 +324,21 @@ COMMANDS = (
         _collect,
     ),
     Command(
+        "operator",
+        "make of each LogPipeline in a cluster what it asks for",
+        "Run the operator: make of each LogPipeline in a cluster what it asks for. What images it\n"
+        "gives pods, and more, it reads from LOGPIPELINE_… of its environment.",
+        "logpipeline operator --namespace logging --kubeconfig ~/.kube/config",
+        _operator,
+    ),
+    Command(
         "inject",
         "put a shipper beside the containers of a workload",
         "Print Kubernetes manifests with a shipper as a sidecar in each pod template, for log\n"
         "files in a volume of the pod. It stops last, and ships what the others left. It reads\n"
         "the ConfigMap and Secret of its LogPipeline, which lies in the same namespace.",
         "logpipeline inject -f deployment.yaml --pipeline prod | kubectl apply -f -",
-        _inject,
+        inject,
     ),
     Command(
         "status",
@@ -360,7 +367,7 @@ COMMANDS = (
         "print the version",
         "Print the versions of logpipeline, Python and the embedded nats-server.",
         "logpipeline version -o json",
-        _version,
+        version,
     ),
     Command(
         "completion",

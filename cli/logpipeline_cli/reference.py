@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from logpipeline_cli.arguments import COMMANDS, PROGRAM, build_parser
+from logpipeline_cli import arguments
+from logpipeline_cli.cluster import words
+from logpipeline_cli.parser import PROGRAM, Command
 
 _HEAD = f"""\
 # The command `{PROGRAM}`
@@ -31,15 +33,38 @@ Control characters of what was logged are shown escaped (`\\x1b`) unless `--raw`
 """
 
 
+# Between the commands of one machine and those of a cluster.
+_CLUSTER = f"""\
+# In a cluster: `{words.PROGRAM}`
+
+The program `kubectl-logpipeline` (`pip install 'logpipeline[kubernetes]'`) is a plugin of kubectl,
+which it needs beside it. It takes the namespace and the context that kubectl would, and in that
+namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
+
+| Command | Right in the pipeline's namespace, besides seeing it |
+| --- | --- |
+| `status`, `tail`, `plan` | get the Secret with NATS' credentials, create `pods/portforward` |
+| `files` | list `pods` and `persistentvolumeclaims`, create `pods/exec` |
+| `files`, of collectors that are gone | get `statefulsets`, create, get and delete `pods` |
+
+Through NATS a person is whom the operator is. With `--nats URL` there is no port-forward, and where
+the URL has a user and password, no Secret is read.
+"""
+
+
 def reference() -> str:
     """Return the reference as Markdown."""
-    parsers = _subparsers(build_parser())
-    sections = [_HEAD]
-    for command in COMMANDS:
-        sections.append(_section(parsers[command.name], command.description, command.example))
-        for action, parser in _subparsers(parsers[command.name]).items():
-            sections.append(f"### `{PROGRAM} {command.name} {action}`\n\n{_body(parser)}")
-    return "\n".join(sections)
+    parts = [_HEAD, *_sections(arguments.build_parser(), arguments.COMMANDS)]
+    parts += [_CLUSTER, *_sections(words.build_parser(), words.COMMANDS)]
+    return "\n".join(parts)
+
+
+def _sections(parser: argparse.ArgumentParser, commands: Iterable[Command]) -> Iterator[str]:
+    parsers = _subparsers(parser)
+    for command in commands:
+        yield _section(parsers[command.name], command.description, command.example)
+        for sub in _subparsers(parsers[command.name]).values():
+            yield f"### `{sub.prog}`\n\n{_body(sub)}"
 
 
 def _section(parser: argparse.ArgumentParser, description: str, example: str) -> str:

@@ -57,7 +57,7 @@ class Archive:
         """
         found: dict[Key, Entry] = {}
         for end in self.ends:
-            for entry in _retried(end, lambda end=end: self._list(end)):  # type: ignore[misc]  # a default binds it
+            for entry in self._listed(end):
                 self._by_member.setdefault(entry.member, end)
                 found.setdefault(entry.key, entry)
         return list(found.values())
@@ -74,8 +74,17 @@ class Archive:
     def _request(self, end: FarEnd) -> dict[str, Any]:
         return {**end.folders, "group": self.group, "host": self.host, "glob": self.glob}
 
+    def _listed(self, end: FarEnd) -> list[Entry]:
+        tries = 0
+        while True:
+            try:
+                return self._list(end)
+            except StreamCut as cut:
+                tries += 1
+                _wait_or_give_up(end, str(cut), tries)
+
     def _list(self, end: FarEnd) -> list[Entry]:
-        found = []
+        found: list[Entry] = []
         with _Running(end, self._request(end)) as running:
             for line in running.stdout:
                 with suppress(ValueError):
@@ -106,8 +115,8 @@ class _Sending:
     def files(self) -> Iterator[Iterator[bytes]]:
         """Yield the files' contents."""
         try:
-            for self._number in range(len(self._entries)):
-                self._offset = 0
+            for number in range(len(self._entries)):
+                self._number, self._offset = number, 0
                 yield self._file()
         finally:
             self._close()
@@ -204,16 +213,6 @@ class _Running:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def _retried(end: FarEnd, listing: Any) -> list[Entry]:
-    tries = 0
-    while True:
-        try:
-            return cast("list[Entry]", listing())
-        except StreamCut as cut:
-            tries += 1
-            _wait_or_give_up(end, str(cut), tries)
 
 
 def _wait_or_give_up(end: FarEnd, complaint: str, tries: int) -> None:

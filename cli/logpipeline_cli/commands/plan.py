@@ -16,14 +16,19 @@ from logpipeline_cli.target import Target, connected, find_target
 def run(args: argparse.Namespace) -> int:
     """Print the plan; exit 0 without changes, 2 with some."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
-    plan = asyncio.run(_plan(target))
-    if args.output == "json":
+    return show(target, as_json=args.output == "json")
+
+
+def show(target: Target, *, as_json: bool, installation: str = "") -> int:
+    """Print the plan for *target*; streams are those of *installation*, see `desired`."""
+    plan = asyncio.run(_plan(target, installation))
+    if as_json:
         print_json(to_json(plan))
     else:
         print(render_text(plan), end="")
     return EXIT_OK if plan.is_empty else EXIT_CHANGES
 
 
-async def _plan(target: Target) -> Plan:
+async def _plan(target: Target, installation: str) -> Plan:
     async with connected(target, "plan") as js:
-        return await plan_pipeline(js, target.pipeline)
+        return await plan_pipeline(js, target.pipeline, installation=installation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,24 +20,28 @@ from logpipeline_cli.target import Target, connected, find_target
 
 WATCH_EVERY_S = 1.0
 MISSING_SHOWN_MAX = 20
+# What somebody else knows of the pipeline, by its name in JSON.
+More = Callable[[], dict[str, Any]]
 _CLEAR = "\x1b[H\x1b[2J"
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the status once, or each second with --watch."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
-    asyncio.run(_status(target, as_json=args.output == "json", watch=args.watch))
+    asyncio.run(show(target, as_json=args.output == "json", watch=args.watch))
     return EXIT_OK
 
 
-async def _status(target: Target, *, as_json: bool, watch: bool) -> None:
+async def show(target: Target, *, as_json: bool, watch: bool, more: More = dict) -> None:
+    """Print the status; *more* returns what else is known, which may have *conditions*."""
     async with connected(target, "status") as js:
         if not watch:
-            _show(await gather(js, target), as_json=as_json)
+            _show(await gather(js, target) | more(), as_json=as_json)
             return
         while True:
             try:
-                _show(await gather(js, target), as_json=as_json, clear=sys.stdout.isatty())
+                status = await gather(js, target) | more()
+                _show(status, as_json=as_json, clear=sys.stdout.isatty())
             except (NotSent, OutcomeUnknown, ApiError) as error:
                 # Who watches wants to see when it comes back.
                 print(f"the server does not answer: {printable(str(error))}", file=sys.stderr)
@@ -79,6 +84,7 @@ def render(status: dict[str, Any]) -> str:
         f"{len(status['shippers'])} shippers, {len(status['collectors'])} collectors answer; "
         f"lag {lag} messages, {bytes_text(sum(state.lag_bytes for state in partitions))}; "
         f"{status['deadLetters']} dead letters",
+        *conditions_text(status.get("conditions", [])),
         "",
         table(
             ("PARTITION", "OWNER", "EPOCH", "STORED", "COMMITTED", "LAG", "BYTES", "AGE"),
@@ -94,6 +100,15 @@ def render(status: dict[str, Any]) -> str:
         if len(rows) > MISSING_SHOWN_MAX:
             lines.append(f"and {len(rows) - MISSING_SHOWN_MAX} more sources; see -o json")
     return "\n".join(lines)
+
+
+def conditions_text(conditions: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines that show a resource's conditions, none where there are none."""
+    rows = [
+        tuple(condition.get(name, "") for name in ("type", "status", "reason", "message"))
+        for condition in conditions
+    ]
+    return ["", table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)] if rows else []
 
 
 def _partition_row(state: PartitionState) -> tuple[object, ...]:

@@ -52,8 +52,12 @@ class Filter:
 
 def run(args: argparse.Namespace) -> int:
     """Print lines until enough came, or till Ctrl-C."""
-    target = find_target(file=args.file, data=args.data, nats=args.nats)
-    lines = Filter(args.namespace, args.pod, _pattern(args.grep), args.lines)
+    return show(find_target(file=args.file, data=args.data, nats=args.nats), args)
+
+
+def show(target: Target, args: argparse.Namespace) -> int:
+    """Print lines of *target* as *args* say."""
+    lines = Filter(args.pod_namespace, args.pod, _pattern(args.grep), args.lines)
     since_ns = _since_ns(args.since) if args.since else None
     host = check_host(args.host) if args.host else None
     asyncio.run(_tail(target, host, since_ns, lines, raw=args.raw))

@@ -1,0 +1,166 @@
+"""The objects of a cluster, by pykube; imported only where a command talks to one."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+from urllib.parse import quote
+
+from logpipeline_cli.errors import CliError
+
+Manifest = dict[str, Any]
+# What an object refers to as base64, and the file that pykube can take instead.
+_EMBEDDED = ("certificate-authority", "client-certificate", "client-key")
+TIMEOUT_S = 20.0
+PAGE = 500
+
+
+class NotFound(CliError):
+    """There is no such object, or no such kind."""
+
+
+class Forbidden(CliError):
+    """We may not do that."""
+
+
+class Api:
+    """The API server, as whom the kubeconfig says we are."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def get(self, path: str) -> Manifest:
+        """Return the object at *path*.
+
+        Raises:
+            NotFound: there is none.
+            Forbidden: we may not see it.
+            CliError: the API server cannot be asked.
+        """
+        return self._request("GET", path)
+
+    def list(self, path: str, **parameters: str) -> list[Manifest]:
+        """Return the objects at *path* that have the given labels and fields; errors as of
+        `get`.
+        """
+        found: list[Manifest] = []
+        given = {"limit": str(PAGE), **parameters}
+        while True:
+            page = self._request("GET", path, parameters=given)
+            found += page.get("items") or []
+            more = (page.get("metadata") or {}).get("continue")
+            if not more:
+                return found
+            given["continue"] = more
+
+    def create(self, path: str, manifest: Manifest) -> Manifest:
+        """Create an object; errors as of `get`."""
+        return self._request("POST", path, body=manifest)
+
+    def delete(self, path: str) -> None:
+        """Delete the object at *path*, also if it is gone already."""
+        try:
+            self._request("DELETE", path)
+        except NotFound:
+            return
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: Manifest | None = None,
+    ) -> Manifest:
+        import requests
+        from pykube.exceptions import PyKubeError  # type: ignore[import-untyped]  # it has no types
+
+        try:
+            answer = self._client.session.request(
+                method,
+                self._client.url + path,
+                params=parameters,
+                json=body,
+                timeout=TIMEOUT_S,
+            )
+        except (requests.RequestException, PyKubeError, OSError) as error:
+            raise CliError(
+                f"the API server {self._client.url} cannot be reached: {error}; does `kubectl "
+                "version` reach it?"
+            ) from error
+        if answer.ok:
+            return cast("Manifest", answer.json())
+        said = _message(answer)
+        if answer.status_code == 404:
+            raise NotFound(said)
+        if answer.status_code == 403:
+            raise Forbidden(said)
+        if answer.status_code == 401:
+            raise CliError(f"the API server does not know you ({said}); log in to the cluster")
+        raise CliError(f"the API server refused: {said}")
+
+
+def path(group_version: str, kind: str, namespace: str, name: str = "") -> str:
+    """Return the path of a namespace's objects of *kind* (in plural), or of one of them."""
+    root = "/api/v1" if group_version == "v1" else f"/apis/{group_version}"
+    below = f"/{quote(name, safe='')}" if name else ""
+    return f"{root}/namespaces/{quote(namespace, safe='')}/{kind}{below}"
+
+
+@contextmanager
+def connected(config: Manifest) -> Iterator[Api]:
+    """Talk to the one cluster of the kubeconfig *config*.
+
+    Raises:
+        CliError: pykube is not installed, or cannot use *config*.
+    """
+    try:
+        import pykube  # type: ignore[import-untyped]  # it has no types
+    except ImportError:
+        raise CliError(
+            "talking to a cluster needs another package: pip install logpipeline[kubernetes]"
+        ) from None
+    with TemporaryDirectory(prefix="logpipeline-") as folder:
+        try:
+            client = pykube.HTTPClient(pykube.KubeConfig(_with_files(config, Path(folder))))
+        except (pykube.exceptions.PyKubeError, KeyError, TypeError, ValueError) as error:
+            raise CliError(f"the kubeconfig cannot be used: {error}") from error
+        yield Api(client)
+
+
+def _with_files(config: Manifest, folder: Path) -> Manifest:
+    """Return *config* with what it embeds in files for us alone: pykube would write keys to where
+    everybody can read them, and leave them there.
+    """
+    changed = dict(config)
+    for number, (section, entry) in enumerate((("clusters", "cluster"), ("users", "user"))):
+        items = []
+        for index, item in enumerate(config.get(section) or []):
+            fields = dict(item.get(entry) or {})
+            for name in _EMBEDDED:
+                if data := fields.pop(f"{name}-data", None):
+                    target = folder / f"{number}-{index}-{name}"
+                    _write(target, base64.b64decode(data))
+                    fields[name] = str(target)
+            items.append({**item, entry: fields})
+        changed[section] = items
+    return changed
+
+
+def _write(target: Path, content: bytes) -> None:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _message(answer: Any) -> str:
+    try:
+        said = answer.json().get("message")
+    except (ValueError, AttributeError):
+        said = None
+    return str(said or answer.reason or answer.status_code)

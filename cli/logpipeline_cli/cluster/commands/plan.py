@@ -1,0 +1,43 @@
+"""``kubectl logpipeline plan``: what the operator would change in JetStream, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from logpipeline.spec import LogPipeline, load
+from logpipeline_cli.cluster.api import Api, Forbidden
+from logpipeline_cli.cluster.nats import reached
+from logpipeline_cli.cluster.session import Found, find, session
+from logpipeline_cli.commands import plan
+from logpipeline_cli.errors import CliError
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan; exit 0 without changes, 2 with some."""
+    given = load(Path(args.file)) if args.file is not None else None
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline or (given.name if given else None))
+        pipeline = _as_applied(given, found) if given else found.pipeline
+        with reached(found, args.nats, pipeline) as target:
+            installation = _installation(cluster.api)
+            return plan.show(target, as_json=args.output == "json", installation=installation)
+
+
+def _as_applied(given: LogPipeline, found: Found) -> LogPipeline:
+    """Return *given* as it would be in place of the pipeline that is there."""
+    there = found.pipeline
+    if given.name != there.name:
+        raise CliError(f"the file has the LogPipeline {given.name}, and not {there.name}")
+    return replace(given, namespace=there.namespace, uid=there.uid)
+
+
+def _installation(api: Api) -> str:
+    """Return what tells this cluster's streams from others', as the operator does; one that may
+    not see it tells them by names alone.
+    """
+    try:
+        return str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
+    except Forbidden:
+        return ""

@@ -1,0 +1,154 @@
+"""Runs kubectl for what the API's plain requests cannot do: commands in pods, and forwarded ports.
+
+It also tells which cluster is meant: it knows every way to name one and to log in to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import IO, Any, cast
+
+from logpipeline_cli.errors import CliError
+
+DEADLINE_S = 30.0
+END_WITHIN_S = 5.0
+FORWARD_WITHIN_S = 20.0
+# A forwarded port whose pod was replaced is forwarded anew, to the next one.
+AGAIN_AFTER_S = 1.0
+CONTAINER = "collector"
+_FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """kubectl, with the words that name the cluster."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    def words(self, *more: str) -> list[str]:
+        """Return the words of a command."""
+        named = [("--kubeconfig", self.kubeconfig), ("--context", self.context)]
+        chosen = [f"{option}={value}" for option, value in named if value]
+        return ["kubectl", *chosen, *more]
+
+    def config(self) -> dict[str, Any]:
+        """Return the kubeconfig of the one cluster that is meant, with all that it refers to.
+
+        Raises:
+            CliError: there is none, or no kubectl.
+        """
+        words = self.words("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            )
+        except FileNotFoundError:
+            raise CliError("kubectl is not there; install it, or put it into PATH") from None
+        except subprocess.TimeoutExpired:
+            raise CliError(f"`{' '.join(words)}` does not end") from None
+        found = json.loads(done.stdout) if done.returncode == 0 else {}
+        if not found.get("clusters"):
+            said = done.stderr.strip().removeprefix("error: ")
+            raise CliError(
+                f"no cluster is known{f' ({said})' if said else ''}; give --kubeconfig FILE or "
+                "--context NAME, set KUBECONFIG, or see `kubectl config get-contexts`"
+            )
+        return cast("dict[str, Any]", found)
+
+    def exec_words(self, namespace: str, pod: str, container: str = CONTAINER) -> tuple[str, ...]:
+        """Return the command that starts a program, whose words follow, in a pod."""
+        return tuple(self.words("exec", "-i", "-n", namespace, pod, "-c", container, "--"))
+
+
+class Forward:
+    """A port of this machine that leads to *port* of *target* in the cluster, while it is open."""
+
+    def __init__(self, kubectl: Kubectl, namespace: str, target: str, port: int) -> None:
+        self._kubectl = kubectl
+        self._namespace = namespace
+        self._target = target
+        self._port = port
+        self._closing = threading.Event()
+        self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115  it is closed with the forward
+        self._process = self._start(0)
+        self.local_port = self._wait_for_port()
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+        self._keeper.start()
+
+    def __enter__(self) -> Forward:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._closing.set()
+        _end(self._process)
+        self._keeper.join()
+        self._stderr.close()
+
+    def _start(self, local_port: int) -> subprocess.Popen[bytes]:
+        ports = f"{local_port or ''}:{self._port}"
+        return subprocess.Popen(
+            self._kubectl.words(
+                "port-forward", "-n", self._namespace, "--address=127.0.0.1", self._target, ports
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+
+    def _wait_for_port(self) -> int:
+        late = threading.Timer(FORWARD_WITHIN_S, self._process.kill)
+        late.start()
+        try:
+            assert self._process.stdout is not None
+            for line in self._process.stdout:
+                if match := _FORWARDING.match(line.decode("utf-8", "replace")):
+                    return int(match[1])
+        finally:
+            late.cancel()
+        _end(self._process)
+        self._stderr.seek(0)
+        said = self._stderr.read().decode("utf-8", "replace").strip()
+        right = "; the right to create pods/portforward is needed" if "orbidden" in said else ""
+        raise CliError(
+            f"{self._target} in namespace {self._namespace} cannot be reached: "
+            f"{said or 'kubectl port-forward said nothing'}{right}"
+        )
+
+    def _keep(self) -> None:
+        """Take what it says, and start it again whenever it ends before us."""
+        while True:
+            assert self._process.stdout is not None
+            with suppress(ValueError):
+                for _ in self._process.stdout:
+                    # One line for each connection.
+                    pass
+            if self._closing.wait(AGAIN_AFTER_S):
+                return
+            _end(self._process)
+            self._process = self._start(self.local_port)
+            if self._closing.is_set():
+                _end(self._process)
+                return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,110 @@
+"""How a person's command reaches a pipeline's NATS: through a forwarded port where that is a
+Service of the cluster, and with the operator's credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import LogPipeline
+from logpipeline_cli.cluster.api import Forbidden, Manifest, NotFound, path
+from logpipeline_cli.cluster.kubectl import Forward
+from logpipeline_cli.cluster.session import Found
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.local.layout import Layout, default_data
+from logpipeline_cli.target import Target
+from logpipeline_operator.children import config, credentials, nats_auth
+from logpipeline_operator.jetstream.credentials import SecretProblem, contents, write
+
+PORT = 4222
+# <service>.<namespace>.svc[.<domain>]; a name without a dot is a Service of the pipeline's
+# namespace.
+_SERVICE = re.compile(r"([a-z0-9-]+)(?:\.([a-z0-9-]+)\.svc(?:\..+)?)?")
+
+
+class Service(NamedTuple):
+    """A Service of the cluster, and its port."""
+
+    namespace: str
+    name: str
+    port: int
+
+
+@contextmanager
+def reached(found: Found, url: str | None, pipeline: LogPipeline | None = None) -> Iterator[Target]:
+    """Make the NATS of *found* reachable, or that at *url*, for *pipeline* (default: its own).
+
+    Raises:
+        CliError: it cannot be reached from here, or we may not read its credentials.
+    """
+    given = url or os.environ.get("NATS_URL")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="logpipeline-"))) / "nats"
+        has_own_login = given is not None and "@" in given
+        options = NatsOptions() if has_own_login else _login(found, folder)
+        servers = tuple(given.split(",")) if given else (_server(found, stack),)
+        wanted = pipeline or found.pipeline
+        layout = Layout(default_data(wanted.namespace, wanted.name))
+        yield Target(wanted, layout, replace(options, servers=servers), None)
+
+
+def service_of(server: str, namespace: str) -> Service | None:
+    """Return the Service that the URL *server* names, as seen from *namespace*, if it is one."""
+    parts = urlsplit(server if "://" in server else f"nats://{server}")
+    match = _SERVICE.fullmatch(parts.hostname or "")
+    if match is None or match[0] == "localhost":
+        return None
+    return Service(match[2] or namespace, match[1], parts.port or PORT)
+
+
+def _server(found: Found, stack: ExitStack) -> str:
+    pipeline = found.pipeline
+    servers = config.servers(pipeline)
+    services = [(server, service_of(server, pipeline.namespace)) for server in servers]
+    for server, service in services:
+        if service is None:
+            return server
+    server, service = services[0]
+    assert service is not None
+    if not server.startswith("nats://") or pipeline.spec.nats.tls is not None:
+        raise CliError(
+            f"{server} is inside the cluster and has a certificate for that name, which a "
+            "forwarded port does not have; give --nats URL with a name that it has outside"
+        )
+    forward = Forward(
+        found.cluster.kubectl, service.namespace, f"service/{service.name}", service.port
+    )
+    stack.enter_context(forward)
+    return f"nats://127.0.0.1:{forward.local_port}"
+
+
+def _login(found: Found, folder: Path) -> NatsOptions:
+    pipeline = found.pipeline
+    files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
+    try:
+        secrets = {name: _secret(found, name) for name in {file.secret for file in files}}
+        write(contents(files, secrets), folder)
+    except SecretProblem as error:
+        raise CliError(str(error)) from error
+    return config.nats_options(pipeline, folder)
+
+
+def _secret(found: Found, name: str) -> Manifest | None:
+    try:
+        return found.cluster.api.get(path("v1", "secrets", found.pipeline.namespace, name))
+    except NotFound:
+        return None
+    except Forbidden as error:
+        raise CliError(
+            f"talking to NATS needs the right to get the Secret {name} ({error}); ask for it, or "
+            "give --nats URL with a user and password of your own in it"
+        ) from error
