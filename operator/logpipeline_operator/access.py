@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import secrets as random_secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,6 @@ from logpipeline_operator.queue import Key
 PASSWORD_BYTES = 24
 # Kubernetes makes it with the cluster, and nobody makes it anew.
 CLUSTER_NAMESPACE = "kube-system"
-DISCOVERY_S = 300.0
 
 
 @dataclass(slots=True)
@@ -35,8 +32,6 @@ class Access:
     cluster: Cluster
     links: Links
     _installation: str | None = None
-    _pod_monitors: bool = False
-    _pod_monitors_at: float = -math.inf
 
     async def files(self, pipeline: LogPipeline, *, may_write: bool) -> dict[str, bytes]:
         """Return the operator's credentials for the pipeline's NATS, by path below their folder.
@@ -79,19 +74,6 @@ class Access:
                 there = None
             self._installation = str(there["metadata"]["uid"]) if there else ""
         return self._installation
-
-    async def has_pod_monitors(self, namespace: str) -> bool:
-        """Return whether the cluster knows PodMonitors; looked up once in a while."""
-        now = time.monotonic()
-        if now - self._pod_monitors_at > DISCOVERY_S:
-            self._pod_monitors_at = now
-            try:
-                await self.cluster.list(kind("PodMonitor"), namespace, "logpipeline.dev/none")
-                self._pod_monitors = True
-            except ClusterError:
-                # Not known here, or not ours to make.
-                self._pod_monitors = False
-        return self._pod_monitors
 
     async def drop(self, key: Key) -> None:
         """Forget a pipeline."""

@@ -147,17 +147,21 @@ def _change(manifest: Manifest, there: Manifest | None) -> Wanted | None:
     if is_as_applied and not paths:
         return None
     replaces = ""
-    if manifest["kind"] == "StatefulSet" and _is_immutable(paths):
+    if _is_immutable(str(manifest["kind"]), paths):
         replaces = str(there["metadata"]["uid"])
     return Wanted(
         manifest=stamped(manifest), drift=paths if is_as_applied else (), replaces_uid=replaces
     )
 
 
-def _is_immutable(paths: Iterable[str]) -> bool:
+def _is_immutable(kind: str, paths: Iterable[str]) -> bool:
+    """Return whether Kubernetes refuses to change one of *paths* in place."""
     for path in paths:
         parts = path.split("[")[0].split(".")
-        if parts[0] == "spec" and len(parts) > 1 and parts[1] not in _MUTABLE:
+        if kind == "ClusterRoleBinding" and parts[0] == "roleRef":
+            return True
+        is_fixed = parts[0] == "spec" and len(parts) > 1 and parts[1] not in _MUTABLE
+        if kind == "StatefulSet" and is_fixed:
             return True
     return False
 

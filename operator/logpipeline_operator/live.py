@@ -7,8 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from logpipeline.spec import LogPipeline
 from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.children.prune import ChildKind, order
 from logpipeline_operator.claims import Growth
 from logpipeline_operator.cluster.client import Cluster
@@ -39,8 +41,7 @@ class Done:
 
 async def children(
     cluster: Cluster,
-    namespace: str,
-    pipeline: str,
+    pipeline: LogPipeline,
     desired: Sequence[Manifest],
     kinds: Iterable[ChildKind],
 ) -> list[Manifest]:
@@ -50,10 +51,10 @@ async def children(
     Raises:
         ClusterError, ClusterAway: they could not be read.
     """
-    selector = f"{PIPELINE_LABEL}={pipeline}"
+    selector = f"{PIPELINE_LABEL}={pipeline.name}"
     lists = await asyncio.gather(
         *(
-            cluster.list(kind(each.kind), namespace, selector)
+            cluster.list(kind(each.kind), pipeline.namespace, selector)
             for each in kinds
             if each.is_namespaced
         )
@@ -61,7 +62,10 @@ async def children(
     found = {place(manifest): manifest for manifests, _ in lists for manifest in manifests}
     missing = [manifest for manifest in desired if place(manifest) not in found]
     others = await asyncio.gather(*(_namesake(cluster, manifest) for manifest in missing))
-    return [*found.values(), *(other for other in others if other is not None)]
+    live = [*found.values(), *(other for other in others if other is not None)]
+    if not any(each["kind"] == "ClusterRoleBinding" for each in desired):
+        live += await _bindings(cluster, pipeline)
+    return live
 
 
 async def pods(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
@@ -163,7 +167,7 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
         # Its pods and their volumes stay, and belong to the new one.
         await cluster.delete(
             kind_of(manifest),
-            metadata["namespace"],
+            metadata.get("namespace"),
             metadata["name"],
             uid=wanted.replaces_uid,
             orphan=True,
@@ -181,6 +185,19 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
 async def _namesake(cluster: Cluster, manifest: Manifest) -> Manifest | None:
     metadata = manifest["metadata"]
     return await cluster.get(kind_of(manifest), metadata.get("namespace"), metadata["name"])
+
+
+async def _bindings(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
+    """Return the binding that an earlier version of the resource had."""
+    try:
+        name = binding_name(pipeline.namespace, pipeline.name)
+        there = await cluster.get(kind("ClusterRoleBinding"), None, name)
+    except ClusterError as error:
+        # Without the right to it there is none of ours.
+        if error.status != 403:
+            raise
+        there = None
+    return [there] if there is not None else []
 
 
 def _failure(manifest: Manifest, error: ClusterError) -> Failure:

@@ -22,6 +22,7 @@ from logpipeline_operator.children import ChildSettings, NoImage, binding_name, 
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import STORE_PERCENT
 from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.features import Features
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.jetstream.durability import sync_of
@@ -55,10 +56,12 @@ class Reconciler:
     _folder: tempfile.TemporaryDirectory[str] = field(init=False)
     _access: Access = field(init=False)
     _reporter: Reporter = field(init=False)
+    _features: Features = field(init=False)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
         self._access = Access(self.cluster, Links(Path(self._folder.name)))
+        self._features = Features(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
 
     async def close(self) -> None:
@@ -145,7 +148,7 @@ class Reconciler:
         except NoImage as error:
             seen.findings.append(errors.of_no_image(error))
         found = await live.children(
-            self.cluster, pipeline.namespace, pipeline.name, seen.desired, kinds(settings)
+            self.cluster, pipeline, seen.desired, kinds(settings)
         )
         seen.children = {differences.place(manifest): manifest for manifest in found}
         seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
@@ -260,6 +263,7 @@ class Reconciler:
         return after_s
 
     async def _child_settings(self, pipeline: LogPipeline) -> ChildSettings:
+        await self._features.refresh(pipeline.namespace)
         return ChildSettings(
             image_collector=self.settings.image_collector,
             image_shipper=self.settings.image_shipper,
@@ -267,7 +271,8 @@ class Reconciler:
             image_pull_policy=self.settings.image_pull_policy,
             image_pull_secrets=self.settings.image_pull_secrets,
             shipper_cluster_role=self.settings.shipper_cluster_role,
-            has_pod_monitors=await self._access.has_pod_monitors(pipeline.namespace),
+            has_pod_monitors=self._features.has_pod_monitors,
+            has_max_unavailable=self._features.has_max_unavailable,
         )
 
 

@@ -60,6 +60,10 @@ class Cluster:
         """End the connections."""
         await self._api.close()
 
+    async def version(self) -> str:
+        """Return the server's version, such as ``v1.34.4``."""
+        return str((await self._request("GET", "/version")).get("gitVersion", ""))
+
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return the object, or None where it does not exist."""
         try:

@@ -1,0 +1,49 @@
+"""What this cluster can do, as far as children depend on it; looked up once in a while, since
+clusters are upgraded and definitions are added while the operator runs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from dataclasses import dataclass
+
+from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.kinds import kind
+
+LOOK_EVERY_S = 300.0
+# Older ones drop the field without a word, and it would be sent to them for ever.
+MAX_UNAVAILABLE_SINCE = (1, 35)
+_NOTHING = "logpipeline.dev/none"
+
+
+@dataclass(slots=True)
+class Features:
+    """The features of *cluster*."""
+
+    cluster: Cluster
+    has_pod_monitors: bool = False
+    has_max_unavailable: bool = False
+    _looked: float = -math.inf
+
+    async def refresh(self, namespace: str) -> None:
+        """Look again when it is time; *namespace* is one that we may look into."""
+        if time.monotonic() - self._looked < LOOK_EVERY_S:
+            return
+        version = parse_version(await self.cluster.version())
+        self.has_max_unavailable = version >= MAX_UNAVAILABLE_SINCE
+        try:
+            await self.cluster.list(kind("PodMonitor"), namespace, _NOTHING)
+            self.has_pod_monitors = True
+        except ClusterError:
+            # Not known here, or not ours to make.
+            self.has_pod_monitors = False
+        self._looked = time.monotonic()
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Return major and minor of ``v1.34.4``, (0, 0) where it is none."""
+    found = re.match(r"v(\d+)\.(\d+)", text)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
