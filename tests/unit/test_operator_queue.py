@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from logpipeline_operator import queue as subject
 from logpipeline_operator.queue import Key, Queue
+from waiting import eventually
 
 ONE = Key("default", "one")
 TWO = Key("default", "two")
@@ -147,9 +148,7 @@ async def _run(
     queue: Queue, look: Callable[[Key], Awaitable[float | None]], until: Callable[[], bool]
 ) -> None:
     task = asyncio.create_task(queue.run(look))
-    async with asyncio.timeout(10):
-        while not until():
-            await asyncio.sleep(0.001)
+    await eventually(until, what="the looks")
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
