@@ -6,13 +6,14 @@ between two of their writes would leave a pipeline half done for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import kopf
 
 from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.cluster.kinds import GROUP, PLURAL, VERSION
-from logpipeline_operator.queue import Key, Queue
+from logpipeline_operator.queue import Key
 
 # Secrets are read by name only: a right to list them would show all of them.
 CHILDREN = (
@@ -27,8 +28,8 @@ CHILDREN = (
 )
 
 
-def registry_for(queue: Queue) -> kopf.OperatorRegistry:
-    """Return handlers that put into *queue* what changed."""
+def registry_for(add: Callable[[Key], None]) -> kopf.OperatorRegistry:
+    """Return handlers that call *add* with what changed."""
     registry = kopf.OperatorRegistry()
 
     # Called again whenever the server says 401: tokens of service accounts last an hour.
@@ -40,12 +41,12 @@ def registry_for(queue: Queue) -> kopf.OperatorRegistry:
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def pipeline_changed(namespace: str | None, name: str | None, **_: Any) -> None:
         if namespace and name:
-            queue.add(Key(namespace, name))
+            add(Key(namespace, name))
 
     async def child_changed(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
         pipeline = labels.get(PIPELINE_LABEL)
         if namespace and pipeline:
-            queue.add(Key(namespace, pipeline))
+            add(Key(namespace, pipeline))
 
     for group_version, plural in CHILDREN:
         kopf.on.event(group_version, plural, registry=registry)(child_changed)

@@ -10,15 +10,11 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-import kopf
-from kopf._core.engines.peering import Identity
 from kubernetes.aio.client import ApiClient
 
 from logpipeline.observe import logs
 from logpipeline.observe.http import serve
-from logpipeline_operator import handlers
 from logpipeline_operator.cluster import kinds
 from logpipeline_operator.cluster.client import Cluster, configuration
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
@@ -27,6 +23,7 @@ from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key, Queue
 from logpipeline_operator.reconcile import Reconciler
 from logpipeline_operator.settings import Settings, read
+from logpipeline_operator.watching import watch
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["KUBECONFIG"] = settings.kubeconfig
     logs.setup("operator", format="text" if sys.stderr.isatty() else "json")
     # It tells of each event that a handler took.
+    # kopf tells of each event that a handler took.
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    # And it warns that signals are not its own, which they are not meant to be.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     try:
         return asyncio.run(_run(settings))
     except ClusterAway as error:
@@ -122,7 +122,7 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(self.reconciler.look))
             group.create_task(self._resync())
-            group.create_task(self._watch())
+            group.create_task(watch(self.settings, self.queue.add))
 
     async def close(self) -> None:
         """End what the reconciler holds."""
@@ -164,27 +164,6 @@ class Operator:
             objects, _ = await self.cluster.list(kinds.kind("LogPipeline"), namespace)
             found += [Key(o["metadata"]["namespace"], o["metadata"]["name"]) for o in objects]
         return found
-
-    async def _watch(self) -> None:
-        """Have kopf watch, again and again: it ends when a kind that it watches is taken away."""
-        while True:
-            registry = handlers.registry_for(self.queue)
-            watch = partial(
-                kopf.operator,
-                registry=registry,
-                settings=handlers.kopf_settings(),
-                # By default it asks for the user's name, and a pod's user has none.
-                identity=Identity(self.settings.identity),
-            )
-            if self.settings.namespaces:
-                watch = partial(watch, namespaces=self.settings.namespaces)
-            else:
-                watch = partial(watch, clusterwide=True)
-            try:
-                await watch()
-            except Exception as error:  # noqa: BLE001 - kopf raises whatever ended one of its tasks
-                log.warning("kopf ended, starting it again", extra={"why": repr(error)})
-            await asyncio.sleep(RETRY_S)
 
 
 def _why(error: Exception) -> str:
