@@ -18,6 +18,7 @@ from logpipeline.observe.http import serve
 from logpipeline_operator.cluster import kinds
 from logpipeline_operator.cluster.client import Cluster, configuration
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
+from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.lease import Lease, lead
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key, Queue
@@ -58,7 +59,8 @@ async def _run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with ApiClient(await configuration(settings.kubeconfig, settings.context)) as api:
-        operator = Operator(settings, Cluster(api), OperatorMetrics())
+        fence = Fence(clock=loop.time)
+        operator = Operator(settings, Cluster(api, fence), fence, OperatorMetrics())
         http = await serve(
             settings.http_host,
             settings.http_port,
@@ -66,7 +68,7 @@ async def _run(settings: Settings) -> int:
             live=operator.live,
             ready=operator.ready,
         )
-        working = asyncio.create_task(_lead(settings, operator.cluster, operator.run))
+        working = asyncio.create_task(_lead(settings, Cluster(api), fence, operator.run))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +85,7 @@ async def _run(settings: Settings) -> int:
 
 
 async def _lead(
-    settings: Settings, cluster: Cluster, work: Callable[[], Awaitable[None]]
+    settings: Settings, cluster: Cluster, fence: Fence, work: Callable[[], Awaitable[None]]
 ) -> None:
     if settings.is_read_only or not settings.has_lease:
         # Who writes nothing need not be alone.
@@ -94,9 +96,9 @@ async def _lead(
         settings.lease_namespace,
         settings.lease_name,
         settings.identity,
-        asyncio.get_running_loop().time,
+        fence.clock,
     )
-    await lead(lease, work)
+    await lead(lease, fence, work)
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class Operator:
 
     settings: Settings
     cluster: Cluster
+    fence: Fence
     metrics: OperatorMetrics
     queue: Queue = field(init=False)
     reconciler: Reconciler = field(init=False)
@@ -113,7 +116,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         self.queue = Queue(clock=lambda: asyncio.get_running_loop().time())
-        self.reconciler = Reconciler(self.settings, self.cluster, self.metrics)
+        self.reconciler = Reconciler(self.settings, self.cluster, self.fence, self.metrics)
 
     async def run(self) -> None:
         """Watch and look after pipelines, until cancelled."""

@@ -23,6 +23,7 @@ from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import STORE_PERCENT
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.features import Features
+from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.jetstream.durability import sync_of
@@ -52,6 +53,7 @@ class Reconciler:
 
     settings: Settings
     cluster: Cluster
+    fence: Fence
     metrics: OperatorMetrics
     _folder: tempfile.TemporaryDirectory[str] = field(init=False)
     _access: Access = field(init=False)
@@ -60,7 +62,7 @@ class Reconciler:
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
-        self._access = Access(self.cluster, Links(Path(self._folder.name)))
+        self._access = Access(self.cluster, Links(Path(self._folder.name), self.fence))
         self._features = Features(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
 

@@ -18,6 +18,7 @@ from kubernetes.aio.config import ConfigException
 
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
+from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import Kind, kind_of
 
 FIELD_MANAGER = "logpipeline-operator"
@@ -51,10 +52,11 @@ async def configuration(kubeconfig: str = "", context: str = "") -> Configuratio
 
 
 class Cluster:
-    """The API server."""
+    """The API server; what writes passes the *fence*, where there is one."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, fence: Fence | None = None) -> None:
         self._api = api
+        self._fence = fence
 
     async def close(self) -> None:
         """End the connections."""
@@ -213,6 +215,8 @@ class Cluster:
                 auth_settings=["BearerToken"],
             )
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                if self._fence is not None and method != "GET":
+                    self._fence.check()
                 response = await self._api.call_api(*request, _request_timeout=timeout_s)
                 if response.status >= 400:
                     raise _error(response.status, await response.read())

@@ -9,28 +9,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum, auto
 from typing import Any
 
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError
+from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
 
 log = logging.getLogger(__name__)
 
-# A leader stops its work when it could not renew for RENEW_WITHIN_S; others wait LEASE_S from the
-# last renewal that they saw, by their own clocks: so two never lead at once.
+# A leader writes nothing any more when it could not renew for RENEW_WITHIN_S; others wait LEASE_S
+# from the last renewal that they saw, by their own clocks: so two never lead at once.
 LEASE_S = 15
 RENEW_WITHIN_S = 10.0
 RETRY_S = 2.0
 
 
+class Holder(Enum):
+    """Who has the Lease, as far as we know."""
+
+    WE = auto()
+    OTHERS = auto()
+    UNKNOWN = auto()
+
+
 @dataclass(slots=True)
 class Lease:
-    """The Lease *namespace*/*name*, wanted by *identity*; *clock* is monotonic, in seconds."""
+    """The Lease *namespace*/*name*, wanted by *identity*; *clock* is monotonic, in seconds.
+
+    Its *cluster* has no fence: who may not write must still be able to ask for the Lease.
+    """
 
     cluster: Cluster
     namespace: str
@@ -40,24 +54,25 @@ class Lease:
     _seen: tuple[Any, Any] | None = None
     _seen_at: float = field(default=0.0)
 
-    async def hold(self) -> bool:
-        """Return whether the Lease is ours, renewed or taken just now."""
+    async def hold(self) -> Holder:
+        """Renew the Lease or take it where it is free, and return whose it is then."""
         try:
             there = await self.cluster.get(kind("Lease"), self.namespace, self.name)
             if there is None:
                 await self.cluster.create(self._manifest())
-                return True
+                return Holder.WE
             if not self._may_take(there["spec"]):
-                return False
+                return Holder.OTHERS
             await self._write(there, _spec(self.identity, there["spec"]))
         except ClusterError as error:
+            # 409: somebody was faster; the next look tells who.
             if error.status != 409:
                 log.warning("the Lease is refused", extra={"why": str(error)})
-            return False
+            return Holder.UNKNOWN
         except ClusterAway as error:
             log.warning("the Lease cannot be asked for", extra={"why": str(error)})
-            return False
-        return True
+            return Holder.UNKNOWN
+        return Holder.WE
 
     async def release(self) -> None:
         """Let the next operator lead at once, if the Lease is ours."""
@@ -90,37 +105,44 @@ class Lease:
         }
 
 
-async def lead(lease: Lease, work: Callable[[], Awaitable[None]]) -> None:
-    """Wait for the *lease*, then do *work* while it is ours; return when the work has ended, which
-    is cancelled when the Lease is lost.
+async def lead(lease: Lease, fence: Fence, work: Callable[[], Awaitable[None]]) -> None:
+    """Wait for the *lease*, then do *work* while it is ours, with the *fence* open for as long as
+    it surely is; return when the work has ended, which is cancelled when the Lease is lost.
     """
-    while not await lease.hold():  # noqa: ASYNC110 - the Lease is in another process
+    fence.until = -math.inf
+    while await _renewed(lease, fence, RENEW_WITHIN_S) is not Holder.WE:  # noqa: ASYNC110 - a poll
         await asyncio.sleep(RETRY_S)
     log.info("leading from now on", extra={"as": lease.identity})
     working = asyncio.ensure_future(work())
-    renewed = lease.clock()
     try:
         while not working.done():
             await asyncio.wait([working], timeout=RETRY_S)
-            asked = lease.clock()
-            if await _within(RENEW_WITHIN_S - (asked - renewed), lease.hold()):
-                renewed = asked
-            elif lease.clock() - renewed >= RENEW_WITHIN_S:
+            holder = await _renewed(lease, fence, fence.until - lease.clock())
+            if holder is Holder.OTHERS or lease.clock() >= fence.until:
                 log.error("the Lease is lost, another operator may lead now")
                 return
         working.result()
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        await _within(RETRY_S, lease.release())
+        fence.until = -math.inf
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_S):
+                await lease.release()
 
 
-async def _within(seconds: float, done: Awaitable[bool | None]) -> bool:
-    try:
-        async with asyncio.timeout(max(seconds, 0.0)):
-            return bool(await done)
-    except TimeoutError:
-        return False
+async def _renewed(lease: Lease, fence: Fence, within_s: float) -> Holder:
+    # Counted from before we asked: others count from when they see it, which is later.
+    asked = lease.clock()
+    holder = Holder.UNKNOWN
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(within_s, 0.0)):
+            holder = await lease.hold()
+    if holder is Holder.WE:
+        fence.until = asked + RENEW_WITHIN_S
+    elif holder is Holder.OTHERS:
+        fence.until = -math.inf
+    return holder
 
 
 def _spec(identity: str, former: Manifest) -> Manifest:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.jetstream import credentials
+from logpipeline_operator.jetstream.fenced import FencedJetStream
 from logpipeline_operator.queue import Key
 
 # A server that is away makes one look slow, and there are only so many workers.
@@ -24,9 +26,10 @@ class _Link:
 
 @dataclass(slots=True)
 class Links:
-    """The connections; credentials lie below *folder*."""
+    """The connections; credentials lie below *folder*, and requests pass the *fence*."""
 
     folder: Path
+    fence: Fence
     _links: dict[Key, _Link] = field(default_factory=dict)
 
     async def get(
@@ -49,7 +52,7 @@ class Links:
             await self.drop(key)
             link = None
         if link is not None and link.connection.is_connected:
-            return JetStream(link.connection)
+            return FencedJetStream(link.connection, self.fence)
         if link is not None:
             # It keeps trying by itself; this look is told why it does not stand, by a try of its
             # own.
@@ -59,7 +62,7 @@ class Links:
         connection = Connection(options(folder).named("logpipeline operator"))
         await connection.start(patience_s=PATIENCE_S)
         self._links[key] = _Link(fingerprint, connection)
-        return JetStream(connection)
+        return FencedJetStream(connection, self.fence)
 
     def known(self) -> list[Key]:
         """Return the pipelines that have a connection."""
