@@ -1,0 +1,32 @@
+"""Writes the table of reasons into the page about operations, so that the two never differ:
+``python -m logpipeline_operator.status.reference [FILE]``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from logpipeline_operator.status import reasons
+
+FILE = Path("docs/operations.md")
+BEGIN = "<!-- Made by `python -m logpipeline_operator.status.reference`; change the code. -->\n"
+END = "<!-- End of what is made. -->\n"
+
+
+def with_reasons(page: str) -> str:
+    """Return *page* with the table of all reasons between its two marks.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    return f"{head}{begin}{reasons.markdown()}{end}{tail}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
+    path.write_text(with_reasons(path.read_text()))
