@@ -1,0 +1,107 @@
+"""An operator as a process of this machine, to be killed, frozen and started again within
+milliseconds: processes are forked from one that has its modules already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+END_DEADLINE_S = 20.0
+LOG_TAIL_BYTES = 8000
+PR_SET_PDEATHSIG = 1
+
+IMAGES = {
+    "LOGPIPELINE_IMAGE_COLLECTOR": "images.invalid/collector:1",
+    "LOGPIPELINE_IMAGE_SHIPPER": "images.invalid/shipper:1",
+    "LOGPIPELINE_IMAGE_NATS": "images.invalid/nats:1",
+}
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str], log: str) -> None:
+    """Be the operator: what `python -m logpipeline_operator` does, with its output in *log*."""
+    # Whoever kills the tests leaves no operator behind.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ.update(environment)
+    from logpipeline_operator.main import main
+
+    sys.exit(main(arguments))
+
+
+@dataclass(eq=False)
+class OperatorProcess:
+    """``python -m logpipeline_operator *arguments*``, again and again."""
+
+    arguments: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    _process: BaseProcess | None = None
+
+    def start(self) -> None:
+        """Start it, and return at once."""
+        assert not self.is_running
+        arguments = [*self.arguments, "--http", "127.0.0.1:0"]
+        environment = {**IMAGES, **self.environment}
+        self._process = _context().Process(
+            target=run, args=(arguments, environment, str(self.log)), daemon=True
+        )
+        self._process.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is there, be it frozen."""
+        return self._process is not None and self._process.is_alive()
+
+    def kill(self) -> None:
+        """End it as a crash would, and return when it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+    def signal_death(self) -> None:
+        """End it as a crash would, from any thread, and return at once."""
+        if self._process is not None and self._process.pid is not None:
+            os.kill(self._process.pid, signal.SIGKILL)
+
+    def stop(self) -> int | None:
+        """Ask it to stop, and return its exit code once it has."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.join(END_DEADLINE_S)
+        return self._process.exitcode
+
+    def freeze(self) -> None:
+        """Stop it where it stands."""
+        assert self._process is not None
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """Return the end of its log."""
+        if not self.log.exists():
+            return "the operator logged nothing"
+        return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    # The first call starts it; __main__ too, or each child would import pytest anew.
+    context.set_forkserver_preload(["__main__", "logpipeline_operator.main"])
+    return context
