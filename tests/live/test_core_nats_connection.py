@@ -184,3 +184,33 @@ async def test_a_lacking_package_is_named_and_not_the_end(
         connection = Connection(NatsOptions(servers=(server.url,), nkey_file=tmp_path / "seed"))
         with pytest.raises(ConnectFailed, match=r"pip install logpipeline\[nkeys\]"):
             await connection.start(patience_s=2)
+
+
+async def test_a_password_that_was_changed_is_read_anew(tmp_path: Path) -> None:
+    """A rotated Secret is a changed file: the next connect uses it, and nothing is restarted."""
+    (tmp_path / "user").write_text("me")
+    (tmp_path / "password").write_text("the old one")
+    before = ServerOptions(user="me", password="the old one")
+    async with EmbeddedServer(tmp_path / "nats", before) as server:
+        address = server.url.rpartition("@")[2].removeprefix("nats://")
+        connection = Connection(
+            NatsOptions(
+                servers=(f"nats://{address}",),
+                user_file=tmp_path / "user",
+                password_file=tmp_path / "password",
+            )
+        )
+        await connection.start(patience_s=10)
+    try:
+        after = ServerOptions(
+            user="me", password="the new one", port=int(address.rpartition(":")[2])
+        )
+        async with EmbeddedServer(tmp_path / "nats", after):
+            await eventually(lambda: "credentials" in (connection.problem or ""))
+            (tmp_path / "password").write_text("the new one")
+
+            await eventually(lambda: connection.is_connected, within_s=15)
+            with pytest.raises(NoResponders):
+                await connection.request("answered.again")
+    finally:
+        await connection.close()
