@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # kopf finds it there.
         os.environ["KUBECONFIG"] = settings.kubeconfig
     logs.setup("operator", format="text" if sys.stderr.isatty() else "json")
-    # It tells of each event that a handler took.
     # kopf tells of each event that a handler took.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     # And it warns that signals are not its own, which they are not meant to be.
