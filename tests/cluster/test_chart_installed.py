@@ -1,0 +1,149 @@
+"""The chart, and the manifests for those without Helm, on a real Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chart_monitoring
+from chart_rendering import ALL_ON, CHART, ROOT, helm, render
+from cluster_handle import Cluster
+
+DEFINITION = ROOT / "deploy" / "crd.yaml"
+INSTALL_S_MAX = 120
+TEST_S_MAX = 180
+
+
+@pytest.fixture
+def monitoring(cluster: Cluster) -> Iterator[None]:
+    """The definitions of Prometheus' operator, in a group of their own."""
+    made = chart_monitoring.definitions()
+    names = [definition["metadata"]["name"] for definition in made]
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=as_list(made))
+    cluster.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
+    yield
+    cluster.kubectl("delete", "crd", *names)
+
+
+def as_list(manifests: list[dict[str, Any]]) -> str:
+    """Manifests as one text for kubectl."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+
+
+def values_of(images: dict[str, str], namespace: str) -> dict[str, Any]:
+    """Values for an operator of *namespace* alone, with the images that were built."""
+
+    def image(name: str) -> dict[str, str]:
+        path, _, tag = images[name].rpartition(":")
+        registry, _, repository = path.rpartition("/")
+        return {"registry": registry, "repository": repository, "tag": tag}
+
+    return {
+        "crds": {"enabled": False},
+        "image": image("operator") | {"pullPolicy": "IfNotPresent"},
+        "images": {name: image(name) for name in ("collector", "shipper", "nats")},
+        "watchNamespaces": [namespace],
+        "rbac": {"shipperMetadata": False, "aggregateToView": False},
+        "test": {"timeoutSeconds": TEST_S_MAX},
+    }
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("monitoring")
+@pytest.mark.parametrize("more", [{}, {"watchNamespaces": ["default"], "readOnly": True}])
+def test_chart_objects_are_taken_by_a_real_api_server(
+    cluster: Cluster, namespace: str, more: dict[str, Any]
+) -> None:
+    """With every part on, each object is valid, and the pods are `restricted` as claimed."""
+    cluster.kubectl(
+        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
+    )
+    rendered = render({**ALL_ON, **more}, with_tests=True)
+    manifests = [chart_monitoring.in_our_group(each) for each in rendered.manifests]
+    # Pod Security judges pods alone, and not what would make some.
+    pod = {"name": "operator", "namespace": namespace}
+    manifests.append({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": rendered.pod})
+    for manifest in manifests:
+        if manifest["metadata"].get("namespace"):
+            manifest["metadata"]["namespace"] = namespace
+    # A pod is refused without its account, which a dry run does not make.
+    accounts = [manifest for manifest in manifests if manifest["kind"] == "ServiceAccount"]
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=as_list(accounts))
+
+    said = cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts",
+        "-f", "-", input=as_list(manifests),
+    )  # fmt: skip
+
+    assert said.count("(server dry run)") == len(manifests)
+
+
+@pytest.mark.timeout(400)
+def test_chart_installs_and_its_test_finds_the_line(
+    cluster: Cluster, namespace: str, images: dict[str, str]
+) -> None:
+    """After `helm install`, `helm test` prints a line and finds it in a file, once; an upgrade
+    that changes nothing restarts nothing, and an uninstall leaves the definition.
+    """
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    at = ("--namespace", namespace)
+    given = ("--values", "-", "--wait", f"--timeout={INSTALL_S_MAX}s")
+    values = json.dumps(values_of(images, namespace))
+
+    cluster.helm("install", "try", str(CHART), *at, *given, input=values)
+    pods = names_of_pods(cluster, namespace)
+    said = cluster.helm("test", "try", *at, "--logs", f"--timeout={TEST_S_MAX}s")
+    cluster.helm("upgrade", "try", str(CHART), *at, *given, input=values)
+
+    assert "the line was found, once" in said
+    assert "Phase:          Succeeded" in said
+    assert pods <= names_of_pods(cluster, namespace)
+    assert not cluster.get("logpipelines", *at)["items"]
+    assert not cluster.get("persistentvolumeclaims", *at)["items"]
+
+    cluster.helm("uninstall", "try", *at, "--wait")
+    assert cluster.get("crd", "logpipelines.logpipeline.dev")
+    assert not cluster.get("deployments", *at)["items"]
+
+
+def names_of_pods(cluster: Cluster, namespace: str) -> set[str]:
+    """The operator's pods."""
+    chosen = "app.kubernetes.io/component=operator"
+    found = cluster.get("pods", "--namespace", namespace, "--selector", chosen)["items"]
+    return {pod["metadata"]["name"] for pod in found}
+
+
+@pytest.mark.timeout(120)
+def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
+    """`kubectl apply --server-side -f deploy/` is all that it takes without Helm."""
+    said = cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", str(DEFINITION)
+    )
+    operator = (ROOT / "deploy" / "operator.yaml").read_text()
+    # Nothing is made while it is only tried: so its namespace has to be one that is there.
+    said += cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-",
+        input=operator.replace("namespace: logging", "namespace: default"),
+    )  # fmt: skip
+
+    assert said.count("(server dry run)") == 1 + operator.count("\n---\n")
+
+
+def test_deploy_manifests_are_what_the_chart_renders() -> None:
+    """What is made of the chart is up to date: charts/render.py makes it anew."""
+    script = Path(ROOT / "charts" / "render.py")
+
+    done = subprocess.run(
+        [sys.executable, str(script), "--helm", helm(), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
