@@ -130,7 +130,31 @@ def connected(config: Manifest) -> Iterator[Api]:
             client = pykube.HTTPClient(pykube.KubeConfig(_with_files(config, Path(folder))))
         except (pykube.exceptions.PyKubeError, KeyError, TypeError, ValueError) as error:
             raise CliError(f"the kubeconfig cannot be used: {error}") from error
+        client.session.headers.update(impersonation(config))
         yield Api(client)
+
+
+def impersonation(config: Manifest) -> dict[str, str]:
+    """Return the headers by which *config* asks to be somebody else. pykube would leave them out,
+    and we would have rights that were given up.
+
+    Raises:
+        CliError: it asks in a way that one header cannot tell.
+    """
+    users = config.get("users") or [{}]
+    user = users[0].get("user") or {}
+    groups = user.get("as-groups") or []
+    if len(groups) > 1 or user.get("as-user-extra"):
+        raise CliError(
+            "the kubeconfig impersonates somebody with several groups or extras, which this "
+            "command cannot pass on; use a context without `as-groups` and `as-user-extra`"
+        )
+    given = {
+        "Impersonate-User": user.get("as"),
+        "Impersonate-Uid": user.get("as-uid"),
+        "Impersonate-Group": groups[0] if groups else None,
+    }
+    return {name: str(value) for name, value in given.items() if value}
 
 
 def _with_files(config: Manifest, folder: Path) -> Manifest:

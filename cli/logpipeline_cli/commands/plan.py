@@ -19,9 +19,11 @@ def run(args: argparse.Namespace) -> int:
     return show(target, as_json=args.output == "json")
 
 
-def show(target: Target, *, as_json: bool, installation: str = "") -> int:
-    """Print the plan for *target*; streams are those of *installation*, see `desired`."""
-    plan = asyncio.run(_plan(target, installation))
+def show(
+    target: Target, *, as_json: bool, installation: str = "", storage_bytes: int | None = None
+) -> int:
+    """Print the plan for *target*; see `desired` for the other arguments."""
+    plan = asyncio.run(_plan(target, installation, storage_bytes))
     if as_json:
         print_json(to_json(plan))
     else:
@@ -29,6 +31,8 @@ def show(target: Target, *, as_json: bool, installation: str = "") -> int:
     return EXIT_OK if plan.is_empty else EXIT_CHANGES
 
 
-async def _plan(target: Target, installation: str) -> Plan:
+async def _plan(target: Target, installation: str, storage_bytes: int | None) -> Plan:
     async with connected(target, "plan") as js:
-        return await plan_pipeline(js, target.pipeline, installation=installation)
+        return await plan_pipeline(
+            js, target.pipeline, installation=installation, storage_bytes=storage_bytes
+        )

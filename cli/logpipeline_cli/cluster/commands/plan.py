@@ -12,6 +12,7 @@ from logpipeline_cli.cluster.nats import reached
 from logpipeline_cli.cluster.session import Found, find, session
 from logpipeline_cli.commands import plan
 from logpipeline_cli.errors import CliError
+from logpipeline_operator.children.nats_conf import STORE_PERCENT
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,8 +22,12 @@ def run(args: argparse.Namespace) -> int:
         found = find(cluster, args.pipeline or (given.name if given else None))
         pipeline = _as_applied(given, found) if given else found.pipeline
         with reached(found, args.nats, pipeline) as target:
-            installation = _installation(cluster.api)
-            return plan.show(target, as_json=args.output == "json", installation=installation)
+            return plan.show(
+                target,
+                as_json=args.output == "json",
+                installation=_installation(cluster.api),
+                storage_bytes=_storage_bytes(pipeline),
+            )
 
 
 def _as_applied(given: LogPipeline, found: Found) -> LogPipeline:
@@ -41,3 +46,10 @@ def _installation(api: Api) -> str:
         return str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
     except Forbidden:
         return ""
+
+
+def _storage_bytes(pipeline: LogPipeline) -> int | None:
+    """Return what a managed server's streams may take together."""
+    if pipeline.spec.nats.servers:
+        return None
+    return pipeline.spec.nats.managed.storage * STORE_PERCENT // 100
