@@ -19,6 +19,9 @@ from cluster_fixtures import KIND
 from cluster_handle import Cluster, CommandFailed
 from waiting import eventually
 
+# The first that asks for the project's images waits until they are built.
+pytestmark = pytest.mark.timeout(600)
+
 STRICT = {
     "runAsNonRoot": True,
     "runAsUser": 65532,

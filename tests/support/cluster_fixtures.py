@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -37,18 +38,22 @@ BUILD = "tests/cluster/kind build all"
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Cluster:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A Kubernetes with nothing in it but itself; it is shared by all tests of the run."""
     given = os.environ.get(KUBECONFIG)
     if given:
         path = Path(given)
         api = pykube.HTTPClient(pykube.KubeConfig.from_file(given))
-        return Cluster(path, api, cluster_handle.record_of(path))
+        yield Cluster(path, api, cluster_handle.record_of(path))
+        return
     if request.config.option.kind_bin is None and not _is_docker_there():
         _choose_plain_processes(request.config)
     made: KindCluster = request.getfixturevalue("kind_cluster")
     path = made.kubeconfig_path.resolve()
-    return Cluster(path, made.api, cluster_handle.record_of(path))
+    yield Cluster(path, made.api, cluster_handle.record_of(path))
+    if made.name != DEFAULT_NAME and not request.config.option.keep_cluster:
+        # Of a name that comes once nothing is needed again, and pytest-kind leaves its folder.
+        shutil.rmtree(made.path)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from cluster_bare import (
@@ -39,24 +40,35 @@ def create(name: str, nodes: tuple[str, ...] = places.NODES) -> ClusterPlaces:
     """
     requirements.check()
     sweep()
-    found = state.read(state.check_name(name))
-    if found is not None and is_usable(found):
-        raise ToolError(f"there is a cluster named {name}: delete it first, or take another name")
-    delete(name)
     programs = binaries.build()
     pause = images.pause()
-    record = _register(name, nodes)
-    try:
-        return _start(record, programs, pause)
-    except BaseException:
-        say(f"{name} did not come up: the logs of its programs stay in {_keep_logs(record)}")
-        delete(name)
-        raise
+    with _one_at_a_time(name):
+        found = state.read(name)
+        if found is not None and is_usable(found):
+            raise ToolError(f"there is a cluster named {name}: delete it, or take another name")
+        _delete(name)
+        record = _register(name, nodes)
+        try:
+            return _start(record, programs, pause)
+        except BaseException:
+            say(f"{name} did not come up: the logs of its programs stay in {_keep_logs(record)}")
+            _delete(name)
+            raise
 
 
 def delete(name: str) -> None:
     """End all that runs in the cluster and remove what it left; also of a half made one."""
-    at = ClusterPlaces(state.check_name(name))
+    with _one_at_a_time(name):
+        _delete(name)
+
+
+def _one_at_a_time(name: str) -> AbstractContextManager[None]:
+    file = places.cache() / "locks" / state.check_name(name)
+    return locked(file, what=f"making or deleting {name}")
+
+
+def _delete(name: str) -> None:
+    at = ClusterPlaces(name)
     at.ready.unlink(missing_ok=True)
     record = state.read(name)
     if record is not None:
