@@ -198,7 +198,8 @@ class ClusterProxy:
         async with self._session.request(
             request.method,
             self._server + request.path_qs,
-            data=await request.read(),
+            # An empty body would be given a type, which the server refuses.
+            data=await request.read() or None,
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:

@@ -1,0 +1,134 @@
+"""What there is of a pipeline, in Kubernetes and in JetStream, as values that two runs can be
+compared by: without what differs between any two objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.plan.observe import consumers_of
+from logpipeline_operator.children.labels import PIPELINE_LABEL
+from logpipeline_operator.cluster.client import FIELD_MANAGER, Cluster
+from logpipeline_operator.cluster.kinds import kind
+
+NAME = "p"
+CHILDREN = (
+    "ConfigMap",
+    "Service",
+    "ServiceAccount",
+    "DaemonSet",
+    "StatefulSet",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+)
+# Of any two objects different, or hashes of what is compared anyway.
+LEFT_OUT = frozenset(
+    {
+        "uid",
+        "resourceVersion",
+        "generation",
+        "observedGeneration",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "lastTransitionTime",
+        "time",
+        "created",
+        "clusterIP",
+        "clusterIPs",
+        "logpipeline.dev/applied",
+        "logpipeline.dev/config-hash",
+    }
+)
+
+State = dict[str, Any]
+
+
+async def state_of(kube: Cluster, js: JetStream, namespace: str) -> State:
+    """Return the pipeline of *namespace*, its children and what JetStream holds for it."""
+    resource = await kube.get(kind("LogPipeline"), namespace, NAME)
+    children: State = {}
+    for name in CHILDREN:
+        found, _ = await kube.list(kind(name), namespace, f"{PIPELINE_LABEL}={NAME}")
+        for each in found:
+            children[f"{name} {each['metadata']['name']}"] = _child(each)
+    binding = await kube.get(
+        kind("ClusterRoleBinding"), None, f"logpipeline-shipper:{namespace}:{NAME}"
+    )
+    state = {
+        "resource": _resource(resource) if resource else None,
+        "children": children,
+        "binding": _child(binding) if binding else None,
+        "jetstream": await jetstream_of(js, namespace),
+    }
+    text = json.dumps(_cleaned(state), sort_keys=True)
+    cleaned: State = json.loads(text.replace(namespace, "NAMESPACE"))
+    return cleaned
+
+
+async def jetstream_of(js: JetStream, namespace: str) -> State:
+    """Return configurations and keys of all streams that belong to pipelines of *namespace*."""
+    names = (await js.call("STREAM.NAMES"))["streams"] or []
+    found: State = {}
+    for name in sorted(name for name in names if namespace in name):
+        info = await js.stream_info(name)
+        assert info is not None, name
+        config = info["config"]
+        consumers = await consumers_of(js, name)
+        found[name] = {
+            "config": config,
+            "consumers": {each["name"]: each["config"] for each in consumers},
+        }
+        if name.startswith("KV_"):
+            found[name]["keys"] = await _keys(js, name)
+    return found
+
+
+def differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Return where two states differ, for messages."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = sorted({*one, *other})
+        found = [differences(one.get(key), other.get(key), f"{path}/{key}") for key in keys]
+        return [line for lines in found for line in lines]
+    return [] if one == other else [f"{path}: {one!r} or {other!r}"]
+
+
+async def _keys(js: JetStream, stream: str) -> State:
+    info = await js.call(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
+    bucket = Bucket(js, stream.removeprefix("KV_"))
+    keys: State = {}
+    for subject in info["state"].get("subjects") or {}:
+        key = subject.split(".", 2)[2]
+        entry = await bucket.get(key)
+        keys[key] = _cleaned(json.loads(entry.value)) if entry else None
+    return keys
+
+
+def _resource(resource: State) -> State:
+    metadata = resource["metadata"]
+    return {
+        "spec": resource["spec"],
+        "status": resource.get("status"),
+        "finalizers": metadata.get("finalizers"),
+        "is deleted": "deletionTimestamp" in metadata,
+    }
+
+
+def _child(child: State) -> State:
+    metadata = {**child["metadata"]}
+    # Others' fields come when they come.
+    metadata["managedFields"] = [
+        entry for entry in metadata.get("managedFields", []) if entry["manager"] == FIELD_MANAGER
+    ]
+    return {key: value for key, value in child.items() if key != "status"} | {"metadata": metadata}
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _cleaned(each) for key, each in value.items() if key not in LEFT_OUT}
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    return value

@@ -1,0 +1,166 @@
+"""One operator on this machine, a real API server and a real nats-server, and proxies between them:
+all that a test needs to disturb the operator.
+
+The pods of its pipelines find no node: what they would do is not looked at here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from kubernetes.aio.client import ApiClient
+
+from cluster_handle import Cluster
+from cluster_nats_proxy import NatsProxy
+from cluster_operator_process import OperatorProcess
+from cluster_proxy import ClusterProxy
+from cluster_states import NAME, State, differences, state_of
+from cluster_writes import Writes
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline_operator.cluster import client
+from logpipeline_operator.cluster.kinds import kind
+
+DEFINITION = Path(__file__).parents[2] / "deploy" / "crd.yaml"
+# Watches tell of most; what they do not tell is seen so soon.
+RESYNC_S = 2.0
+# The operator looks every three seconds at what is not settled.
+QUIET_S = 0.4
+POLL_S = 0.05
+SETTLED_WITHIN_S = 40.0
+NOWHERE = {"logpipeline.dev/test": "nowhere"}
+
+
+@dataclass(slots=True)
+class World:
+    """What a test looks at and disturbs; *namespace* is where its pipeline lives now."""
+
+    kube: client.Cluster
+    js: JetStream
+    proxy: ClusterProxy
+    nats: NatsProxy
+    writes: Writes
+    folder: Path
+    namespace: str
+    operators: list[OperatorProcess] = field(default_factory=list)
+
+    def operator(self, *more: str, **environment: str) -> OperatorProcess:
+        """An operator for this namespace alone that is not started yet."""
+        made = OperatorProcess(
+            (
+                f"--kubeconfig={self.proxy.kubeconfig_for(self.folder)}",
+                f"--namespace={self.namespace}",
+                *more,
+            ),
+            self.folder / f"operator-{len(self.operators)}.log",
+            {"LOGPIPELINE_RESYNC_SECONDS": str(RESYNC_S), **ROLE, **environment},
+        )
+        self.operators.append(made)
+        return made
+
+    async def apply(self, spec: dict[str, Any], **metadata: Any) -> None:
+        """Write the pipeline as its user does."""
+        manifest = {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": NAME, "namespace": self.namespace, **metadata},
+            "spec": {**spec, "nats": {"servers": [self.nats.url]}},
+        }
+        there = await self.resource()
+        if there is None:
+            await self.kube.create(manifest)
+        else:
+            await self.kube.merge(kind("LogPipeline"), self.namespace, NAME, manifest)
+
+    async def delete(self) -> None:
+        """Delete the pipeline as its user does; the operator is waited for by nobody."""
+        there = await self.resource()
+        assert there is not None
+        uid = there["metadata"]["uid"]
+        await self.kube.delete(kind("LogPipeline"), self.namespace, NAME, uid=uid)
+
+    async def resource(self) -> State | None:
+        """Return the pipeline, if it is there."""
+        return await self.kube.get(kind("LogPipeline"), self.namespace, NAME)
+
+    async def condition(self, name: str) -> State:
+        """Return a condition of the pipeline; empty where it has none."""
+        there = await self.resource()
+        conditions = ((there or {}).get("status") or {}).get("conditions") or []
+        return next((each for each in conditions if each["type"] == name), {})
+
+    async def state(self) -> State:
+        """Return what there is of the pipeline, to be compared."""
+        return await state_of(self.kube, self.js, self.namespace)
+
+    async def until(
+        self, is_it: Callable[[State], list[str]], *, within_s: float = SETTLED_WITHIN_S
+    ) -> State:
+        """Return the state once nothing was written for a moment and *is_it* finds no fault.
+
+        Raises:
+            AssertionError: it did until the end; it carries them, and the operators' logs.
+        """
+        faults: list[str] = ["it was never looked at"]
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    if self.writes.quiet_s > QUIET_S:
+                        state = await self.state()
+                        faults = is_it(state)
+                        if not faults:
+                            return state
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            logs = "\n".join(operator.log_tail() for operator in self.operators[-2:])
+            found = "\n".join([*faults, *self.writes.names()])
+            raise AssertionError(f"not within {within_s} s:\n{found}\n{logs}") from None
+
+    async def becomes(self, wanted: State, *, within_s: float = SETTLED_WITHIN_S) -> None:
+        """Return once the state is *wanted*."""
+        await self.until(lambda state: differences(state, wanted), within_s=within_s)
+
+    async def settles(self, quiet_s: float) -> State:
+        """Return the state once nothing was written for *quiet_s*, though something was before."""
+
+        def is_quiet(_: State) -> list[str]:
+            seconds = self.writes.quiet_s
+            return [] if quiet_s < seconds < float("inf") else [f"quiet for {seconds:.1f} s"]
+
+        return await self.until(is_quiet, within_s=SETTLED_WITHIN_S + quiet_s)
+
+
+ROLE = {"LOGPIPELINE_SHIPPER_CLUSTER_ROLE": "view"}
+
+
+@asynccontextmanager
+async def world(
+    cluster: Cluster, server: EmbeddedServer, folder: Path, namespace: str
+) -> AsyncIterator[World]:
+    """Make a world with no operator running yet."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    cluster.kubectl("wait", "--for=condition=Established", "-f", str(DEFINITION), "--timeout=60s")
+    async with AsyncExitStack() as stack:
+        writes = Writes()
+        proxy = stack.enter_context(ClusterProxy(cluster.kubeconfig, writes))
+        nats = stack.enter_context(NatsProxy(urlsplit(server.url).port or 0, writes))
+        settings = await client.configuration(str(cluster.kubeconfig))
+        api = await stack.enter_async_context(ApiClient(settings))
+        connection = Connection(NatsOptions(servers=(server.url,)))
+        await connection.start(patience_s=10)
+        stack.push_async_callback(connection.close)
+        made = World(
+            client.Cluster(api), JetStream(connection), proxy, nats, writes, folder, namespace
+        )
+        try:
+            yield made
+        finally:
+            for operator in made.operators:
+                operator.kill()
