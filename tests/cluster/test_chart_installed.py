@@ -135,6 +135,21 @@ def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
     assert said.count("(server dry run)") == 1 + operator.count("\n---\n")
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("sample", ["logpipeline.yaml", "minimal.yaml"])
+def test_deploy_samples_are_taken(cluster: Cluster, namespace: str, sample: str) -> None:
+    """The API server finds nothing wrong with what we show as examples."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    text = (ROOT / "deploy" / "samples" / sample).read_text()
+
+    said = cluster.kubectl(
+        "create", "--dry-run=server", "--validate=strict", "--namespace", namespace, "-f", "-",
+        input=text.replace("namespace: logging", f"namespace: {namespace}"),
+    )  # fmt: skip
+
+    assert "created (server dry run)" in said
+
+
 def test_deploy_manifests_are_what_the_chart_renders() -> None:
     """What is made of the chart is up to date: charts/render.py makes it anew."""
     script = Path(ROOT / "charts" / "render.py")
