@@ -283,6 +283,7 @@ def test_a_second_cluster_runs_beside_and_goes_without_a_trace(
 
     assert second not in kind("get clusters")
     assert not places.ClusterPlaces(second).folder.exists()
+    assert not network.wires_of(second)
     assert len(cluster.nodes) == len(cluster.record.nodes)
 
 
@@ -322,7 +323,7 @@ async def test_a_cluster_whose_creator_was_killed_goes_with_delete(cluster: Clus
 
     assert not any(process.is_alive for process in processes)
     assert not at.folder.exists()
-    assert not Path(f"/sys/class/net/{network.bridge_of(half)}").exists()
+    assert not network.wires_of(half)
 
 
 def kind(arguments: str, owner: int = os.getpid()) -> str:

@@ -78,7 +78,7 @@ def _delete(name: str) -> None:
         for machine in found:
             machine.wait_for_end()
             containers.remove_groups(at, machine.name)
-    network.remove_bridge(name)
+    network.remove(name)
     # The record goes last: until then, another delete could go on from here.
     for path in at.folder.glob("*"):
         if path.is_dir():

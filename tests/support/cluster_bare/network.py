@@ -103,8 +103,19 @@ def commands_inside(addresses: Addresses, index: int, nodes: int) -> list[list[s
     ]
 
 
-def remove_bridge(name: str) -> None:
-    """Remove the bridge, and with it the machine's address and routes."""
-    bridge = bridge_of(name)
-    if Path(f"/sys/class/net/{bridge}").exists() and not succeeds("ip", "link", "delete", bridge):
-        raise ToolError(f"the bridge {bridge} could not be removed")
+def wires_of(name: str) -> list[str]:
+    """The machine's network interfaces that belong to the cluster, the bridge last."""
+    found = Path("/sys/class/net").glob(f"{bridge_of(name)}*")
+    return sorted((interface.name for interface in found), key=len, reverse=True)
+
+
+def remove(name: str) -> None:
+    """Remove the cluster's bridge and wires, and with them the machine's address and routes.
+
+    A wire goes by itself with its node, but not before the kernel has given up on the node's last
+    connections, which may take minutes: until then nobody could take its name.
+    """
+    for interface in wires_of(name):
+        is_gone = succeeds("ip", "link", "delete", interface)
+        if not is_gone and Path(f"/sys/class/net/{interface}").exists():
+            raise ToolError(f"the network interface {interface} could not be removed")
