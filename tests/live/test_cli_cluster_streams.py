@@ -1,0 +1,106 @@
+"""Reading files through processes beside them, as `kubectl exec` starts them: also where streams
+break off, and where nothing is there to be started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from archiving import Writer, opened
+from logpipeline_cli.cluster import remote
+from logpipeline_cli.cluster.entries import turns
+from logpipeline_cli.cluster.remote import Archive, FarEnd
+from logpipeline_cli.errors import CliError
+
+BLOCK = b"".join(b"line %07d\n" % number for number in range(50_000))
+# A shell that ends the program's stream after so many bytes.
+CUT_BYTES = 200_000
+CUTTING = ("sh", "-c", f'"$@" | head -c {CUT_BYTES}', "sh")
+
+
+@pytest.fixture(autouse=True)
+def _near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is called python3 in a pod is our own here, and no try waits for a pod."""
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(remote, "RETRY_S", 0.0)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    """Two collectors, to the second of which the host moved."""
+    made = {name: tmp_path / name for name in ("c-1", "c-0")}
+    for name, folder in made.items():
+        writer = Writer(opened(folder))
+        writer.take(name.encode() + b"\n" + BLOCK)
+        writer.commit()
+        writer.archive.close()
+    return made
+
+
+def archive_of(folders: dict[str, Path], command: tuple[str, ...] = ("env",)) -> Archive:
+    """What is read of *folders* by programs that *command* starts."""
+    ends = [FarEnd(n, command, {"folders": {n: str(f)}}) for n, f in sorted(folders.items())]
+    return Archive(ends, "main", "h")
+
+
+def content(archive: Archive) -> Iterator[bytes]:
+    """All that is read, chunk by chunk."""
+    for turn in turns(archive.entries()):
+        for file in archive.contents(turn):
+            yield from file
+
+
+def test_a_host_that_moved_is_one_text(folders: dict[str, Path]) -> None:
+    """What the former collector has comes first, though the other one is called first."""
+    assert b"".join(content(archive_of(folders))) == b"c-1\n" + BLOCK + b"c-0\n" + BLOCK
+
+
+def test_streams_that_break_off_again_and_again_lose_and_repeat_nothing(
+    folders: dict[str, Path],
+) -> None:
+    """As with a pod that is replaced, or a terminal that shows one page a minute."""
+    read = b"".join(content(archive_of(folders, CUTTING)))
+
+    assert len(read) > 5 * CUT_BYTES
+    assert read == b"c-1\n" + BLOCK + b"c-0\n" + BLOCK
+
+
+def test_memory_does_not_grow_with_the_files(folders: dict[str, Path]) -> None:
+    """Files come in chunks, of which one is there at a time."""
+    assert max(map(len, content(archive_of(folders)))) <= 64 * 1024
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("sh", "-c", "exit 1"), "it said nothing"),
+        (("sh", "-c", "echo 'pods \"x\" is forbidden: Forbidden' >&2; exit 1"), "pods/exec"),
+        (("sh", "-c", "echo 'No module named logpipeline_cli' >&2; exit 1"), "same version"),
+        (("sh", "-c", "echo 'pods \"c-0\" not found' >&2; exit 1"), "not found"),
+    ],
+)
+def test_why_nothing_can_be_read_is_told(
+    folders: dict[str, Path], command: tuple[str, ...], message: str
+) -> None:
+    """With the place, and with what to do where that is known."""
+    with pytest.raises(CliError, match=message) as raised:
+        archive_of(folders, command).entries()
+    assert "c-0" in str(raised.value)
+
+
+def test_whoever_stops_reading_leaves_no_program_behind(folders: dict[str, Path]) -> None:
+    """`files cat | head` ends what it began."""
+    archive = archive_of(folders)
+    [turn, _] = turns(archive.entries())
+    files = archive.contents(turn)
+    next(next(files))
+    files.close()  # type: ignore[attr-defined]  # it is a generator
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
