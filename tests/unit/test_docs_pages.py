@@ -1,0 +1,134 @@
+"""The pages for people who run it: what they name is there, and their examples are good."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from logpipeline.spec import parse
+from logpipeline.spec.crd import crd
+from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline_operator.status.reasons import Reason
+from logpipeline_operator.status.reference import BEGIN, END, with_reasons
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+KUBERNETES = DOCS / "kubernetes.md"
+OPERATIONS = DOCS / "operations.md"
+CHART = ROOT / "charts" / "logpipeline" / "files"
+# What a path on the pages begins with; its first parts may be left out.
+PARTS = "spec|status|nats|stream|collectors|shippers|persistence|retention|updateStrategy"
+PAGES = (*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md")
+
+
+def examples(page: Path) -> Iterator[dict[str, Any]]:
+    """Yield the YAML documents on *page*."""
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        yield from yaml.safe_load_all(block)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return how Markdown's viewers call the headings of *page*."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def spec_paths(schema: dict[str, Any], path: str = "spec") -> Iterator[str]:
+    """Yield every path of a field below *schema*."""
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}"
+        yield from spec_paths(field.get("items", field), f"{path}.{name}")
+
+
+def ends(endings: tuple[str, ...], path: str) -> bool:
+    """Return whether one of *endings* is *path*, or ends with it where it is no whole path."""
+    if path.startswith(("spec.", "status.")):
+        return f".{path}" in endings
+    return any(ending.endswith(f".{path}") for ending in endings)
+
+
+def test_the_table_of_reasons_is_what_the_code_makes() -> None:
+    """`python -m logpipeline_operator.status.reference` writes it, after a reason was added."""
+    text = OPERATIONS.read_text()
+
+    assert text == with_reasons(text)
+    assert all(f"| `{reason.word}` |" in text for reason in Reason)
+
+
+def test_a_page_without_the_marks_is_refused() -> None:
+    """Nothing is written into a page that has no place for the table, or half of one."""
+    for page in ("no marks\n", f"{BEGIN}no end\n", f"no beginning\n{END}"):
+        with pytest.raises(ValueError, match="needs the lines"):
+            with_reasons(page)
+
+
+def test_every_example_of_a_resource_is_a_good_one() -> None:
+    """Whoever copies it from the page gets what it shows."""
+    tried = 0
+    for found in examples(KUBERNETES):
+        resource = found
+        if "kind" not in found:
+            resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}, **found}
+        if resource["kind"] == KIND:
+            parse(resource)
+            tried += 1
+
+    assert tried >= 10
+
+
+def test_every_field_that_the_pages_name_is_there() -> None:
+    """A field that was renamed is renamed on the pages."""
+    schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    known = {*spec_paths(schema["spec"]), *spec_paths(schema["status"], "status")}
+    text = KUBERNETES.read_text() + OPERATIONS.read_text()
+    named = re.findall(rf"`((?:{PARTS})\.[A-Za-z.]+)", text)
+
+    assert len(named) > 20
+    endings = tuple(f".{path}" for path in known)
+    assert [path for path in named if not ends(endings, path)] == []
+
+
+def test_every_alert_has_a_line() -> None:
+    """Who is woken by one finds what to do."""
+    text = OPERATIONS.read_text()
+    alerts = re.findall(r"^- alert: (\w+)$", (CHART / "alerts.yaml").read_text(), re.MULTILINE)
+
+    assert len(alerts) > 5
+    assert [name for name in alerts if f"| `{name}` |" not in text] == []
+
+
+def test_every_right_of_the_operator_has_a_reason() -> None:
+    """The table of rights has each resource of the chart, with the verbs that it has there."""
+    rows = re.findall(r"^\| (`[a-z`, /]+) \| ([^|]*) \|", KUBERNETES.read_text(), re.MULTILINE)
+    told = {name: verbs for names, verbs in rows for name in re.findall(r"[a-z/]+", names)}
+    rules = yaml.safe_load((CHART / "rbac.yaml").read_text())
+    granted: dict[str, set[str]] = {}
+    for heading, entries in rules.items():
+        for rule in entries if heading != "shipper" else []:
+            for name in rule["resources"]:
+                granted.setdefault(name, set()).update(rule["verbs"])
+
+    assert granted.keys() == told.keys()
+    for name, verbs in granted.items():
+        words = set(re.findall(r"[a-z]+", told[name]))
+        assert verbs == words & {*verbs, "get", "list", "watch", "create", "patch", "delete"}, name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file that is there, and to a heading in it."""
+    dead = []
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file) if file else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            dead.append(target)
+
+    assert dead == []
