@@ -36,10 +36,12 @@ faults: venv ## Kills, cuts and full disks, a seeded share
 	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
 
 # Kubernetes and the images are built first, outside of any test's time; where that cannot be, the
-# tests say why, and are skipped or (REQUIRE_ALL=1) fail.
+# tests say why, and are skipped or (REQUIRE_ALL=1) fail. The versions are for kind, with Docker.
 cluster: venv ## The operator on a real Kubernetes: kind, or the same as plain processes
-	@docker info >/dev/null 2>&1 || tests/cluster/kind build all || echo "going on without it"
-	$(BIN)/pytest tests/cluster -q --session-timeout=2400
+	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
+	  $(BIN)/python tests/cluster/kind build images >/dev/null; } || echo "going on without it"
+	KIND_VERSION=$${KIND_VERSION:-v0.30.0} KUBECTL_VERSION=$${KUBECTL_VERSION:-v1.34.0} \
+	  $(BIN)/pytest tests/cluster -q --timeout=300 --session-timeout=2400
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400
