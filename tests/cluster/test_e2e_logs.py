@@ -1,0 +1,159 @@
+"""From containers and files of nodes into collectors' files, on a real Kubernetes: once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster_handle import Cluster
+from cluster_operator import Operator, operator_of, sample
+from cluster_pipelines import Pipeline
+from cluster_workload import SEED, Printers, arrived, bare_pod, deployment, job
+from logpipeline_demo.expected import Expected
+from logpipeline_demo.ledger import Ledger
+from logpipeline_demo.sources import LogSource
+from logpipeline_demo.writer import LogWriter
+from waiting import eventually
+
+# kubelet looks at sizes each ten seconds, and rotates what has more than 10 MiB. Of the files that
+# it has set aside it compresses all but the newest.
+ROTATE_S_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
+    """An operator for all namespaces, as long as the tests of this module run."""
+    made = operator_of(cluster, images)
+    yield made
+    made.uninstall()
+
+
+@pytest.fixture(scope="module")
+def namespace(operator: Operator) -> str:
+    """A namespace that the tests of this module share."""
+    return operator.new_namespace()
+
+
+@pytest.fixture(scope="module")
+def pipeline(cluster: Cluster, operator: Operator, namespace: str) -> Pipeline:
+    """The sample, in volumes that this cluster has, and with one more folder of host files."""
+    manifest: dict[str, Any] = yaml.safe_load(sample("logpipeline.yaml").read_text())
+    manifest["metadata"]["namespace"] = namespace
+    spec = manifest["spec"]
+    spec["collectors"]["persistence"]["size"] = "90Gi"
+    spec["shippers"]["hostFiles"].append({"include": [f"/var/log/{namespace}/**/*.log"]})
+    cluster.apply(manifest)
+    made = Pipeline(cluster, namespace, manifest["metadata"]["name"])
+    made.wait_ready()
+    return made
+
+
+@pytest.fixture(scope="module")
+def printers(cluster: Cluster, namespace: str, images: dict[str, str]) -> Printers:
+    """Pods that log in a namespace of the pipeline's."""
+    return Printers(cluster, namespace, images["shipper"])
+
+
+def of_namespace(namespace: str) -> Callable[[str], bool]:
+    """Whether a place is that of a container that prints for us."""
+    return lambda place: f"/{namespace}/" in place and f"/{namespace}/prod-" not in place
+
+
+@pytest.mark.timeout(400)
+async def test_containers_of_all_kinds_are_archived_once_and_in_order(
+    cluster: Cluster, namespace: str, pipeline: Pipeline, printers: Printers
+) -> None:
+    """Bursts on both streams, lines that the runtime splits, crash loops, short Jobs and a log that
+    kubelet rotates: each line stands in a collector's file, once and in the order of its stream.
+    """
+    first, last = cluster.nodes[0], cluster.nodes[-1]
+    bursts = ("--block=200", "--pause=0.3")
+    cluster.apply(
+        deployment("bursts", namespace, printers.pod(*bursts, containers=["web", "side"]), 2),
+        bare_pod("long", namespace, printers.pod("--lines=600", "--long-every=2", nodeName=last)),
+        bare_pod(
+            "crashing", namespace,
+            printers.pod("--lines=100", "--exit-code=3", nodeName=first, restartPolicy="Always"),
+        ),
+        job("short", namespace, printers.pod("--lines=20", "--pause=0"), times=4),
+        bare_pod(
+            "big", namespace,
+            printers.pod("--block=1000", "--pause=0.07", "--streams=stdout", nodeName=first),
+        ),
+    )  # fmt: skip
+
+    here = f"--namespace={namespace}"
+    cluster.kubectl("wait", "job/short", "--for=condition=Complete", here, "--timeout=120s")
+    big = f"pods/{namespace}_big_*/main"
+    await eventually(
+        lambda: list(cluster.log_dir(first).glob(f"{big}/0.log.*.gz")),
+        within_s=ROTATE_S_MAX,
+        what="kubelet's second rotation",
+    )
+    cluster.kubectl("exec", "big", here, "--", "kill", "-TERM", "1")
+    phase = "--for=jsonpath={.status.phase}=Succeeded"
+    cluster.kubectl("wait", "pod/long", "pod/big", phase, here, "--timeout=120s")
+    restarts = "--for=jsonpath={.status.containerStatuses[0].restartCount}=2"
+    cluster.kubectl("wait", "pod/crashing", restarts, here, "--timeout=120s")
+    cluster.kubectl("delete", "deployment/bursts", "pod/crashing", here, "--wait=true")
+    verdict = await arrived([pipeline], printers.expected(), is_ours=of_namespace(namespace))
+
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(200)
+async def test_host_files_are_archived_across_rotation_by_rename(
+    cluster: Cluster, namespace: str, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """Each line of a node's plain files arrives once and in order, also when the file is renamed,
+    written on under its old descriptor, and compressed.
+    """
+    ledger = tmp_path / "ledger"
+    with Ledger(ledger, seed=SEED) as account:
+        for node in cluster.nodes:
+            source = LogSource(node, "plain", file=f"{namespace}.log")
+            writer = LogWriter(source, cluster.log_dir(node) / namespace, account)
+            for _ in range(3):
+                writer.write(2_000)
+                writer.rotate_numbered(lines_between=50)
+            writer.write(10)
+            writer.close()
+
+    verdict = await arrived([pipeline], Expected.read(ledger), is_ours=host_files_of(namespace))
+
+    assert verdict.is_clean, verdict.explain()
+
+
+@pytest.mark.timeout(200)
+async def test_last_lines_of_deleted_pods_arrive(
+    cluster: Cluster, namespace: str, pipeline: Pipeline, printers: Printers
+) -> None:
+    """What a pod printed until it was deleted, and kubelet removed its files, is archived."""
+    here = f"--namespace={namespace}"
+    names = [f"leaving-{number}" for number in range(4)]
+    cluster.apply(
+        *(bare_pod(name, namespace, printers.pod("--block=50", "--pause=0.02")) for name in names)
+    )
+    cluster.kubectl("wait", "pod", *names, here, "--for=condition=Ready", "--timeout=120s")
+    await eventually(lambda: ledgers_of(printers, "leaving-") == len(names), within_s=30)
+
+    cluster.kubectl("delete", "pod", *names, here)
+
+    verdict = await arrived([pipeline], printers.expected(), is_ours=of_namespace(namespace))
+    assert verdict.is_clean, verdict.explain()
+    assert not list(cluster.log_dir(cluster.nodes[0]).glob(f"pods/{namespace}_leaving-*"))
+
+
+def ledgers_of(printers: Printers, prefix: str) -> int:
+    """How many pods of names like *prefix* have written something."""
+    written = [s for s in printers.expected().sources.values() if s.written_end]
+    return len({s.key.name.split("/")[1] for s in written if f"/{prefix}" in s.key.name})
+
+
+def host_files_of(namespace: str) -> Callable[[str], bool]:
+    """Whether a place is that of a host file which the namespace's test wrote."""
+    return lambda place: place.endswith(f"/{namespace}.log")

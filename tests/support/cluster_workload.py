@@ -1,0 +1,168 @@
+"""Pods that log in a known way, hosts that do beside them, and whether all of it has arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cluster_lines
+from cluster_handle import Cluster
+from cluster_pipelines import Pipeline
+from logpipeline_demo.expected import Expected
+from logpipeline_demo.lines import SourceKey
+from logpipeline_demo.oracle import check
+from logpipeline_demo.sources import is_place_of
+from logpipeline_demo.verdict import Verdict
+from waiting import eventually
+
+SEED = 4
+ARRIVE_S_MAX = 90.0
+# Reading all files again and again would keep the pipeline from what is waited for.
+CHECK_EVERY_S = 0.5
+# Below this folder of a node's /var/lib: the pods' ledgers, and logs of hosts that are none.
+FOLDER = "e2e"
+PRIVATE = 0o777
+Manifest = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Printers:
+    """Pods of one namespace that print lines, and keep a ledger of these on their node."""
+
+    cluster: Cluster
+    namespace: str
+    image: str
+    nodes: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = self.cluster.nodes
+        for folder in self._folders():
+            folder.mkdir(parents=True, exist_ok=True)
+            # A pod's user is nobody whom this machine knows.
+            folder.chmod(PRIVATE)
+
+    def pod(self, *arguments: str, containers: Sequence[str] = ("main",), **spec: Any) -> Manifest:
+        """A pod's specification whose *containers* print as *arguments* of `cluster_lines` say."""
+        return {
+            "terminationGracePeriodSeconds": 5,
+            "containers": [self._container(name, arguments) for name in containers],
+            "volumes": [{"name": "ledgers", "hostPath": {"path": self._path()}}],
+            **spec,
+        }
+
+    def expected(self) -> Expected:
+        """What all pods there ever were have written, up to now."""
+        together = Expected(SEED, {})
+        for folder in self._folders():
+            for ledger in sorted(folder.iterdir()):
+                # A pod that has only just begun has announced nothing.
+                if ledger.stat().st_size:
+                    together.sources |= Expected.read(ledger).sources
+        return together
+
+    def _folders(self) -> list[Path]:
+        return [self.cluster.data_dir(node) / FOLDER / self.namespace for node in self.nodes]
+
+    def _path(self) -> str:
+        return f"/var/lib/{FOLDER}/{self.namespace}"
+
+    def _container(self, name: str, arguments: Sequence[str]) -> Manifest:
+        program = Path(cluster_lines.__file__).read_text()
+        given = ("--container", name, "--seed", str(SEED), *arguments)
+        fields = {
+            "LINES_HOST": "spec.nodeName",
+            "LINES_POD": "metadata.name",
+            "LINES_NAMESPACE": "metadata.namespace",
+        }
+        return {
+            "name": name,
+            "image": self.image,
+            "command": ["python", "-c", program, *given],
+            "env": [
+                {"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                for key, path in fields.items()
+            ],
+            "volumeMounts": [{"name": "ledgers", "mountPath": cluster_lines.LEDGERS}],
+        }
+
+
+def bare_pod(name: str, namespace: str, spec: Manifest) -> Manifest:
+    """A pod of nobody."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {"restartPolicy": "Never", **spec},
+    }
+
+
+def deployment(name: str, namespace: str, spec: Manifest, replicas: int = 1) -> Manifest:
+    """A Deployment of such pods."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def job(name: str, namespace: str, spec: Manifest, times: int) -> Manifest:
+    """A Job that runs so many pods, one after the other."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "completions": times,
+            "template": {"spec": {"restartPolicy": "Never", **spec}},
+        },
+    }
+
+
+def is_place(key: SourceKey, place: str) -> bool:
+    """Whether lines of *key* belong into *place*: both streams of all runs of a container are in
+    one file.
+    """
+    log, _, last = key.name.rpartition("/")
+    if last.startswith(("stdout.", "stderr.")):
+        return is_place_of(SourceKey(key.host, log), place)
+    return is_place_of(key, place)
+
+
+async def arrived(
+    pipelines: Sequence[Pipeline],
+    expected: Expected,
+    *,
+    is_ours: Callable[[str], bool],
+    within_s: float = ARRIVE_S_MAX,
+) -> Verdict:
+    """Wait until nothing that was written is missing in the files of *pipelines*, and say what else
+    is wrong; files for whose place *is_ours* does not hold are somebody else's. Nobody writes any
+    more.
+    """
+    folders = [folder for pipeline in pipelines for folder in pipeline.volumes()]
+    last = Verdict()
+    passes = itertools.count()
+
+    async def is_complete() -> bool:
+        nonlocal last
+        if next(passes):
+            await asyncio.sleep(CHECK_EVERY_S)
+        last = check(
+            expected, folders, is_place=is_place, is_ignored=lambda place: not is_ours(place)
+        )
+        assert last.lines, "nothing was written"
+        assert not last.lost, f"{last.summary()}\n{last.explain()}"
+        return True
+
+    await eventually(is_complete, within_s=within_s, what="the arrival of all lines")
+    return last
