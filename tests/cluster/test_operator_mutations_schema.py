@@ -1,0 +1,113 @@
+"""The API server refuses what the parser refuses, at the same fields, and takes what it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from cluster_handle import Cluster
+from cluster_mutations import Spec, bad, good, mixed, out_of_range
+from cluster_operator import DEFINITION
+from logpipeline.spec import SpecError, parse
+from logpipeline.spec.model import LogPipelineSpec
+from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
+
+# A share that fits into a minute beside other work; `make soak` has its own number.
+EXAMPLES = settings().max_examples // 2
+LIMIT_S = 3_600
+RULES = {rule.message for rule in (*SPEC_RULES, *ENTRY_RULES)}
+API = {"version": "logpipeline.dev/v1alpha1", "url": "logpipelines"}
+DRY = {"dryRun": "All", "fieldValidation": "Strict"}
+
+Judge = Callable[[Spec], dict[str, str]]
+
+
+def resource(spec: Spec, **metadata: Any) -> dict[str, Any]:
+    """A LogPipeline with *spec*."""
+    return {
+        "apiVersion": "logpipeline.dev/v1alpha1",
+        "kind": "LogPipeline",
+        "metadata": {"name": "a", **metadata},
+        "spec": spec,
+    }
+
+
+@pytest.fixture(scope="module")
+def server(cluster: Cluster) -> Judge:
+    """What the API server finds wrong with a spec, by field; nothing is stored."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    cluster.kubectl("wait", "crd/logpipelines.logpipeline.dev", "--for=condition=Established")
+
+    def judge(spec: Spec) -> dict[str, str]:
+        content = json.dumps(resource(spec))
+        answer = cluster.api.post(**API, namespace="default", params=DRY, data=content).json()
+        if answer.get("kind") == "LogPipeline":
+            return {}
+        causes = (answer.get("details") or {}).get("causes")
+        assert causes, answer
+        # "<nil>" says that rules were left out, which is so whenever a field is wrong.
+        found = {place(cause["field"]): cause["message"] for cause in causes}
+        return {where: message for where, message in found.items() if where != "<nil>"}
+
+    return judge
+
+
+def place(path: str) -> str:
+    """A field's path as both of them can be asked to write it: entries of lists stand for all."""
+    return re.sub(r"\[[^]]*\]", "[]", path).removeprefix(".")
+
+
+def without_rules(found: dict[str, str]) -> set[str]:
+    """The fields that are wrong alone. Of rules between fields nobody speaks where one of these is
+    wrong: the server never, the parser as far as the rule reads it.
+    """
+    return {where for where, message in found.items() if not any(rule in message for rule in RULES)}
+
+
+def parsed(spec: Spec) -> dict[str, str]:
+    """What the parser finds wrong with a spec, by field."""
+    try:
+        parse(resource(spec))
+    except SpecError as error:
+        return {place(mistake.path): mistake.message for mistake in error.mistakes}
+    return {}
+
+
+SHARE = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+
+
+@SHARE
+@given(spec=mixed(bad, LogPipelineSpec))
+@pytest.mark.timeout(LIMIT_S)
+def test_server_and_parser_refuse_the_same_fields(server: Judge, spec: Spec) -> None:
+    """Whatever stands in a field, both take it, or both name that very field."""
+    theirs, ours = server(spec), parsed(spec)
+
+    assert without_rules(theirs) == without_rules(ours)
+
+
+@SHARE
+@given(spec=mixed(out_of_range, LogPipelineSpec))
+@pytest.mark.timeout(LIMIT_S)
+def test_server_and_parser_have_the_same_limits(server: Judge, spec: Spec) -> None:
+    """A size or a time span that is too small or too large for one of them is so for the other."""
+    theirs, ours = server(spec), parsed(spec)
+
+    assert without_rules(theirs) == without_rules(ours)
+
+
+@SHARE
+@given(spec=mixed(good, LogPipelineSpec))
+@pytest.mark.timeout(LIMIT_S)
+def test_server_and_parser_have_the_same_rules_between_fields(server: Judge, spec: Spec) -> None:
+    """Where each field is good alone, both find the same fields that do not go together."""
+    theirs, ours = server(spec), parsed(spec)
+
+    assert ours.keys() <= theirs.keys()
+    # The parser says nothing of a list one of whose entries is wrong already.
+    assert all(any(mine.startswith(where) for mine in ours) for where in theirs)
