@@ -5,6 +5,7 @@ compared by: without what differs between any two objects.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,9 @@ LEFT_OUT = frozenset(
     }
 )
 
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SHOWN_CHARS_MAX = 300
+
 State = dict[str, Any]
 
 
@@ -55,28 +59,34 @@ async def state_of(kube: Cluster, js: JetStream, namespace: str) -> State:
         found, _ = await kube.list(kind(name), namespace, f"{PIPELINE_LABEL}={NAME}")
         for each in found:
             children[f"{name} {each['metadata']['name']}"] = _child(each)
-    binding = await kube.get(
-        kind("ClusterRoleBinding"), None, f"logpipeline-shipper:{namespace}:{NAME}"
-    )
+    binding = await kube.get(kind("ClusterRoleBinding"), None, binding_of(namespace))
     state = {
         "resource": _resource(resource) if resource else None,
         "children": children,
         "binding": _child(binding) if binding else None,
         "jetstream": await jetstream_of(js, namespace),
     }
-    text = json.dumps(_cleaned(state), sort_keys=True)
-    cleaned: State = json.loads(text.replace(namespace, "NAMESPACE"))
+    text = json.dumps(_cleaned(state), sort_keys=True).replace(namespace, "NAMESPACE")
+    # Managed fields name owners by their uid.
+    cleaned: State = json.loads(UID.sub("UID", text))
     return cleaned
 
 
+def binding_of(namespace: str) -> str:
+    """Return the name of the one child that has no namespace."""
+    return f"logpipeline-shipper:{namespace}:{NAME}"
+
+
 async def jetstream_of(js: JetStream, namespace: str) -> State:
-    """Return configurations and keys of all streams that belong to pipelines of *namespace*."""
+    """Return configurations and keys of all streams that belong to pipelines of *namespace*.
+
+    Raises:
+        ApiError: a stream went away meanwhile.
+    """
     names = (await js.call("STREAM.NAMES"))["streams"] or []
     found: State = {}
     for name in sorted(name for name in names if namespace in name):
-        info = await js.stream_info(name)
-        assert info is not None, name
-        config = info["config"]
+        config = (await js.call(f"STREAM.INFO.{name}"))["config"]
         consumers = await consumers_of(js, name)
         found[name] = {
             "config": config,
@@ -93,7 +103,9 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
         keys = sorted({*one, *other})
         found = [differences(one.get(key), other.get(key), f"{path}/{key}") for key in keys]
         return [line for lines in found for line in lines]
-    return [] if one == other else [f"{path}: {one!r} or {other!r}"]
+    if one == other:
+        return []
+    return [f"{path}: {str(one)[:SHOWN_CHARS_MAX]} or {str(other)[:SHOWN_CHARS_MAX]}"]
 
 
 async def _keys(js: JetStream, stream: str) -> State:

@@ -7,6 +7,7 @@ The pods of its pipelines find no node: what they would do is not looked at here
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,11 @@ from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy
-from cluster_states import NAME, State, differences, state_of
+from cluster_states import NAME, State, binding_of, differences, state_of
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
 
@@ -65,6 +66,32 @@ class World:
         self.operators.append(made)
         return made
 
+    @asynccontextmanager
+    async def another_namespace(self) -> AsyncIterator[None]:
+        """Live in another namespace meanwhile, which goes with all that is in it."""
+        former = self.namespace
+        # All of one length: names of streams stand in texts that are cut to a length.
+        self.namespace = name = f"test-{secrets.token_hex(4)}"
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await self.kube.create(namespace)
+        try:
+            yield
+        finally:
+            await self._end_namespace(name)
+            self.namespace = former
+
+    async def _end_namespace(self, name: str) -> None:
+        for operator in self.operators:
+            operator.kill()
+        if await self.resource() is not None:
+            free = {"metadata": {"finalizers": None}}
+            await self.kube.merge(kind("LogPipeline"), name, NAME, free)
+        for each, found in (("ClusterRoleBinding", binding_of(name)), ("Namespace", name)):
+            there = await self.kube.get(kind(each), None, found)
+            if there is not None:
+                uid = there["metadata"]["uid"]
+                await self.kube.delete(kind(each), None, found, uid=uid)
+
     async def apply(self, spec: dict[str, Any], **metadata: Any) -> None:
         """Write the pipeline as its user does."""
         manifest = {
@@ -101,9 +128,14 @@ class World:
         return await state_of(self.kube, self.js, self.namespace)
 
     async def until(
-        self, is_it: Callable[[State], list[str]], *, within_s: float = SETTLED_WITHIN_S
+        self,
+        is_it: Callable[[State], list[str]],
+        *,
+        within_s: float = SETTLED_WITHIN_S,
+        unless: Callable[[], bool] = lambda: False,
     ) -> State:
-        """Return the state once nothing was written for a moment and *is_it* finds no fault.
+        """Return the state once nothing was written for a moment and *is_it* finds no fault; or
+        nothing, as soon as *unless*.
 
         Raises:
             AssertionError: it did until the end; it carries them, and the operators' logs.
@@ -111,13 +143,18 @@ class World:
         faults: list[str] = ["it was never looked at"]
         try:
             async with asyncio.timeout(within_s):
-                while True:
+                while not unless():
                     if self.writes.quiet_s > QUIET_S:
-                        state = await self.state()
+                        try:
+                            state = await self.state()
+                        except ApiError as error:
+                            faults = [str(error)]
+                            continue
                         faults = is_it(state)
                         if not faults:
                             return state
                     await asyncio.sleep(POLL_S)
+                return {}
         except TimeoutError:
             logs = "\n".join(operator.log_tail() for operator in self.operators[-2:])
             found = "\n".join([*faults, *self.writes.names()])

@@ -1,0 +1,153 @@
+"""An operator that is killed right after any single write, to Kubernetes or to JetStream: the next
+one finishes the work, and what there is then is what an undisturbed operator leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_handle import Cluster
+from cluster_states import State, differences
+from cluster_world import NOWHERE, World, world
+from logpipeline.embedded import EmbeddedServer
+
+# Longer than between two looks at what is not settled.
+SETTLED_S = 3.5
+# Fewer would mean that the writes are not counted.
+CREATE_WRITES_MIN = 20
+UPDATE_WRITES_MIN = 10
+DELETE_WRITES_MIN = 6
+
+FORMER: dict[str, Any] = {
+    "partitions": 2,
+    "deletionPolicy": "Delete",
+    "collectors": {
+        "replicas": 2,
+        "nodeSelector": NOWHERE,
+        "persistence": {"emptyDir": {}},
+        "podLabels": {"team": "one"},
+        "snapshotEvery": "5s",
+    },
+    "shippers": {"nodeSelector": NOWHERE, "rescan": "2s"},
+    "consumers": [{"name": "audit", "maxAckPending": 1000}],
+    "networkPolicy": {"enabled": True},
+}
+# Fewer collectors and children, and changes in what each of them reads and in JetStream.
+LATTER: dict[str, Any] = {
+    "partitions": 2,
+    "deletionPolicy": "Delete",
+    "collectors": {
+        "replicas": 1,
+        "nodeSelector": NOWHERE,
+        "persistence": {"emptyDir": {}},
+        "podLabels": {"team": "two"},
+        "snapshotEvery": "7s",
+    },
+    "shippers": {"nodeSelector": NOWHERE, "rescan": "3s"},
+    "consumers": [{"name": "audit", "maxAckPending": 2000}],
+    "networkPolicy": {"enabled": False},
+}
+
+
+@pytest.fixture
+async def here(
+    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
+) -> AsyncIterator[World]:
+    """Everything for a pipeline in a namespace of this test."""
+    async with world(cluster, nats_server, tmp_path, namespace) as made:
+        yield made
+
+
+async def undisturbed(here: World, change: Callable[[], Awaitable[None]]) -> State:
+    """What an operator that nobody kills makes of *change*."""
+    operator = here.operator("--no-lease")
+    here.writes.forget()
+    await change()
+    operator.start()
+    state = await here.settles(SETTLED_S)
+    operator.kill()
+    return state
+
+
+async def cut(
+    here: World, change: Callable[[], Awaitable[None]], wanted: State, *, after: int
+) -> bool:
+    """Have *change* made while the operator is killed after so many writes; return whether it came
+    to that, once what there is is *wanted*.
+    """
+    operator = here.operator("--no-lease")
+
+    def kill(number: int) -> None:
+        if number == after:
+            operator.signal_death()
+
+    here.writes.forget()
+    here.writes.on_write = kill
+    await change()
+    operator.start()
+    await here.until(
+        lambda state: differences(state, wanted), unless=lambda: not operator.is_running
+    )
+    here.writes.on_write = lambda number: None
+    was_killed = not operator.is_running
+    if was_killed:
+        operator.start()
+        await here.becomes(wanted)
+    operator.kill()
+    return was_killed
+
+
+@pytest.mark.timeout(300)
+async def test_operator_killed_after_any_write_of_a_create_or_delete(
+    here: World, say: Callable[[str], None]
+) -> None:
+    """Whichever write it was, the pipeline is then made, and unmade, as by an undisturbed one."""
+    made = await undisturbed(here, lambda: here.apply(FORMER))
+    gone = await undisturbed(here, here.delete)
+    assert gone["resource"] is None
+    assert gone["binding"] is None
+    assert gone["jetstream"] == {}
+    assert made["binding"] is not None
+
+    creates, deletes, is_deleting = 0, 0, True
+    for after in count(1):
+        async with here.another_namespace():
+            was_cut = await cut(here, lambda: here.apply(FORMER), made, after=after)
+            creates += was_cut
+            if is_deleting:
+                is_deleting = await cut(here, here.delete, gone, after=after)
+                deletes += is_deleting
+        if not was_cut:
+            break
+
+    say(f"{creates} kills in creates, {deletes} in deletes")
+    assert creates >= CREATE_WRITES_MIN
+    assert deletes >= DELETE_WRITES_MIN
+
+
+@pytest.mark.timeout(300)
+async def test_operator_killed_after_any_write_of_an_update(
+    here: World, say: Callable[[str], None]
+) -> None:
+    """There and back, with collectors and children becoming fewer and more: what there is then is
+    what the resource says.
+    """
+    await undisturbed(here, lambda: here.apply(FORMER))
+    latter = await undisturbed(here, lambda: here.apply(LATTER))
+    former = await undisturbed(here, lambda: here.apply(FORMER))
+
+    kills = 0
+    for after in count(1):
+        there = await cut(here, lambda: here.apply(LATTER), latter, after=after)
+        back = await cut(here, lambda: here.apply(FORMER), former, after=after)
+        kills += there + back
+        if not there and not back:
+            break
+
+    say(f"{kills} kills in updates")
+    assert kills >= 2 * UPDATE_WRITES_MIN
