@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from cluster_handle import Cluster
-from cluster_mutations import Spec, bad, good, mixed, out_of_range
+from cluster_mutations import Spec, bad, edges, full, good, mixed, out_of_range
 from cluster_operator import DEFINITION
 from logpipeline.spec import SpecError, parse
+from logpipeline.spec.fields import Rule
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 
@@ -79,6 +81,23 @@ def parsed(spec: Spec) -> dict[str, str]:
 
 
 SHARE = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("has_unit", [False, True], ids=["numbers", "quantities"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_server_and_parser_draw_each_line_at_the_same_value(
+    server: Judge, which: int, has_unit: bool
+) -> None:
+    """Of every number, size, time span and length, both take the last good one and not the next."""
+
+    def at(side: int, hint: Any, rule: Rule) -> Any:
+        pairs = edges(hint, rule) if bool(rule.unit) is has_unit else ()
+        return pairs[which][side] if which < len(pairs) else None
+
+    fits, exceeds = (full(partial(at, side), LogPipelineSpec) for side in (0, 1))
+
+    assert without_rules(server(fits)) == without_rules(parsed(fits)) == set()
+    assert without_rules(server(exceeds)) == without_rules(parsed(exceeds)) != set()
 
 
 @SHARE

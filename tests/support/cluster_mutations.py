@@ -21,6 +21,9 @@ Spec = dict[str, Any]
 Choose = Callable[[Any, Rule], Values]
 
 INT64_MAX = 2**63 - 1
+# Integers beyond are no doubles of their own.
+EXACT_MAX = 2**53
+GLOB = "/var/log/*.log"
 # What users, hostile ones too, write where a text belongs; also text that no pattern takes.
 HOSTILE = (
     "", " ", ".", "..", "../../etc/passwd", "a/b", "*", ">", "a b", "a\nb", "a\r\n", "\x00",
@@ -62,6 +65,43 @@ def mixed(wrong: Choose, kind: type[Any]) -> st.SearchStrategy[Spec]:
     return objects(choose, kind)
 
 
+def full(pick: Callable[[Any, Rule], Any], kind: type[Any]) -> Spec:
+    """An object of *kind* with every field, at any depth, as *pick* has it; None leaves it out."""
+    hints, made = get_type_hints(kind), {}
+    for field in dataclasses.fields(kind):
+        inside, is_list = _plain(hints[field.name])
+        value = pick(hints[field.name], rule_of(field))
+        if dataclasses.is_dataclass(inside):
+            value = full(pick, _class(inside))
+            value = [value] if is_list else value
+        if value is None and is_required(field):
+            value = [GLOB] if is_list else _example(rule_of(field))
+        if value is not None:
+            made[yaml_name(field)] = value
+    return made
+
+
+def edges(hint: Any, rule: Rule) -> tuple[tuple[Any, Any], ...]:
+    """The values at the limits of a number or a length: the last good one, the first bad one."""
+    kind, is_list = _plain(hint)
+    pairs: list[tuple[Any, Any]] = []
+    if kind is int:
+        least, most = _range(rule)
+        numbers = [(least, least - 1), (most, most + 1)]
+        if rule.unit is None:
+            pairs = [pair for pair in numbers if max(map(abs, pair)) < INT64_MAX]
+        else:
+            # No size is below nothing, and CEL compares time spans as doubles.
+            is_exact = rule.unit == "bytes" or most < EXACT_MAX
+            numbers = [pair for pair in numbers if pair[1] >= 0 and (is_exact or pair[0] == least)]
+            pairs = [(_quantity(rule, one), _quantity(rule, other)) for one, other in numbers]
+    elif kind is str and rule.max_length is not None and rule.pattern is None:
+        pairs = [("a" * rule.max_length, "a" * (rule.max_length + 1))]
+    if is_list:
+        pairs = [([one], [other]) for one, other in pairs]
+    return tuple(pairs)
+
+
 def good(hint: Any, rule: Rule) -> Values:
     """Values that a field takes, those at its limits often among them."""
     kind, is_list = _plain(hint)
@@ -94,9 +134,8 @@ def out_of_range(hint: Any, rule: Rule) -> Values:
     kind, is_list = _plain(hint)
     if rule.unit is None or kind is not int:
         return good(hint, rule)
-    least = rule.minimum or 0
+    least, most = _range(rule)
     greatest = BYTES_MAX if rule.unit == "bytes" else DURATION_NS_MAX
-    most = rule.maximum if rule.maximum is not None else greatest
     # CEL compares time spans as doubles, which are a microsecond apart at 292 years.
     texts = [
         _quantity(rule, number) for number in (most + most // 10**9 + 1, 2 * most, 4 * greatest)
@@ -150,8 +189,7 @@ def _good_item(kind: Any, rule: Rule) -> Values:
     if kind is bool:
         return st.booleans()
     if kind is int:
-        least = rule.minimum if rule.minimum is not None else -INT64_MAX
-        most = rule.maximum if rule.maximum is not None else INT64_MAX
+        least, most = _range(rule)
         return st.sampled_from([least, most]) | st.integers(least, most)
     return _good_text(rule)
 
@@ -192,6 +230,18 @@ def _good_text(rule: Rule) -> Values:
     return texts if rule.example is None else texts | st.just(_example(rule))
 
 
+def _range(rule: Rule) -> tuple[int, int]:
+    """The least and the greatest number that a field takes."""
+    if rule.unit is None:
+        least, most = -INT64_MAX, INT64_MAX
+    else:
+        least, most = 0, BYTES_MAX if rule.unit == "bytes" else DURATION_NS_MAX
+    return (
+        least if rule.minimum is None else rule.minimum,
+        most if rule.maximum is None else rule.maximum,
+    )
+
+
 def _example(rule: Rule) -> str:
     assert rule.example is not None
     return rule.example.split(" or ")[0]
@@ -204,10 +254,7 @@ def _is_good_text(rule: Rule, text: str) -> bool:
 
 
 def _good_quantity(rule: Rule) -> Values:
-    least = rule.minimum or 0
-    most = rule.maximum
-    if most is None:
-        most = BYTES_MAX if rule.unit == "bytes" else DURATION_NS_MAX
+    least, most = _range(rule)
     numbers = st.sampled_from([least, most, least + 1, most - 1]) | st.integers(least, most)
     if rule.unit == "bytes":
         return numbers.map(format_bytes) | numbers
