@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from child_manifests import children, pod_templates, resource
 from cluster_handle import Cluster
 from cluster_operator import DEFINITION, Operator, operator_of
 from cluster_pipelines import Pipeline, create
 from cluster_plugin import Plugin, plugin_in
 from logpipeline.partition import partition_of
+from logpipeline_cli.cluster.places import Claimed
+from logpipeline_cli.cluster.readers import manifest
 from waiting import eventually
 
 LINES = 400
@@ -251,3 +254,18 @@ def test_cli_without_a_kubeconfig_says_how_to_name_a_cluster(
     assert done.returncode == 1
     assert "no cluster is known" in done.stderr
     assert "--kubeconfig FILE" in done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_cli_readers_pass_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
+    """A namespace that lets only such pods in lets its collectors' files be read, too."""
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    cluster.kubectl("label", "namespace", namespace, label)
+    pipeline = resource({}, namespace=namespace)
+    template = pod_templates(children({}))["collector"]
+    made = manifest(pipeline, "u-1", Claimed("data-prod-collector-1", "m"), template, "ab12")
+
+    said = cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(made))
+
+    assert "created (server dry run)" in said
+    assert "Warning" not in said

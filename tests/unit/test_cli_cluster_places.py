@@ -8,11 +8,8 @@ import pytest
 
 from child_manifests import children as build_children
 from child_manifests import pod_templates, resource
-from logpipeline_cli.cluster.api import Api
-from logpipeline_cli.cluster.kubectl import Kubectl
 from logpipeline_cli.cluster.places import Claimed, Running, places
 from logpipeline_cli.cluster.readers import manifest, waiting_for
-from logpipeline_cli.cluster.session import Cluster, Found
 from logpipeline_operator.children import Manifest
 
 
@@ -93,12 +90,8 @@ def test_other_volumes_have_their_own_ways() -> None:
 def reader(place: Claimed, collectors: dict[str, Any] | None = None) -> Manifest:
     """The pod that reads *place*."""
     spec = {"collectors": collectors or {}}
-    object_ = {
-        "apiVersion": "logpipeline.dev/v1alpha1", "kind": "LogPipeline", "metadata": {"uid": "u-1"},
-    }  # fmt: skip
-    found = Found(Cluster(Kubectl(), Api(None), "logging"), object_, resource(spec))
     template = pod_templates(build_children(spec))["collector"]
-    return manifest(found, place, template, "ab12")
+    return manifest(resource(spec), "u-1", place, template, "ab12")
 
 
 def test_a_reader_may_nothing_and_ends_by_itself() -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.model import API_VERSION, KIND
 from logpipeline_cli.cluster.api import Forbidden, path
 from logpipeline_cli.cluster.places import Claimed, Manifest
 from logpipeline_cli.cluster.session import Found
@@ -44,12 +46,14 @@ RESOURCES = {
 _TAKEN_FROM_COLLECTORS = ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName")
 
 
-def manifest(found: Found, place: Claimed, template: Manifest, suffix: str) -> Manifest:
+def manifest(
+    pipeline: LogPipeline, uid: str, place: Claimed, template: Manifest, suffix: str
+) -> Manifest:
     """Return the pod that reads *place*, with the image and the nodes of collectors' *template*.
 
-    It passes Pod Security `restricted`, has no token, and goes with the pipeline.
+    It passes Pod Security `restricted`, has no token, and goes with the pipeline of this *uid*.
     """
-    pipeline, spec = found.pipeline, template["spec"]
+    spec = template["spec"]
     collector = next(c for c in spec["containers"] if c["name"] == "collector")
     chosen = {name: spec[name] for name in _TAKEN_FROM_COLLECTORS if name in spec}
     if place.node:
@@ -71,7 +75,7 @@ def manifest(found: Found, place: Claimed, template: Manifest, suffix: str) -> M
                 PIPELINE_LABEL: pipeline.name,
             },
             "annotations": {"logpipeline.dev/exclude": "true"},
-            "ownerReferences": [_owner(found)],
+            "ownerReferences": [_owner(pipeline, uid)],
         },
         "spec": {
             **chosen,
@@ -123,7 +127,8 @@ def readers(found: Found, claimed: Sequence[Claimed]) -> Iterator[dict[Claimed, 
         if claimed:
             template = _template(found)
             for place in claimed:
-                pod = manifest(found, place, template, secrets.token_hex(4))
+                uid = found.resource["metadata"]["uid"]
+                pod = manifest(found.pipeline, uid, place, template, secrets.token_hex(4))
                 # Noted before it is asked for: an answer may be lost.
                 made[place] = pod["metadata"]["name"]
                 _create(found, where, pod)
@@ -197,13 +202,8 @@ def waiting_for(pod: Manifest) -> tuple[str | None, bool]:
     return "it is not started yet", False
 
 
-def _owner(found: Found) -> Manifest:
-    return {
-        "apiVersion": found.resource["apiVersion"],
-        "kind": found.resource["kind"],
-        "name": found.pipeline.name,
-        "uid": found.resource["metadata"]["uid"],
-    }
+def _owner(pipeline: LogPipeline, uid: str) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": pipeline.name, "uid": uid}
 
 
 def _near_collectors(name: str) -> Manifest:

@@ -62,7 +62,7 @@ def _ends(found: Found, seen: Places) -> Iterator[list[FarEnd]]:
             folders["shared"] = below
         ends.append(FarEnd(place.pod, kubectl.exec_words(namespace, place.pod), folders))
     if seen.claimed:
-        _note(f"reading the volumes of collectors that are gone: {len(seen.claimed)}")
+        _note(f"starting {len(seen.claimed)} pods to read what collectors left that are gone")
     with readers(found, seen.claimed) as made:
         for claimed, pod in made.items():
             folders = _folders(claimed, prefix, members)
