@@ -1,4 +1,4 @@
-"""From containers and files of nodes into collectors' files, on a real Kubernetes: once, in order."""
+"""From containers and files of nodes into collectors' files on a real Kubernetes: once, in order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def printers(cluster: Cluster, namespace: str, images: dict[str, str]) -> Printe
 
 def of_namespace(namespace: str) -> Callable[[str], bool]:
     """Whether a place is that of a container that prints for us."""
-    return lambda place: f"/{namespace}/" in place and f"/{namespace}/prod-" not in place
+    return lambda place: place.split("/")[1] == namespace and f"/{namespace}/prod-" not in place
 
 
 @pytest.mark.timeout(400)
@@ -94,7 +94,7 @@ async def test_containers_of_all_kinds_are_archived_once_and_in_order(
         within_s=ROTATE_S_MAX,
         what="kubelet's second rotation",
     )
-    cluster.kubectl("exec", "big", here, "--", "kill", "-TERM", "1")
+    cluster.kubectl("exec", "big", here, "--", "sh", "-c", "kill -TERM 1")
     phase = "--for=jsonpath={.status.phase}=Succeeded"
     cluster.kubectl("wait", "pod/long", "pod/big", phase, here, "--timeout=120s")
     restarts = "--for=jsonpath={.status.containerStatuses[0].restartCount}=2"

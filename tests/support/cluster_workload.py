@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import cluster_lines
 from cluster_handle import Cluster
-from cluster_pipelines import Pipeline
+from cluster_pipelines import Pipeline, claims_of
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
@@ -90,6 +92,48 @@ class Printers:
         }
 
 
+def beside(
+    pipeline: Pipeline, image: str, *, node: str, hosts_folder: str, below: str
+) -> tuple[Manifest, Manifest]:
+    """A shipper for each folder below *hosts_folder* of *node*, as if each were a node: its
+    resource and its Deployment, made of those of the pipeline's own shippers. What it remembers is
+    in the folder *below* the node's.
+    """
+    daemon_set = pipeline.child("daemonset", "shipper")
+    template = daemon_set["spec"]["template"]["spec"]
+    resource = yaml.safe_load(pipeline.child("configmap", "shipper")["data"]["pipeline.yaml"])
+    resource["spec"]["local"]["shippers"] = [{"name": "beside", "hostsBelow": "/hosts"}]
+    name = f"{pipeline.name}-beside"
+    config = next(volume for volume in template["volumes"] if volume["name"] == "config")
+    config["projected"]["sources"][0]["configMap"]["name"] = name
+    words = ("ship", "-f", "/etc/logpipeline/pipeline.yaml", "--name", "beside", "--data", "/state")
+    container = {
+        "name": "shipper",
+        "image": image,
+        "args": list(words),
+        # The files of the hosts are root's, as those of a node are.
+        "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/logpipeline"},
+            {"name": "hosts", "mountPath": "/hosts"},
+            {"name": "state", "mountPath": "/state"},
+        ],
+    }
+    spec = {
+        "nodeName": node,
+        "containers": [container],
+        "volumes": [
+            config,
+            {"name": "hosts", "hostPath": {"path": hosts_folder}},
+            {"name": "state", "hostPath": {"path": below, "type": "DirectoryOrCreate"}},
+        ],
+    }
+    text = {"pipeline.yaml": yaml.safe_dump(resource)}
+    metadata = {"name": name, "namespace": pipeline.namespace}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": text}
+    return config_map, deployment(name, pipeline.namespace, spec)
+
+
 def bare_pod(name: str, namespace: str, spec: Manifest) -> Manifest:
     """A pod of nobody."""
     return {
@@ -149,7 +193,7 @@ async def arrived(
     is wrong; files for whose place *is_ours* does not hold are somebody else's. Nobody writes any
     more.
     """
-    folders = [folder for pipeline in pipelines for folder in pipeline.volumes()]
+    folders = claims_of(pipelines)
     last = Verdict()
     passes = itertools.count()
 

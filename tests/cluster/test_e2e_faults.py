@@ -1,0 +1,152 @@
+"""Collectors, servers and nodes come and go while fifty hosts log: nothing is lost, or there twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from busy_hosts import BusyHosts, hosts_of
+from cluster_handle import Cluster
+from cluster_operator import Operator, operator_of
+from cluster_pipelines import Pipeline, create
+from cluster_workload import FOLDER, SEED, arrived, beside
+from logpipeline_demo.expected import Expected
+from waiting import eventually
+
+HOSTS = 50
+PARTITIONS = 10
+LINES_PER_SECOND = 400.0
+# Small enough that files rotate while they are read.
+ROTATE_BYTES = 64 * 1024
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
+    """An operator for all namespaces, as long as the tests of this module run."""
+    made = operator_of(cluster, images)
+    yield made
+    made.uninstall()
+
+
+@pytest.fixture(scope="module")
+def namespace(operator: Operator) -> str:
+    """A namespace that the tests of this module share."""
+    return operator.new_namespace()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Hosts that log all the time, and the pipeline that takes it."""
+
+    pipeline: Pipeline
+    hosts: BusyHosts
+
+    async def has_arrived(self) -> None:
+        """Hold the hosts' breath until all that they wrote is in files: once, and in order."""
+        with self.hosts.held():
+            expected = Expected.read(self.hosts.ledger_path)
+            verdict = await arrived([self.pipeline], expected, is_ours=is_busy(self.hosts))
+        assert verdict.is_clean, f"{verdict.summary()}\n{verdict.explain()}"
+
+
+@pytest.fixture(scope="module")
+def flow(
+    cluster: Cluster, operator: Operator, namespace: str, images: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Flow]:  # fmt: skip
+    """Fifty hosts on every partition, and a pipeline of one collector."""
+    spec = {
+        "partitions": PARTITIONS,
+        "nats": {"managed": {"storage": "2Gi"}},
+        "collectors": {"replicas": 1, "drainTimeoutSeconds": 30, "takeoverAfter": "5s"},
+        # Only the hosts beside are looked at: nodes have logs of others as well.
+        "shippers": {"match": [{"select": {"namespaces": [namespace]}}]},
+    }
+    pipeline = create(cluster, namespace, "flow", spec)
+    pipeline.wait_ready()
+    node = cluster.nodes[-1]
+    root = cluster.data_dir(node) / FOLDER / namespace
+    hosts = hosts_of(HOSTS, seed=SEED, partitions=PARTITIONS)
+    busy = BusyHosts(
+        {root / "hosts": hosts}, tmp_path_factory.mktemp("flow") / "ledger", seed=SEED,
+        lines_per_second=LINES_PER_SECOND, rotate_bytes=ROTATE_BYTES,
+    )  # fmt: skip
+    there = f"/var/lib/{FOLDER}/{namespace}"
+    cluster.apply(
+        *beside(
+            pipeline, images["shipper"], node=node,
+            hosts_folder=f"{there}/hosts", below=f"{there}/state",
+        )
+    )  # fmt: skip
+    busy.start()
+    try:
+        yield Flow(pipeline, busy)
+    finally:
+        busy.close()
+
+
+def is_busy(busy: BusyHosts) -> Callable[[str], bool]:
+    """Whether a place is that of one of the busy hosts."""
+    names = {source.host for source in busy.sources}
+    return lambda place: place.split("/")[0] in names
+
+
+@pytest.mark.timeout(300)
+async def test_scaling_moves_partitions_without_loss(cluster: Cluster, flow: Flow) -> None:
+    """From one collector to four and back to two while lines flow: each line is in the files of one
+    of them, once, and what is scaled away gives up its partitions first.
+    """
+    pipeline = flow.pipeline
+    for replicas in (4, 2):
+        pipeline.kubectl("scale", f"logpipeline/{pipeline.name}", f"--replicas={replicas}")
+        pipeline.wait_for(f"jsonpath={{.status.collectors.readyPods}}={replicas}")
+        pipeline.wait_ready()
+        await eventually(lambda: len(pipeline.pods("collector")) == replicas, within_s=60)  # noqa: B023
+
+    await flow.has_arrived()
+    assert len(pipeline.volumes()) == 4
+
+
+@pytest.mark.timeout(200)
+async def test_deleted_pods_lose_nothing(cluster: Cluster, flow: Flow) -> None:
+    """Collectors and shippers whose pods are deleted go on where they were."""
+    pipeline = flow.pipeline
+    before = pipeline.pods("collector") | pipeline.pods("shipper")
+    pipeline.kubectl("delete", "pods", "--wait=false", *before, f"--selector=")
+
+    await flow.has_arrived()
+
+
+@contextmanager
+def stopped(processes: list[int]) -> Iterator[None]:
+    """Processes of this machine that hold still, and know nothing of the time."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            try:
+                os.kill(process, signal.SIGCONT)
+            except ProcessLookupError:
+                continue
+
+
+def processes_of(uid: str) -> list[int]:
+    """The processes of this machine that are those of the pod *uid*."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                groups = (folder / "cgroup").read_text()
+            except OSError:
+                continue
+            if uid in groups or uid.replace("-", "_") in groups:
+                found.append(int(folder.name))
+    return found
