@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults cluster bench soak crd lock
+.PHONY: help venv demo test lint unit live faults cluster bench soak crd chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -52,9 +52,13 @@ bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 crd: venv ## Write deploy/crd.yaml from the code
 	$(BIN)/python -m logpipeline.spec.crd deploy/crd.yaml
 
-lock: ## Resolve the lock anew (needs uv)
+chart: venv ## Write the chart's CRD and deploy/operator.yaml (needs helm: HELM=…)
+	$(BIN)/python charts/render.py --helm "$${HELM:-$$(tests/cluster/kind get binaries)/helm}"
+
+lock: ## Resolve the locks anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o $(LOCK)
+	sh requirements/lock-images
 
 # The folder is made anew when the lock changes, so that nothing of the former one stays in it.
 $(VENV)/.locked: $(LOCK)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError, NotFound
+from logpipeline_operator.cluster.errors import NotFound
 from logpipeline_operator.cluster.kinds import GROUP, kind
 from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.jetstream.removal import remove
@@ -32,22 +30,29 @@ RETRY_S = 3.0
 Connect = Callable[[], Awaitable[JetStream]]
 
 
+def needs_finalizer(pipeline: LogPipeline) -> bool:
+    """Return whether there is something to do when *pipeline* is deleted."""
+    return pipeline.spec.deletion_policy == "Delete"
+
+
 def has_finalizer(resource: Manifest) -> bool:
     """Return whether the object waits for us when it is deleted."""
     return FINALIZER in (resource["metadata"].get("finalizers") or [])
 
 
-async def add_finalizer(cluster: Cluster, resource: Manifest) -> Manifest:
-    """Have the object wait for us when it is deleted, and return it."""
-    finalizers = [*(resource["metadata"].get("finalizers") or []), FINALIZER]
-    return await _set_finalizers(cluster, resource, finalizers)
+async def keep_finalizer(cluster: Cluster, resource: Manifest, pipeline: LogPipeline) -> Manifest:
+    """Have the object wait for us when it is deleted, or no longer, and return it."""
+    others = [name for name in resource["metadata"].get("finalizers") or [] if name != FINALIZER]
+    wanted = needs_finalizer(pipeline)
+    if wanted == has_finalizer(resource):
+        return resource
+    return await _set_finalizers(cluster, resource, [*others, FINALIZER] if wanted else others)
 
 
 async def finish(
     cluster: Cluster,
     resource: Manifest,
     pipeline: LogPipeline | None,
-    binding: str,
     connect: Connect,
     *,
     now: float,
@@ -55,10 +60,10 @@ async def finish(
     """Clean up after an object that is being deleted; return after how many seconds to try again
     (None: it is done), and what was done or left.
 
-    *binding* is the ClusterRoleBinding that belongs to it, *now* is in seconds since the epoch.
+    *now* is in seconds since the epoch.
     """
     note = ""
-    if pipeline is not None and pipeline.spec.deletion_policy == "Delete":
+    if pipeline is not None and has_finalizer(resource) and needs_finalizer(pipeline):
         try:
             removed = await remove(await connect(), pipeline)
             note = f"deleted the streams {', '.join(removed)}" if removed else ""
@@ -68,7 +73,6 @@ async def finish(
                 return RETRY_S, ""
             note = f"the streams could not be deleted, and stay: {error}"
             log.warning("streams stay", extra={"why": str(error)})
-    await _delete_binding(cluster, binding, resource)
     if has_finalizer(resource):
         left = [name for name in resource["metadata"]["finalizers"] if name != FINALIZER]
         try:
@@ -76,22 +80,6 @@ async def finish(
         except NotFound:
             return None, note
     return None, note
-
-
-async def _delete_binding(cluster: Cluster, name: str, resource: Manifest) -> None:
-    if not name:
-        return
-    try:
-        there = await cluster.get(kind("ClusterRoleBinding"), None, name)
-        labels: Any = (there or {}).get("metadata", {}).get("labels") or {}
-        if there is not None and labels.get(PIPELINE_LABEL) == resource["metadata"]["name"]:
-            await cluster.delete(
-                kind("ClusterRoleBinding"), None, name, uid=there["metadata"]["uid"]
-            )
-    except ClusterError as error:
-        # Without the right to it there is none of ours.
-        if error.status != 403:
-            raise
 
 
 async def _set_finalizers(cluster: Cluster, resource: Manifest, finalizers: list[str]) -> Manifest:

