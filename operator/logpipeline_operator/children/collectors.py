@@ -7,6 +7,7 @@ from logpipeline.spec.components import Persistence
 from logpipeline_operator.children import config, labels, names, nats_auth, pods, services
 from logpipeline_operator.children.model import (
     COLLECTOR_PORT,
+    FROM_FIRST,
     ChildSettings,
     Component,
     Manifest,
@@ -133,13 +134,11 @@ def _container(pipeline: LogPipeline, volume: Persistence) -> pods.Container:
 
 def _update_strategy(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     strategy = pipeline.spec.collectors.update_strategy
-    is_plain = strategy.type == "OnDelete" or strategy.max_unavailable is None
-    if is_plain or not settings.has_max_unavailable:
+    if strategy.type == "OnDelete":
         return {"type": strategy.type}
-    return {
-        "type": strategy.type,
-        "rollingUpdate": {"maxUnavailable": strategy.max_unavailable},
-    }
+    limit = strategy.max_unavailable if settings.has_max_unavailable else None
+    rolling = FROM_FIRST | given({"maxUnavailable": limit})
+    return {"type": strategy.type, "rollingUpdate": rolling}
 
 
 def _has_own_claims(volume: Persistence) -> bool:

@@ -13,6 +13,7 @@ from logpipeline_operator.children import (
     services,
 )
 from logpipeline_operator.children.model import (
+    FROM_FIRST,
     NATS_CLUSTER_PORT,
     NATS_MONITOR_PORT,
     NATS_PORT,
@@ -90,7 +91,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
             # A cluster that starts needs most of its servers at once.
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels.selector(pipeline, Component.NATS)},
-            "updateStrategy": {"type": "RollingUpdate"},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": FROM_FIRST},
             "template": pods.template(pipeline, plan, settings),
             "volumeClaimTemplates": [
                 services.claim_template(

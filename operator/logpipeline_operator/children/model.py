@@ -18,6 +18,11 @@ NATS_MONITOR_PORT = 8222
 NATS_CLUSTER_PORT = 6222
 DNS_PORT = 53
 
+# Said though it is the default: where a StatefulSet names its strategy and nothing more, Kubernetes
+# makes a pod that is gone anew in its former revision, and deletes it, for ever, while none of them
+# becomes ready.
+FROM_FIRST = {"partition": 0}
+
 
 class Component(StrEnum):
     """Who runs in a pod of a pipeline."""
