@@ -7,7 +7,6 @@ It runs in a thread of its own, as the proxy to the API server does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import threading
 from collections.abc import AsyncIterator
@@ -84,20 +83,22 @@ class NatsProxy:
     async def _accept(
         self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        # By the subject of its answer: which request has been sent and not been answered.
+        waiting: dict[bytes, str] = {}
+        try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self.target)
-            # By the subject of its answer: which request has been sent and not been answered.
-            waiting: dict[bytes, str] = {}
-            try:
-                await asyncio.wait(
-                    [
-                        asyncio.ensure_future(self._ask(from_client, to_server, waiting)),
-                        asyncio.ensure_future(self._answer(from_server, to_client, waiting)),
-                    ],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            finally:
-                to_server.close()
+        except OSError:
+            to_client.close()
+            return
+        ways = [
+            asyncio.ensure_future(self._ask(from_client, to_server, waiting)),
+            asyncio.ensure_future(self._answer(from_server, to_client, waiting)),
+        ]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        to_server.close()
         to_client.close()
 
     async def _ask(
