@@ -1,0 +1,150 @@
+"""However a pipeline came to be what it is, it ends as one that was made so at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cluster_namespace
+from cluster_handle import Cluster
+from cluster_states import NAME, State, differences, state_of
+from cluster_walks import NOWHERE, Spec, Step, walk
+from cluster_world import World, world
+from logpipeline.embedded import EmbeddedServer
+from waiting import eventually
+
+# A share that takes half a minute; `make soak` walks on.
+WALKS = 200 if os.environ.get("SOAK") else 4
+STEPS = 8
+EQUAL_WITHIN_S = 60.0
+API = {"version": "logpipeline.dev/v1alpha1"}
+STRICT = {"fieldValidation": "Strict"}
+ALLOW = "logpipeline.dev/allow-data-loss"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The pipeline of a namespace, as its user sees it."""
+
+    here: World
+    cluster: Cluster
+    namespace: str
+
+    async def write(self, spec: Spec) -> str:
+        """Make the pipeline have *spec* and nothing else, and return what the server says."""
+        there = await self._ask("get", NAME)
+        metadata: dict[str, Any] = {"name": NAME, "namespace": self.namespace}
+        if there["kind"] == "LogPipeline":
+            metadata = there["metadata"]
+            # What a change deletes is allowed: here nothing is stored.
+            next_one = str(metadata["generation"] + 1)
+            metadata["annotations"] = {ALLOW: next_one}
+        manifest = {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": metadata,
+            "spec": spec,
+        }
+        is_new = "uid" not in metadata
+        method, name = ("post", "") if is_new else ("put", NAME)
+        answer = await self._ask(method, name, params=STRICT, data=json.dumps(manifest))
+        return "" if answer["kind"] == "LogPipeline" else str(answer["message"])
+
+    async def is_seen(self) -> bool:
+        """Whether the operator has acted on what was written last."""
+        there = await self._ask("get", NAME)
+        seen = (there.get("status") or {}).get("observedGeneration")
+        return bool(seen == there["metadata"]["generation"])
+
+    async def state(self) -> State:
+        """What there is of it, to be compared."""
+        found = await state_of(self.here.kube, self.here.js, self.namespace)
+        assert found["resource"] is not None
+        return found
+
+    async def _ask(self, method: str, name: str, **more: Any) -> State:
+        call = getattr(self.cluster.api, method)
+        url = f"logpipelines/{name}".rstrip("/")
+        answer = await asyncio.to_thread(call, **API, namespace=self.namespace, url=url, **more)
+        found: State = answer.json()
+        return found
+
+
+@pytest.fixture
+async def here(
+    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
+) -> AsyncIterator[World]:
+    """An API server, a nats-server, and no operator yet."""
+    async with world(cluster, nats_server, tmp_path, namespace) as made:
+        yield made
+
+
+@pytest.fixture
+async def walked(here: World, cluster: Cluster, namespace: str) -> Pipeline:
+    """The pipeline that is changed."""
+    return Pipeline(here, cluster, namespace)
+
+
+@pytest.fixture
+async def fresh(here: World, cluster: Cluster) -> AsyncIterator[Pipeline]:
+    """The one that it is compared with, in a namespace of its own."""
+    name = cluster_namespace.create(cluster)
+    yield Pipeline(here, cluster, name)
+    cluster_namespace.delete(cluster, name)
+
+
+def base(here: World) -> Spec:
+    """What all walks begin at."""
+    return {
+        "partitions": 2,
+        "nats": {"servers": [here.nats.url]},
+        "collectors": {"nodeSelector": NOWHERE, "persistence": {"emptyDir": {}}},
+        "shippers": {"nodeSelector": NOWHERE},
+    }
+
+
+async def take(pipeline: Pipeline, step: Step) -> None:
+    """Write what *step* says, and see that the API server thinks of it as it must."""
+    said = await pipeline.write(step.spec)
+    assert bool(said) is step.is_refused, f"{said}: {step.spec}"
+    if step.is_waited_for and not said:
+        await eventually(pipeline.is_seen, within_s=EQUAL_WITHIN_S, what=f"acts on {step.spec}")
+
+
+async def are_equal(one: Pipeline, other: Pipeline) -> None:
+    """Return once both pipelines are seen, and nothing tells them apart."""
+
+    async def is_equal() -> bool:
+        assert await one.is_seen()
+        assert await other.is_seen()
+        assert differences(await one.state(), await other.state()) == []
+        return True
+
+    await eventually(is_equal, within_s=EQUAL_WITHIN_S, what="both pipelines are the same")
+
+
+@pytest.mark.timeout(WALKS * 120)
+@pytest.mark.parametrize("seed", range(WALKS))
+async def test_a_changed_pipeline_is_like_a_new_one(
+    here: World, walked: Pipeline, fresh: Pipeline, seed: int
+) -> None:
+    """After any walk through good, harmful and refused specs, children, JetStream and status are
+    those of a pipeline that never was anything else; and back at its start, those of its start.
+    """
+    for namespace in (walked.namespace, fresh.namespace):
+        here.namespace = namespace
+        here.operator("--no-lease").start()
+    *steps, last = walk(base(here), seed, steps=STEPS)
+
+    assert await walked.write(base(here)) == ""
+    for step in (*steps, last):
+        await take(walked, step)
+    assert await fresh.write(last.spec) == ""
+    await are_equal(walked, fresh)
