@@ -29,7 +29,8 @@ def kubectl(words: Sequence[str] | None = None) -> int:
 
     args = cluster.build_parser().parse_args(words)
     # Pods and forwarded ports are given back however the command is ended.
-    signal.signal(signal.SIGTERM, _leave)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     folder = "cluster.commands" if args.command in cluster.IN_CLUSTER else "commands"
     return _carry_out(f"logpipeline_cli.{folder}.{args.command}", args, cluster.PROGRAM)
 

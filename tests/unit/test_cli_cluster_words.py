@@ -13,6 +13,7 @@ import pytest
 
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.cluster import api, words
+from logpipeline_cli.cluster.kubectl import Kubectl
 from logpipeline_cli.cluster.nats import Service, service_of
 from logpipeline_cli.commands import operator
 from logpipeline_cli.errors import CliError
@@ -79,6 +80,19 @@ def test_without_its_packages_the_operator_says_what_to_install(
 
     with pytest.raises(CliError, match=r"pip install 'logpipeline\[operator\]'"):
         operator.run(build_parser().parse_args(["operator"]))
+
+
+def test_without_kubectl_or_pykube_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A plain installation has neither."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pykube", None)
+
+    with pytest.raises(CliError, match="kubectl is not there; install it"):
+        Kubectl().config()
+    with pytest.raises(CliError, match=r"pip install logpipeline\[kubernetes\]"):
+        api.connected({}).__enter__()
 
 
 @pytest.mark.parametrize(
