@@ -7,51 +7,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cluster_handle import Cluster
 from cluster_states import State, differences
-from cluster_world import NOWHERE, World, world
+from cluster_world import FORMER, LATTER, SETTLED_S, World, world
 from logpipeline.embedded import EmbeddedServer
 
-# Longer than between two looks at what is not settled.
-SETTLED_S = 3.5
 # Fewer would mean that the writes are not counted.
 CREATE_WRITES_MIN = 20
 UPDATE_WRITES_MIN = 10
 DELETE_WRITES_MIN = 6
-
-FORMER: dict[str, Any] = {
-    "partitions": 2,
-    "deletionPolicy": "Delete",
-    "collectors": {
-        "replicas": 2,
-        "nodeSelector": NOWHERE,
-        "persistence": {"emptyDir": {}},
-        "podLabels": {"team": "one"},
-        "snapshotEvery": "5s",
-    },
-    "shippers": {"nodeSelector": NOWHERE, "rescan": "2s"},
-    "consumers": [{"name": "audit", "maxAckPending": 1000}],
-    "networkPolicy": {"enabled": True},
-}
-# Fewer collectors and children, and changes in what each of them reads and in JetStream.
-LATTER: dict[str, Any] = {
-    "partitions": 2,
-    "deletionPolicy": "Delete",
-    "collectors": {
-        "replicas": 1,
-        "nodeSelector": NOWHERE,
-        "persistence": {"emptyDir": {}},
-        "podLabels": {"team": "two"},
-        "snapshotEvery": "7s",
-    },
-    "shippers": {"nodeSelector": NOWHERE, "rescan": "3s"},
-    "consumers": [{"name": "audit", "maxAckPending": 2000}],
-    "networkPolicy": {"enabled": False},
-}
 
 
 @pytest.fixture

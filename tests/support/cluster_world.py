@@ -20,7 +20,7 @@ from kubernetes.aio.client import ApiClient
 from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
 from cluster_operator_process import OperatorProcess
-from cluster_proxy import ClusterProxy
+from cluster_proxy import ClusterProxy, as_it_is
 from cluster_states import NAME, State, binding_of, differences, state_of
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
@@ -28,6 +28,7 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
+from waiting import eventually
 
 DEFINITION = Path(__file__).parents[2] / "deploy" / "crd.yaml"
 # Watches tell of most; what they do not tell is seen so soon.
@@ -37,6 +38,38 @@ QUIET_S = 0.4
 POLL_S = 0.05
 SETTLED_WITHIN_S = 40.0
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
+# Longer than between two looks at what is not settled.
+SETTLED_S = 3.5
+
+FORMER: dict[str, Any] = {
+    "partitions": 2,
+    "deletionPolicy": "Delete",
+    "collectors": {
+        "replicas": 2,
+        "nodeSelector": NOWHERE,
+        "persistence": {"emptyDir": {}},
+        "podLabels": {"team": "one"},
+        "snapshotEvery": "5s",
+    },
+    "shippers": {"nodeSelector": NOWHERE, "rescan": "2s"},
+    "consumers": [{"name": "audit", "maxAckPending": 1000}],
+    "networkPolicy": {"enabled": True},
+}
+# Fewer collectors and children, and changes in what each of them reads and in JetStream.
+LATTER: dict[str, Any] = {
+    "partitions": 2,
+    "deletionPolicy": "Delete",
+    "collectors": {
+        "replicas": 1,
+        "nodeSelector": NOWHERE,
+        "persistence": {"emptyDir": {}},
+        "podLabels": {"team": "two"},
+        "snapshotEvery": "7s",
+    },
+    "shippers": {"nodeSelector": NOWHERE, "rescan": "3s"},
+    "consumers": [{"name": "audit", "maxAckPending": 2000}],
+    "networkPolicy": {"enabled": False},
+}
 
 
 @dataclass(slots=True)
@@ -52,11 +85,13 @@ class World:
     namespace: str
     operators: list[OperatorProcess] = field(default_factory=list)
 
-    def operator(self, *more: str, **environment: str) -> OperatorProcess:
-        """An operator for this namespace alone that is not started yet."""
+    def operator(
+        self, *more: str, proxy: ClusterProxy | None = None, **environment: str
+    ) -> OperatorProcess:
+        """An operator for this namespace alone that is not started yet; *proxy* is its own."""
         made = OperatorProcess(
             (
-                f"--kubeconfig={self.proxy.kubeconfig_for(self.folder)}",
+                f"--kubeconfig={(proxy or self.proxy).kubeconfig_for(self.folder)}",
                 f"--namespace={self.namespace}",
                 *more,
             ),
@@ -163,6 +198,26 @@ class World:
     async def becomes(self, wanted: State, *, within_s: float = SETTLED_WITHIN_S) -> None:
         """Return once the state is *wanted*."""
         await self.until(lambda state: differences(state, wanted), within_s=within_s)
+
+    async def has_nothing_to_do(self) -> None:
+        """Return when a new operator that nobody disturbs has looked twice and written nothing.
+
+        Raises:
+            AssertionError: it wrote something.
+        """
+        self.proxy.judge, self.proxy.relay = (lambda asked: None), as_it_is
+        self.writes.forget()
+        self.proxy.asked.clear()
+        operator = self.operator("--no-lease")
+        operator.start()
+        await eventually(lambda: self.looks() > 1, within_s=SETTLED_WITHIN_S, what="two looks")
+        operator.kill()
+        assert self.writes.names() == []
+
+    def looks(self) -> int:
+        """Return how many looks at the pipeline an operator began since requests were cleared."""
+        path = kind("LogPipeline").path(self.namespace, NAME)
+        return sum(each.path == path and each.method == "GET" for each in list(self.proxy.asked))
 
     async def settles(self, quiet_s: float) -> State:
         """Return the state once nothing was written for *quiet_s*, though something was before."""

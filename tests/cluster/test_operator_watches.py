@@ -1,0 +1,135 @@
+"""What an operator hears late, twice, or not at all, and what it reads from the past: it comes to
+the state that the resource asks for, and stays there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from cluster_handle import Cluster
+from cluster_proxy import Asked, Cut, Old, Relayed, Wait
+from cluster_world import FORMER, LATTER, RESYNC_S, SETTLED_S, World, world
+from logpipeline.embedded import EmbeddedServer
+
+LATE_S = 0.7
+# Of some 15 requests a look, and four looks a second.
+REQUESTS_PER_S_MAX = 80
+# What is not settled is looked at every three seconds, and its jitter is a tenth.
+PERIODS_S = 3 * max(RESYNC_S, 3.0) * 1.1
+GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+EXPIRED = json.dumps({"type": "ERROR", "object": GONE}).encode()
+
+
+@pytest.fixture
+async def here(
+    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
+) -> AsyncIterator[World]:
+    """Everything for a pipeline in a namespace of this test."""
+    async with world(cluster, nats_server, tmp_path, namespace) as made:
+        yield made
+
+
+def cut(asked: Asked, event: bytes) -> Relayed:
+    """End each watch after its first event."""
+    return [event, Cut()]
+
+
+def late(asked: Asked, event: bytes) -> Relayed:
+    """Tell of each event when others have followed."""
+    return [Wait(LATE_S), event]
+
+
+def repeated(asked: Asked, event: bytes) -> Relayed:
+    """Tell of each event twice."""
+    return [event, event]
+
+
+def dropped(asked: Asked, event: bytes) -> Relayed:
+    """Tell of nothing."""
+    return []
+
+
+def expired() -> Callable[[Asked, bytes], Relayed]:
+    """Have every third event be that the version is too old."""
+    numbers = count()
+    return lambda asked, event: [event] if next(numbers) % 3 else [EXPIRED, Cut()]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("relay", [cut, late, repeated, dropped, expired()])
+async def test_operator_gets_there_and_stays_whatever_becomes_of_its_watches(
+    here: World, relay: Callable[[Asked, bytes], Relayed]
+) -> None:
+    """A create and an update through bad watches leave nothing to be done for the next operator."""
+    here.proxy.relay = relay
+    operator = here.operator("--no-lease")
+    await here.apply(FORMER)
+    operator.start()
+    await here.settles(SETTLED_S)
+    here.proxy.asked.clear()
+    since = time.monotonic()
+    await here.apply(LATTER)
+    state = await here.settles(SETTLED_S)
+    rate = len(here.proxy.asked) / (time.monotonic() - since)
+    operator.kill()
+
+    assert rate < REQUESTS_PER_S_MAX
+    assert [row["name"] for row in state["resource"]["status"]["collectors"]["assignments"]] == [
+        "p-collector-0"
+    ]
+    await here.has_nothing_to_do()
+
+
+@pytest.mark.timeout(120)
+async def test_operator_that_is_shown_the_past_ends_in_the_present(here: World) -> None:
+    """Old answers to each of its lists and gets, once each, change nothing that lasts."""
+    operator = here.operator("--no-lease")
+    await here.apply(FORMER)
+    operator.start()
+    await here.settles(SETTLED_S)
+    await here.apply(LATTER)
+    wanted = await here.settles(SETTLED_S)
+    seen: set[str] = set()
+
+    def judge(asked: Asked) -> Old | None:
+        if asked.method != "GET" or asked.is_watch or asked.path in seen:
+            return None
+        seen.add(asked.path)
+        return Old()
+
+    here.proxy.judge = judge
+    here.proxy.asked.clear()
+    await here.until(lambda _: [] if here.looks() > 2 else ["it has not looked yet"])
+    await here.becomes(wanted)
+    operator.kill()
+
+    assert any("statefulsets" in path for path in seen)
+    await here.has_nothing_to_do()
+
+
+@pytest.mark.timeout(120)
+async def test_operator_of_an_idle_pipeline_writes_nothing(
+    here: World, say: Callable[[str], None]
+) -> None:
+    """Not for three periods of its timer, neither to Kubernetes nor to NATS, though it looks."""
+    operator = here.operator("--no-lease")
+    await here.apply(FORMER)
+    operator.start()
+    await here.settles(SETTLED_S)
+    here.proxy.asked.clear()
+    here.writes.forget()
+    since = time.monotonic()
+    await here.until(
+        lambda _: [] if time.monotonic() - since > PERIODS_S else ["it is not over yet"]
+    )
+
+    looks = here.looks()
+    say(f"{looks} looks and {len(here.proxy.asked)} requests in {PERIODS_S:.0f} s, no write")
+    assert here.writes.names() == []
+    assert looks >= 3
