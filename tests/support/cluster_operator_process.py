@@ -78,6 +78,11 @@ class OperatorProcess:
         """Ask it to stop, and return its exit code once it has."""
         assert self._process is not None
         self._process.terminate()
+        return self.ended()
+
+    def ended(self) -> int | None:
+        """Return its exit code once it has ended by itself, None where it does not."""
+        assert self._process is not None
         self._process.join(END_DEADLINE_S)
         return self._process.exitcode
 

@@ -32,6 +32,7 @@ LEFT_OUT = frozenset(
         "uid",
         "resourceVersion",
         "generation",
+        "deprecated.daemonset.template.generation",
         "observedGeneration",
         "creationTimestamp",
         "deletionTimestamp",

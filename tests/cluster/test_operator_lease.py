@@ -1,0 +1,133 @@
+"""Two operators and one Lease: exactly one of them writes, whatever becomes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster_handle import Cluster
+from cluster_operator_process import OperatorProcess
+from cluster_proxy import ClusterProxy
+from cluster_world import FORMER, LATTER, SETTLED_S, World, world
+from cluster_writes import Writes
+from logpipeline.embedded import EmbeddedServer
+from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.lease import LEASE_S
+from logpipeline_operator.main import CODE_LOST_LEASE
+from waiting import eventually
+
+LEASE = "logpipeline-operator"
+# A look at the Lease, and the work of a start.
+SLACK_S = 8.0
+AT_ONCE_S = 6.0
+# In the middle of the children.
+FROZEN_AFTER = 6
+
+
+@pytest.fixture
+async def here(
+    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
+) -> AsyncIterator[World]:
+    """Everything for a pipeline in a namespace of this test."""
+    async with world(cluster, nats_server, tmp_path, namespace) as made:
+        yield made
+
+
+def operator(here: World, name: str, proxy: ClusterProxy) -> OperatorProcess:
+    """The operator *name*, whose requests go through a proxy of its own."""
+    return here.operator(
+        proxy=proxy, LOGPIPELINE_POD_NAME=name, LOGPIPELINE_LEASE_NAMESPACE=here.namespace
+    )
+
+
+async def holder(here: World) -> str:
+    """Who has the Lease."""
+    lease = await here.kube.get(kind("Lease"), here.namespace, LEASE)
+    return str(lease["spec"].get("holderIdentity") or "") if lease else ""
+
+
+async def led_by(here: World, name: str, *, within_s: float) -> float:
+    """Wait until *name* has the Lease, and return for how long."""
+    since = time.monotonic()
+
+    async def is_leader() -> bool:
+        assert await holder(here) == name, await holder(here)
+        return True
+
+    await eventually(is_leader, within_s=within_s, what=f"{name} leads")
+    return time.monotonic() - since
+
+
+@pytest.mark.timeout(120)
+async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_killed(
+    here: World, cluster: Cluster
+) -> None:
+    """The second one takes over when the Lease has run out, and not before."""
+    with ClusterProxy(cluster.kubeconfig, Writes()) as own:
+        first, second = operator(here, "first", here.proxy), operator(here, "second", own)
+        first.start()
+        await led_by(here, "first", within_s=SLACK_S)
+        second.start()
+        await here.apply(FORMER)
+        await here.settles(SETTLED_S)
+        before = own.writes.names()
+        first.kill()
+        here.writes.forget()
+        await here.apply(LATTER)
+        waited_s = await led_by(here, "second", within_s=LEASE_S + SLACK_S)
+        await eventually(own.writes.names, within_s=SLACK_S, what="the second writes")
+
+        assert before == []
+        assert waited_s > LEASE_S - SLACK_S
+
+
+@pytest.mark.timeout(60)
+async def test_operator_that_is_asked_to_stop_hands_over_at_once(
+    here: World, cluster: Cluster
+) -> None:
+    """It gives the Lease back, and ends well."""
+    with ClusterProxy(cluster.kubeconfig, Writes()) as own:
+        first, second = operator(here, "first", here.proxy), operator(here, "second", own)
+        first.start()
+        await led_by(here, "first", within_s=SLACK_S)
+        second.start()
+        await here.apply(FORMER)
+        await here.settles(SETTLED_S)
+        code = first.stop()
+        waited_s = await led_by(here, "second", within_s=LEASE_S)
+
+        assert code == 0
+        assert waited_s < AT_ONCE_S
+
+
+@pytest.mark.timeout(120)
+async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
+    here: World, cluster: Cluster
+) -> None:
+    """Frozen between two writes until another leads, it ends without the second of them."""
+    with ClusterProxy(cluster.kubeconfig, Writes()) as own:
+        first, second = operator(here, "first", own), operator(here, "second", here.proxy)
+
+        def freeze(number: int) -> None:
+            if number == FROZEN_AFTER:
+                first.freeze()
+
+        own.writes.on_write = freeze
+        first.start()
+        await led_by(here, "first", within_s=SLACK_S)
+        await here.apply(FORMER)
+        await eventually(
+            lambda: len(own.writes.names()) >= FROZEN_AFTER, within_s=SLACK_S, what="it freezes"
+        )
+        second.start()
+        await led_by(here, "second", within_s=LEASE_S + SLACK_S)
+        await here.settles(SETTLED_S)
+        first.thaw()
+        code = first.ended()
+
+        assert own.writes.names()[FROZEN_AFTER:] == []
+        assert code == CODE_LOST_LEASE
+        assert await holder(here) == "second"
