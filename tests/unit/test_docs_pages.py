@@ -102,6 +102,23 @@ def test_every_alert_has_a_line() -> None:
     assert [name for name in alerts if f"| `{name}` |" not in text] == []
 
 
+def test_every_metric_on_the_pages_is_counted() -> None:
+    """Who looks for one in a dashboard finds it."""
+    named = set(re.findall(r"`logpipeline_([a-z]+)_([a-z_]+)", OPERATIONS.read_text()))
+    sources = {
+        folder: "".join(path.read_text() for path in (ROOT / folder).rglob("*.py"))
+        for folder in ("operator", "shipper", "collector")
+    }
+
+    assert len(named) > 10
+    lacking = [
+        name
+        for folder, name in named
+        if f'"{name.removesuffix("_total")}"' not in sources[folder]
+    ]
+    assert lacking == []
+
+
 def test_every_right_of_the_operator_has_a_reason() -> None:
     """The table of rights has each resource of the chart, with the verbs that it has there."""
     rows = re.findall(r"^\| (`[a-z`, /]+) \| ([^|]*) \|", KUBERNETES.read_text(), re.MULTILINE)
