@@ -153,6 +153,20 @@ def walk(base: Spec, seed: int, *, steps: int) -> Iterator[Step]:
         yield Step(wrong, is_refused=kind == "refused", is_waited_for=is_waited_for)
 
 
+def every_move(spec: Spec) -> Iterator[Spec]:
+    """Yield *spec* with the first value of every move at once, with the second ones, and so on; and
+    with each harmful one alone.
+    """
+    for number in range(max(map(len, MOVES.values()))):
+        moved = spec
+        for path, values in MOVES.items():
+            moved = changed(moved, path, values[min(number, len(values) - 1)])
+        yield moved
+    for path, values in HARMFUL.items():
+        for value in values:
+            yield changed(spec, path, value)
+
+
 def changed(spec: Spec, path: str, value: Any) -> Spec:
     """Return *spec* with *value* at *path*."""
     made = copy.deepcopy(spec)
