@@ -41,11 +41,12 @@ The program `kubectl-logpipeline` (`pip install 'logpipeline[kubernetes]'`) is a
 which it needs beside it. It takes the namespace and the context that kubectl would, and in that
 namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes are those above.
 
-| Command | Right in the pipeline's namespace, besides seeing it |
+| Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |
-| `status`, `tail`, `plan` | get the Secret with NATS' credentials, create `pods/portforward` |
-| `files` | list `pods` and `persistentvolumeclaims`, create `pods/exec` |
-| `files`, of collectors that are gone | get `statefulsets`, create, get and delete `pods` |
+| `status`, `tail`, `plan` | get `secrets` and `services`, get and list `pods`, create \
+`pods/portforward` |
+| `files` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
+| `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |
 
 Through NATS a person is whom the operator is. With `--nats URL` there is no port-forward, and where
 the URL has a user and password, no Secret is read.

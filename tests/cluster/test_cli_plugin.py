@@ -215,14 +215,29 @@ def test_cli_says_which_right_is_missing(
     kubeconfig.write_text(json.dumps(config))
     plugin = plugin_in(tmp_path, cluster, kubeconfig)
     here = ("-n", pipeline.namespace, "--pipeline", "prod")
-    grant(cluster, pipeline, "look", {"logpipeline.dev": ["logpipelines"]}, ["get", "list"])
-    status = plugin.run("status", *here)
-    grant(cluster, pipeline, "find", {"": ["pods", "persistentvolumeclaims"]}, ["list"])
-    files = plugin.run("files", "ls", *here, "--running")
+    refused = plugin.run("status", *here)
+    grant(cluster, pipeline, "see", {"logpipeline.dev": ["logpipelines"]}, ["get", "list"])
+    secret = plugin.run("status", *here)
+    grant(cluster, pipeline, "login", {"": ["secrets"]}, ["get"])
+    forward = plugin.run("status", *here)
+    grant(cluster, pipeline, "list", {"": ["pods", "persistentvolumeclaims"]}, ["list"])
+    execute = plugin.run("files", "ls", *here, "--running")
+    # From here on, what the documentation says, and no more.
+    grant(cluster, pipeline, "get", {"": ["pods", "services"], "apps": ["statefulsets"]}, ["get"])
+    grant(cluster, pipeline, "into", {"": ["pods/portforward", "pods/exec"]}, ["create"])
+    granted = plugin.run("status", *here)
+    reader = plugin.run("files", "ls", *here)
+    grant(cluster, pipeline, "read", {"": ["pods"]}, ["create", "delete"])
+    files = plugin.run("files", "ls", *here)
 
-    assert "get the Secret prod-nats-auth" in status.stderr
-    assert "Ready" in status.stdout
-    assert "pods/exec" in files.stderr
+    assert "get and list logpipelines.logpipeline.dev" in refused.stderr
+    assert "get the Secret prod-nats-auth" in secret.stderr
+    assert "Ready" in secret.stdout
+    assert "create pods/portforward" in forward.stderr
+    assert "create pods/exec" in execute.stderr
+    assert "create and delete pods" in reader.stderr
+    assert "give --running" in reader.stderr
+    assert (granted.returncode, files.returncode) == (0, 0), granted.stderr + files.stderr
 
 
 def grant(

@@ -119,7 +119,12 @@ class Forward:
         _end(self._process)
         self._stderr.seek(0)
         said = self._stderr.read().decode("utf-8", "replace").strip()
-        right = "; the right to create pods/portforward is needed" if "orbidden" in said else ""
+        right = ""
+        if "orbidden" in said:
+            right = (
+                "; this needs the rights to get services and pods, to list pods, and to create "
+                "pods/portforward; or give --nats URL"
+            )
         raise CliError(
             f"{self._target} in namespace {self._namespace} cannot be reached: "
             f"{said or 'kubectl port-forward said nothing'}{right}"
