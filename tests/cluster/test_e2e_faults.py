@@ -1,4 +1,4 @@
-"""Collectors, servers and nodes come and go while fifty hosts log: nothing is lost, or there twice."""
+"""Collectors, servers and nodes come and go while fifty hosts log: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from waiting import eventually
 HOSTS = 50
 PARTITIONS = 10
 LINES_PER_SECOND = 400.0
+# What flows between two troubles, so that the first one has an effect.
+MORE_LINES = 1_000
 # Small enough that files rotate while they are read.
 ROTATE_BYTES = 64 * 1024
 
@@ -47,6 +49,18 @@ class Flow:
     pipeline: Pipeline
     hosts: BusyHosts
 
+    def pods_beside(self) -> set[str]:
+        """The names of the pods that ship the logs of the hosts."""
+        found = self.pipeline.cluster.get(
+            "pods", self.pipeline.here, f"--selector=app={self.pipeline.name}-beside"
+        )
+        return {pod["metadata"]["name"] for pod in found["items"]}
+
+    async def goes_on(self) -> None:
+        """Wait until the hosts have written a good deal more."""
+        enough = self.hosts.lines + MORE_LINES
+        await eventually(lambda: self.hosts.lines > enough, within_s=30, what="more lines")
+
     async def has_arrived(self) -> None:
         """Hold the hosts' breath until all that they wrote is in files: once, and in order."""
         with self.hosts.held():
@@ -64,7 +78,13 @@ def flow(
     spec = {
         "partitions": PARTITIONS,
         "nats": {"managed": {"storage": "2Gi"}},
-        "collectors": {"replicas": 1, "drainTimeoutSeconds": 30, "takeoverAfter": "5s"},
+        "collectors": {
+            "replicas": 1,
+            "drainTimeoutSeconds": 30,
+            "takeoverAfter": "5s",
+            # Volumes of this cluster are folders of nodes: who is evicted waits for its node.
+            "podDisruptionBudget": {"maxUnavailable": "100%"},
+        },
         # Only the hosts beside are looked at: nodes have logs of others as well.
         "shippers": {"match": [{"select": {"namespaces": [namespace]}}]},
     }
@@ -98,38 +118,96 @@ def is_busy(busy: BusyHosts) -> Callable[[str], bool]:
 
 
 @pytest.mark.timeout(300)
-async def test_scaling_moves_partitions_without_loss(cluster: Cluster, flow: Flow) -> None:
+async def test_scaling_moves_partitions_without_loss(flow: Flow) -> None:
     """From one collector to four and back to two while lines flow: each line is in the files of one
     of them, once, and what is scaled away gives up its partitions first.
     """
     pipeline = flow.pipeline
     for replicas in (4, 2):
         pipeline.kubectl("scale", f"logpipeline/{pipeline.name}", f"--replicas={replicas}")
-        pipeline.wait_for(f"jsonpath={{.status.collectors.readyPods}}={replicas}")
+        pipeline.wait_for(f"jsonpath={{.status.collectors.readyReplicas}}={replicas}")
         pipeline.wait_ready()
-        await eventually(lambda: len(pipeline.pods("collector")) == replicas, within_s=60)  # noqa: B023
+        await flow.goes_on()
 
     await flow.has_arrived()
+    assert sorted(pipeline.pods("collector")) == ["flow-collector-0", "flow-collector-1"]
     assert len(pipeline.volumes()) == 4
 
 
 @pytest.mark.timeout(200)
-async def test_deleted_pods_lose_nothing(cluster: Cluster, flow: Flow) -> None:
-    """Collectors and shippers whose pods are deleted go on where they were."""
+async def test_deleted_pods_lose_nothing(flow: Flow) -> None:
+    """A collector, a shipper and a nats-server whose pods are deleted go on where they were."""
     pipeline = flow.pipeline
-    before = pipeline.pods("collector") | pipeline.pods("shipper")
-    pipeline.kubectl("delete", "pods", "--wait=false", *before, f"--selector=")
+    shippers = flow.pods_beside()
+    for names in ({"flow-collector-0"}, shippers, {"flow-nats-0"}):
+        pipeline.kubectl("delete", "pod", *names)
+        await flow.goes_on()
 
+    pipeline.wait_ready()
+    await flow.has_arrived()
+    assert flow.pods_beside() != shippers
+
+
+@pytest.mark.timeout(300)
+async def test_a_collector_that_was_thought_dead_writes_nothing_twice(flow: Flow) -> None:
+    """One that stands still is deleted by force, and wakes up when another of its name is there."""
+    pipeline = flow.pipeline
+    before = pipeline.pods("collector")["flow-collector-0"]
+    with stopped(processes_of(before)) as zombies:
+        assert zombies
+        pipeline.kubectl("delete", "pod", "flow-collector-0", "--force", "--grace-period=0")
+        await eventually(
+            lambda: pipeline.pods("collector").get("flow-collector-0", before) != before,
+            within_s=60,
+            what="another pod of the name",
+        )
+        await flow.goes_on()
+
+    pipeline.wait_ready()
     await flow.has_arrived()
 
 
+@pytest.mark.timeout(300)
+async def test_a_drained_node_comes_back_without_loss(cluster: Cluster, flow: Flow) -> None:
+    """Evicting all that may go from a node, and letting it come back, loses no line."""
+    pipeline, node = flow.pipeline, cluster.nodes[0]
+    try:
+        cluster.kubectl(
+            "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+            f"--pod-selector=app.kubernetes.io/instance={pipeline.name}", "--timeout=120s",
+        )  # fmt: skip
+        await flow.goes_on()
+    finally:
+        cluster.kubectl("uncordon", node)
+
+    pipeline.wait_ready()
+    await flow.has_arrived()
+
+
+@pytest.mark.timeout(300)
+async def test_rolling_new_resources_loses_nothing(flow: Flow) -> None:
+    """Collectors whose resources change are replaced one by one, and shippers keep running."""
+    pipeline = flow.pipeline
+    before, shippers = pipeline.pods("collector"), pipeline.pods("shipper")
+    pipeline.patch({"collectors": {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}})
+    await eventually(
+        lambda: not set(before.values()) & set(pipeline.pods("collector").values()),
+        within_s=120,
+        what="new pods of all collectors",
+    )
+
+    pipeline.wait_ready()
+    await flow.has_arrived()
+    assert pipeline.pods("shipper") == shippers
+
+
 @contextmanager
-def stopped(processes: list[int]) -> Iterator[None]:
+def stopped(processes: list[int]) -> Iterator[list[int]]:
     """Processes of this machine that hold still, and know nothing of the time."""
     for process in processes:
         os.kill(process, signal.SIGSTOP)
     try:
-        yield
+        yield processes
     finally:
         for process in processes:
             try:
@@ -139,14 +217,14 @@ def stopped(processes: list[int]) -> Iterator[None]:
 
 
 def processes_of(uid: str) -> list[int]:
-    """The processes of this machine that are those of the pod *uid*."""
+    """The processes of this machine that are those of the pod *uid*: what it mounts tells."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                groups = (folder / "cgroup").read_text()
+                mounts = (folder / "mountinfo").read_text()
             except OSError:
                 continue
-            if uid in groups or uid.replace("-", "_") in groups:
+            if f"/pods/{uid}/volumes/" in mounts and (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return found

@@ -1,4 +1,4 @@
-"""From containers and files of nodes into collectors' files on a real Kubernetes: once, in order."""
+"""From containers and files of nodes into files of collectors, on a real Kubernetes."""
 
 from __future__ import annotations
 

@@ -102,6 +102,8 @@ def beside(
     daemon_set = pipeline.child("daemonset", "shipper")
     template = daemon_set["spec"]["template"]["spec"]
     resource = yaml.safe_load(pipeline.child("configmap", "shipper")["data"]["pipeline.yaml"])
+    # Whatever pods there are on those hosts, they are all meant.
+    resource["spec"].get("shippers", {}).pop("match", None)
     resource["spec"]["local"]["shippers"] = [{"name": "beside", "hostsBelow": "/hosts"}]
     name = f"{pipeline.name}-beside"
     config = next(volume for volume in template["volumes"] if volume["name"] == "config")
