@@ -108,7 +108,7 @@ def base(here: World) -> Spec:
     """What all walks begin at."""
     return {
         "partitions": 2,
-        "nats": {"servers": [here.nats.url]},
+        "nats": {"servers": [here.nats.url], "managed": {"nodeSelector": NOWHERE}},
         "collectors": {"nodeSelector": NOWHERE, "persistence": {"emptyDir": {}}},
         "shippers": {"nodeSelector": NOWHERE},
     }

@@ -100,6 +100,8 @@ MOVES: dict[str, tuple[Any, ...]] = {
     **{f"shippers.{name}": values for name, values in {**_POD, **_SHIPPERS}.items()},
     **{f"collectors.{name}": values for name, values in {**_POD, **_COLLECTORS}.items()},
 }
+# They only add, so that on the way back nothing differs from what is wanted but that there is more.
+ADDED = ("podLabels", "podAnnotations", "env", "tolerations", "imagePullSecrets")
 # The API server takes them; what comes of them is shown in a condition.
 HARMFUL: dict[str, tuple[Any, ...]] = {
     "managementState": ("Unmanaged",),
@@ -155,7 +157,7 @@ def walk(base: Spec, seed: int, *, steps: int) -> Iterator[Step]:
 
 def every_move(spec: Spec) -> Iterator[Spec]:
     """Yield *spec* with the first value of every move at once, with the second ones, and so on; and
-    with each harmful one alone.
+    with each harmful one alone; last with what is only added.
     """
     for number in range(max(map(len, MOVES.values()))):
         moved = spec
@@ -165,6 +167,9 @@ def every_move(spec: Spec) -> Iterator[Spec]:
     for path, values in HARMFUL.items():
         for value in values:
             yield changed(spec, path, value)
+    for path in (f"{part}.{name}" for part in ("collectors", "shippers") for name in ADDED):
+        spec = changed(spec, path, MOVES[path][0])
+    yield spec
 
 
 def changed(spec: Spec, path: str, value: Any) -> Spec:
