@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults cluster bench soak crd chart lock
+.PHONY: help venv demo test lint unit live faults cluster bench soak crd docs chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,6 +51,11 @@ bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 
 crd: venv ## Write deploy/crd.yaml from the code
 	$(BIN)/python -m logpipeline.spec.crd deploy/crd.yaml
+
+docs: venv ## Write the generated pages from the code
+	$(BIN)/python -m logpipeline.spec.reference docs/crd.md
+	$(BIN)/python -m logpipeline_operator.status.reference docs/operations.md
+	$(BIN)/python -m logpipeline_cli.reference > docs/cli.md
 
 chart: venv ## Write the chart's CRD and deploy/operator.yaml (needs helm: HELM=…)
 	$(BIN)/python charts/render.py --helm "$${HELM:-$$(tests/cluster/kind get binaries)/helm}"

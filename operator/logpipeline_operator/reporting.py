@@ -22,6 +22,7 @@ from logpipeline_operator.status import (
     Finding,
     JetStreamFacts,
     Mode,
+    Workload,
     errors,
     events_of,
     is_changed,
@@ -142,6 +143,7 @@ def facts_of(seen: Seen, *, version: str) -> Facts:
         return facts
     collectors = seen.child("StatefulSet", names.collector(pipeline))
     nats = seen.child("StatefulSet", names.nats(pipeline))
+    servers = pipeline.spec.nats.managed.replicas
     wanted = seen.replicas if seen.replicas is not None else pipeline.spec.collectors.replicas
     return replace(
         facts,
@@ -150,7 +152,7 @@ def facts_of(seen: Seen, *, version: str) -> Facts:
         nats=(
             None
             if pipeline.spec.nats.servers
-            else pods.stateful_set(nats, wanted=pipeline.spec.nats.managed.replicas)
+            else pods.stateful_set(nats, wanted=servers) or Workload(wanted=servers)
         ),
     )
 

@@ -108,7 +108,7 @@ def test_what_runs_no_pods_stays_as_it_is(tmp_path: Path) -> None:
     made = Injected(tmp_path, text, "--pipeline", "prod")
 
     assert made.text.startswith(OTHERS + stranger)
-    assert made.sidecar["image"].startswith("logpipeline-shipper:")
+    assert made.sidecar["image"].startswith("docker.io/logpipeline/shipper:")
 
 
 def test_a_list_is_looked_into(tmp_path: Path) -> None:

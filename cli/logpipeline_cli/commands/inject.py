@@ -60,7 +60,7 @@ def _sidecar(args: argparse.Namespace, workload: Manifest) -> Sidecar:
         namespace=args.namespace,
         paths=tuple(args.path or (PATH,)),
         volume=args.volume,
-        image=args.image or f"logpipeline-shipper:{metadata.version('logpipeline')}",
+        image=args.image or f"docker.io/logpipeline/shipper:{metadata.version('logpipeline')}",
         credentials=tuple(map(_credentials, args.credentials or ())),
     )
 
