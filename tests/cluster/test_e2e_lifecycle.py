@@ -1,0 +1,251 @@
+"""What becomes of a pipeline that is paused, tampered with, spoiled, deleted and made anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster_handle import Cluster
+from cluster_operator import Operator, operator_of
+from cluster_pipelines import Pipeline, create, small
+from waiting import eventually
+
+POLICIES = ("Retain", "Delete")
+GONE_S_MAX = 150
+# Nothing pulls it, and nothing ever will.
+BAD_IMAGE = "localhost/nobody-builds-this:1"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
+    """An operator for all namespaces, as long as the tests of this module run."""
+    made = operator_of(cluster, images)
+    yield made
+    made.uninstall()
+
+
+@pytest.fixture(scope="module")
+def namespace(operator: Operator) -> str:
+    """A namespace that the tests of this module share."""
+    return operator.new_namespace()
+
+
+@pytest.fixture(scope="module")
+def leaving(operator: Operator, cluster: Cluster, namespace: str) -> dict[str, Pipeline]:
+    """A pipeline for each deletion policy: they start while other tests run."""
+    return {policy: create(cluster, namespace, policy.lower(), spec_of(policy)) for policy in POLICIES}
+
+
+@pytest.fixture(scope="module")
+def pipeline(
+    cluster: Cluster, operator: Operator, namespace: str, leaving: dict[str, Pipeline]
+) -> Pipeline:
+    """A small pipeline that works, for those tests that leave it as it was."""
+    assert leaving
+    made = create(cluster, namespace, "small", small())
+    made.wait_ready()
+    return made
+
+
+def spec_of(policy: str) -> dict[str, Any]:
+    """A small pipeline with a deletion policy."""
+    return small(deletionPolicy=policy)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("reason", ["Paused", "Unmanaged"])
+async def test_what_is_paused_is_left_alone_until_it_goes_on(
+    pipeline: Pipeline, reason: str
+) -> None:
+    """By annotation or by management state: a change waits and is named, nobody makes it, and once
+    the pipeline goes on it is made.
+    """
+    budgets = ("get", "poddisruptionbudget", "--ignore-not-found", "-o", "name", "small-collector")
+    hold(pipeline, reason)
+    pipeline.wait_reason("Paused", reason)
+    pipeline.patch({"collectors": {"podDisruptionBudget": {"enabled": False}}})
+
+    said = pipeline.wait_reason("Ready", reason)
+
+    assert "PodDisruptionBudget small-collector" in said
+    assert pipeline.kubectl(*budgets)
+    release(pipeline, reason)
+    pipeline.wait_ready()
+    assert not pipeline.kubectl(*budgets)
+    pipeline.patch({"collectors": {"podDisruptionBudget": {"enabled": True}}})
+    pipeline.wait_ready()
+    assert pipeline.kubectl(*budgets)
+
+
+@pytest.mark.timeout(200)
+async def test_drift_is_put_right_and_told(pipeline: Pipeline) -> None:
+    """What somebody changes or deletes by hand is soon as wanted again; an event names it."""
+    right = pipeline.child("configmap", "collector")["data"]
+    changed = json.dumps({"data": {"pipeline.yaml": "nonsense"}})
+    pipeline.kubectl("patch", "configmap/small-collector", "--type=merge", "--patch", changed)
+    pipeline.kubectl("scale", "statefulset/small-collector", "--replicas=3")
+    pipeline.kubectl("delete", "service/small-nats")
+
+    def is_right() -> bool:
+        assert pipeline.child("configmap", "collector")["data"] == right
+        assert pipeline.child("statefulset", "collector")["spec"]["replicas"] == 1
+        return bool(pipeline.child("service", "nats"))
+
+    def told() -> str:
+        events = pipeline.cluster.get(
+            "events", pipeline.here, "--field-selector=reason=DriftCorrected"
+        )["items"]
+        return " ".join(event["message"] for event in events)
+
+    await eventually(is_right, within_s=60)
+    await eventually(lambda: "ConfigMap small-collector (data.pipeline.yaml)" in told(), within_s=20)
+    assert "StatefulSet small-collector (spec.replicas)" in told()
+    pipeline.wait_ready()
+
+
+@pytest.mark.timeout(200)
+async def test_an_operator_that_starts_or_is_upgraded_restarts_no_pod(
+    operator: Operator, pipeline: Pipeline
+) -> None:
+    """A new operator finds all as it should be, and touches no pod of a pipeline."""
+    pipeline.wait_ready()
+    pods = [pipeline.pods(component) for component in ("collector", "nats")]
+    operators = operator.pods()
+
+    operator.install(podLabels={"upgraded": "yes"}, resyncSeconds=3)
+
+    await eventually(lambda: operators.isdisjoint(operator.pods()), within_s=60)
+    # It has looked at this generation once it acts on it.
+    pipeline.patch({"collectors": {"podDisruptionBudget": {"maxUnavailable": 1}}})
+    pipeline.wait_ready()
+    assert [pipeline.pods(component) for component in ("collector", "nats")] == pods
+
+
+@pytest.mark.timeout(300)
+async def test_a_bad_image_is_named_and_a_corrected_one_frees_the_pods(pipeline: Pipeline) -> None:
+    """Pods that are stuck on an image nobody can pull go when the image is corrected."""
+    pipeline.patch({"collectors": {"image": BAD_IMAGE}})
+    said = pipeline.wait_reason("CollectorsAvailable", "ImageNotPulled")
+    assert BAD_IMAGE in said
+
+    pipeline.patch({"collectors": {"image": None}})
+
+    pipeline.wait_ready()
+
+
+@pytest.mark.timeout(200)
+async def test_a_change_that_deletes_lines_waits_to_be_allowed(pipeline: Pipeline) -> None:
+    """It is made once an annotation names the generation that asks for it, and not for another."""
+    pipeline.patch({"stream": {"maxAge": "1h"}})
+
+    said = pipeline.wait_reason("StreamsReady", "DataLossHeld")
+
+    generation = pipeline.get()["metadata"]["generation"]
+    allow = f"logpipeline.dev/allow-data-loss={generation}"
+    assert allow in said
+    pipeline.annotate(f"logpipeline.dev/allow-data-loss={generation - 1}")
+    pipeline.annotate(allow)
+    pipeline.wait_ready()
+    [stream] = streams_of(pipeline)
+    assert stream["config"]["max_age"] == 3_600 * 10**9
+    pipeline.annotate("logpipeline.dev/allow-data-loss-")
+
+
+@pytest.mark.timeout(200)
+async def test_what_belongs_to_others_is_left_alone_until_it_may_be_adopted(
+    cluster: Cluster, namespace: str, operator: Operator
+) -> None:
+    """A ConfigMap and a StatefulSet with names of children stay as they are, and are named; with
+    the annotation they are taken over.
+    """
+    theirs = {"metadata": {"name": "foreign-collector", "namespace": namespace}}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"their": "own"}} | theirs
+    template = {
+        "metadata": {"labels": {"app": "theirs"}},
+        "spec": {"containers": [{"name": "theirs", "image": BAD_IMAGE}]},
+    }
+    workload = {"selector": {"matchLabels": {"app": "theirs"}}, "template": template, "replicas": 0}
+    stateful_set = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": workload} | theirs
+    cluster.apply(config, stateful_set)
+    pipeline = create(cluster, namespace, "foreign", small())
+
+    said = pipeline.wait_reason("Ready", "ForeignChild")
+
+    assert "ConfigMap foreign-collector" in said
+    await eventually(
+        lambda: "StatefulSet foreign-collector" in pipeline.condition("Ready")["message"],
+        within_s=60,
+    )
+    assert pipeline.child("configmap", "collector")["data"] == {"their": "own"}
+    assert pipeline.child("statefulset", "collector")["spec"]["replicas"] == 0
+    pipeline.annotate("logpipeline.dev/adopt=true")
+    pipeline.wait_ready()
+    assert "pipeline.yaml" in pipeline.child("configmap", "collector")["data"]
+    pipeline.kubectl("delete", "logpipeline/foreign", "--wait=false")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_deleted_pipeline_keeps_its_streams_or_not(
+    cluster: Cluster, leaving: dict[str, Pipeline], policy: str
+) -> None:
+    """By default the streams of a deleted pipeline are there when it is made anew; with `Delete`
+    they are gone. Its children go in either case.
+    """
+    pipeline = leaving[policy]
+    pipeline.wait_ready()
+    [before] = streams_of(pipeline)
+
+    pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", f"--timeout={GONE_S_MAX}s")
+
+    chosen = f"--selector=logpipeline.dev/pipeline={pipeline.name}"
+    pipeline.kubectl("wait", "pods", chosen, "--for=delete", f"--timeout={GONE_S_MAX}s")
+    kinds = "statefulsets,configmaps,services,serviceaccounts,poddisruptionbudgets"
+    left = ("get", kinds, chosen, "-o", "name")
+    await eventually(lambda: not pipeline.kubectl(*left), within_s=60)
+    create(cluster, pipeline.namespace, pipeline.name, spec_of(policy)).wait_ready()
+    [after] = streams_of(pipeline)
+    assert (after["created"] == before["created"]) is (policy == "Retain")
+    pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", "--wait=false")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_namespace_goes_though_a_pipeline_is_in_it(
+    cluster: Cluster, operator: Operator, policy: str
+) -> None:
+    """No finalizer keeps a namespace from going away, also when NATS goes first."""
+    namespace = operator.new_namespace()
+    pipeline = create(cluster, namespace, "going", spec_of(policy))
+    pipeline.wait_ready()
+
+    cluster.kubectl("delete", "namespace", namespace, f"--timeout={GONE_S_MAX}s")
+
+    assert not cluster.kubectl("get", "namespace", namespace, "--ignore-not-found")
+
+
+def hold(pipeline: Pipeline, reason: str) -> None:
+    """Have the operator leave the pipeline alone."""
+    if reason == "Paused":
+        pipeline.annotate("logpipeline.dev/paused=true")
+    else:
+        pipeline.patch({"managementState": "Unmanaged"})
+
+
+def release(pipeline: Pipeline, reason: str) -> None:
+    """Have the operator look after the pipeline again."""
+    if reason == "Paused":
+        pipeline.annotate("logpipeline.dev/paused-")
+    else:
+        pipeline.patch({"managementState": "Managed"})
+
+
+def streams_of(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """The streams of lines that the pipeline's server has, as it tells of them."""
+    path = f"/api/v1/namespaces/{pipeline.namespace}/pods/{pipeline.name}-nats-0:8222/proxy/jsz"
+    told = json.loads(pipeline.cluster.kubectl("get", "--raw", f"{path}?streams=true&config=true"))
+    streams = [s for account in told["account_details"] for s in account.get("stream_detail", [])]
+    return [stream for stream in streams if stream["name"].startswith("LP_")]
