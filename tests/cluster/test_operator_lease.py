@@ -14,8 +14,12 @@ from cluster_proxy import ClusterProxy
 from cluster_world import FORMER, LATTER, SETTLED_S, World, world
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
+from logpipeline_operator.cluster.client import Cluster as OperatorsCluster
+from logpipeline_operator.cluster.errors import ClusterAway
+from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.cluster.lease import LEASE_S
+from logpipeline_operator.cluster.lease import LEASE_S, RENEW_WITHIN_S, Lease, lead
+from logpipeline_operator.jetstream.fenced import FencedJetStream
 from logpipeline_operator.main import CODE_LOST_LEASE
 from waiting import eventually
 
@@ -131,3 +135,44 @@ async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
         assert own.writes.names()[FROZEN_AFTER:] == []
         assert code == CODE_LOST_LEASE
         assert await holder(here) == "second"
+
+
+@pytest.mark.timeout(60)
+async def test_operator_may_not_write_once_its_lease_was_not_renewed_in_time(here: World) -> None:
+    """Neither to Kubernetes nor to NATS, even before it has noticed: others may lead by then."""
+    now = 1000.0
+    fence = Fence(clock=lambda: now)
+    fenced = OperatorsCluster(here.api, fence)
+    js = FencedJetStream(here.js.connection, fence)
+    lease = Lease(here.kube, here.namespace, LEASE, "first", fence.clock)
+    maps = kind("ConfigMap")
+    outcomes: list[str] = []
+
+    async def write(name: str) -> None:
+        metadata = {"name": name, "namespace": here.namespace}
+        stream = {"name": f"{name}-{here.namespace}", "subjects": [f"{name}.{here.namespace}"]}
+        for writing in (
+            fenced.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}),
+            js.call(f"STREAM.CREATE.{stream['name']}", stream),
+            js.publish(f"{name}.{here.namespace}", b""),
+        ):
+            try:
+                await writing
+            except ClusterAway as error:
+                outcomes.append(str(error))
+
+    async def work() -> None:
+        nonlocal now
+        await write("before")
+        assert outcomes == []
+        # As after a time in which the process was not given a processor.
+        now += RENEW_WITHIN_S
+        await write("after")
+
+    await lead(lease, fence, work)
+
+    assert len(outcomes) == 3
+    assert await here.kube.get(maps, here.namespace, "before") is not None
+    assert await here.kube.get(maps, here.namespace, "after") is None
+    assert await here.js.stream_info(f"after-{here.namespace}") is None
+    assert await holder(here) == ""

@@ -67,6 +67,7 @@ async def test_operator_whose_every_write_fails_once_gets_there(
     operator.start()
     await here.settles(SETTLED_S)
     here.proxy.judge = once_each(fault)
+    here.writes.forget()
     await here.apply(LATTER)
     state = await here.settles(SETTLED_S)
     operator.kill()
@@ -132,6 +133,7 @@ async def test_operator_says_that_nats_is_away_and_goes_on_when_it_is_back(
 
     await here.apply(LATTER)
     await eventually(is_said, within_s=SAID_WITHIN_S, what="NATS is said to be away")
+    here.writes.forget()
     await nats_server.start()
     state = await here.settles(SETTLED_S)
     operator.kill()

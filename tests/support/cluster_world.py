@@ -76,6 +76,7 @@ LATTER: dict[str, Any] = {
 class World:
     """What a test looks at and disturbs; *namespace* is where its pipeline lives now."""
 
+    api: ApiClient
     kube: client.Cluster
     js: JetStream
     proxy: ClusterProxy
@@ -249,7 +250,14 @@ async def world(
         await connection.start(patience_s=10)
         stack.push_async_callback(connection.close)
         made = World(
-            client.Cluster(api), JetStream(connection), proxy, nats, writes, folder, namespace
+            api,
+            client.Cluster(api),
+            JetStream(connection),
+            proxy,
+            nats,
+            writes,
+            folder,
+            namespace,
         )
         try:
             yield made
