@@ -48,7 +48,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "one-login": (
         {"nats": {"creds": {**SECRET, "file": "f"}, "nkey": {**SECRET, "seed": "s"}}}, "nats",
-        {"nats": {"creds": {**SECRET, "file": "f"}, "tls": SECRET}},
+        {"nats": {"creds": {**SECRET, "file": "f"}, "tls": {**SECRET, "ca": "c"}}},
     ),
     "one-local-login": (
         {"local": {"nats": {"tokenFile": "/t", "credsFile": "/c"}}}, "local.nats",
@@ -57,6 +57,14 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "tls-cert-and-key": (
         {"nats": {"tls": {**SECRET, "cert": "c"}}}, "nats.tls",
         {"nats": {"tls": {**SECRET, "cert": "c", "key": "k"}}},
+    ),
+    "tls-names-a-file": (
+        {"nats": {"tls": SECRET}}, "nats.tls",
+        {"nats": {"tls": {**SECRET, "ca": "c"}}},
+    ),
+    "tls-first-needs-tls": (
+        {"nats": {"tlsFirst": True, "servers": ["nats://a:1"]}}, "nats.tlsFirst",
+        {"nats": {"tlsFirst": True, "servers": ["nats://a:1", "tls://a:1"]}},
     ),
     "one-kind-of-volume": (
         collectors(persistence={"existingClaim": "c", "emptyDir": {}}), "collectors.persistence",

@@ -88,6 +88,35 @@ SPEC_RULES = (
             spec.nats.tls is None or (spec.nats.tls.cert is None) == (spec.nats.tls.key is None)
         ),
     ),
+    CrossRule(
+        "tls-names-a-file",
+        LogPipelineSpec,
+        "nats.tls",
+        "!has(self.spec.nats.tls) || has(self.spec.nats.tls.ca) || has(self.spec.nats.tls.cert)",
+        "needs ca, or cert and key: without them nothing of the Secret is used, and no TLS",
+        lambda spec: (
+            spec.nats.tls is None
+            or spec.nats.tls.ca is not None
+            or spec.nats.tls.cert is not None
+        ),
+    ),
+    CrossRule(
+        "tls-first-needs-tls",
+        LogPipelineSpec,
+        "nats.tlsFirst",
+        "!self.spec.nats.tlsFirst || has(self.spec.nats.tls) || "
+        "has(self.spec.local.nats.caFile) || has(self.spec.local.nats.certFile) || "
+        "(has(self.spec.nats.servers) && "
+        "self.spec.nats.servers.exists(url, url.startsWith('tls://')))",
+        "needs tls, or servers that begin with tls://",
+        lambda spec: (
+            not spec.nats.tls_first
+            or spec.nats.tls is not None
+            or spec.local.nats.ca_file is not None
+            or spec.local.nats.cert_file is not None
+            or any(url.startswith("tls://") for url in spec.nats.servers)
+        ),
+    ),
     _paired("cert", "key"),
     _paired("user", "password"),
     CrossRule(
