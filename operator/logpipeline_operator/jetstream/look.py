@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from logpipeline.assigning import ensure_assigned
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
+from logpipeline.nats.connection import NoResponders
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, apply
 from logpipeline.plan.model import Plan
@@ -70,7 +71,14 @@ async def look(
     if permission.may_write:
         report = await apply(js, plan, allow_data_loss=permission.allow_data_loss)
     bucket = Bucket(js, pipeline.names.state_bucket)
-    entry = await _assigned(bucket, pipeline)
+    try:
+        entry = await _assigned(bucket, pipeline)
+    except NoResponders:
+        if await js.stream_info(bucket.stream) is not None:
+            raise
+        # It is made with the streams: what the plan or the report tells stood in the way, and must
+        # not be hidden by the silence of a bucket that is not there.
+        return JetStreamSeen(plan=plan, report=report, assignment=None)
     if permission.may_write and report is not None and not plan.blocking:
         entry = await _share_out(bucket, pipeline, entry, members)
         await trim_once(js, pipeline)
