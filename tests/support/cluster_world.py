@@ -24,7 +24,7 @@ from cluster_proxy import ClusterProxy, as_it_is
 from cluster_states import NAME, State, binding_of, differences, state_of
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
@@ -183,12 +183,12 @@ class World:
                     if self.writes.quiet_s > QUIET_S:
                         try:
                             state = await self.state()
-                        except ApiError as error:
+                        except (ApiError, NotSent, OutcomeUnknown) as error:
                             faults = [str(error)]
-                            continue
-                        faults = is_it(state)
-                        if not faults:
-                            return state
+                        else:
+                            faults = is_it(state)
+                            if not faults:
+                                return state
                     await asyncio.sleep(POLL_S)
                 return {}
         except TimeoutError:
@@ -213,7 +213,8 @@ class World:
         operator.start()
         await eventually(lambda: self.looks() > 1, within_s=SETTLED_WITHIN_S, what="two looks")
         operator.kill()
-        assert self.writes.names() == []
+        written = self.writes.names()
+        assert written == [], operator.log_tail()
 
     def looks(self) -> int:
         """Return how many looks at the pipeline an operator began since requests were cleared."""
