@@ -104,6 +104,9 @@ def template(pipeline: LogPipeline, pods: Pods, settings: ChildSettings) -> Mani
             "automountServiceAccountToken": pods.has_token,
             # A Service called logpipeline would give our programs settings that nobody made.
             "enableServiceLinks": False,
+            # Process 1 of a namespace gets no signal that it does not ask for: one that is told to
+            # end while it starts would be waited for until it is killed, minutes later.
+            "shareProcessNamespace": True,
             "securityContext": pods.security,
             "terminationGracePeriodSeconds": _grace_s(pods),
             "containers": [_container(pods, settings)],
