@@ -36,15 +36,32 @@ def namespace(operator: Operator) -> str:
 @pytest.fixture(scope="module")
 def leaving(operator: Operator, cluster: Cluster, namespace: str) -> dict[str, Pipeline]:
     """A pipeline for each deletion policy: they start while other tests run."""
-    return {policy: create(cluster, namespace, policy.lower(), spec_of(policy)) for policy in POLICIES}
+    return {
+        policy: create(cluster, namespace, policy.lower(), spec_of(policy)) for policy in POLICIES
+    }
+
+
+@pytest.fixture(scope="module")
+def going(operator: Operator, cluster: Cluster) -> list[str]:
+    """Namespaces that are being deleted while other tests run, with a pipeline of each policy."""
+    names = [operator.new_namespace() for _ in POLICIES]
+    made = [
+        create(cluster, name, "going", spec_of(policy))
+        for name, policy in zip(names, POLICIES, strict=True)
+    ]
+    for pipeline in made:
+        pipeline.wait_ready()
+    cluster.kubectl("delete", "namespace", *names, "--wait=false")
+    return names
 
 
 @pytest.fixture(scope="module")
 def pipeline(
-    cluster: Cluster, operator: Operator, namespace: str, leaving: dict[str, Pipeline]
+    cluster: Cluster, namespace: str, leaving: dict[str, Pipeline], going: list[str]
 ) -> Pipeline:
     """A small pipeline that works, for those tests that leave it as it was."""
     assert leaving
+    assert going
     made = create(cluster, namespace, "small", small())
     made.wait_ready()
     return made
@@ -101,7 +118,8 @@ async def test_drift_is_put_right_and_told(pipeline: Pipeline) -> None:
         return " ".join(event["message"] for event in events)
 
     await eventually(is_right, within_s=60)
-    await eventually(lambda: "ConfigMap small-collector (data.pipeline.yaml)" in told(), within_s=20)
+    config = "ConfigMap small-collector (data.pipeline.yaml)"
+    await eventually(lambda: config in told(), within_s=20)
     assert "StatefulSet small-collector (spec.replicas)" in told()
     pipeline.wait_ready()
 
@@ -115,7 +133,7 @@ async def test_an_operator_that_starts_or_is_upgraded_restarts_no_pod(
     pods = [pipeline.pods(component) for component in ("collector", "nats")]
     operators = operator.pods()
 
-    operator.install(podLabels={"upgraded": "yes"}, resyncSeconds=3)
+    operator.install(podLabels={"upgraded": "yes"}, resyncSeconds=6)
 
     await eventually(lambda: operators.isdisjoint(operator.pods()), within_s=60)
     # It has looked at this generation once it acts on it.
@@ -212,19 +230,12 @@ async def test_a_deleted_pipeline_keeps_its_streams_or_not(
     pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", "--wait=false")
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("policy", POLICIES)
-async def test_a_namespace_goes_though_a_pipeline_is_in_it(
-    cluster: Cluster, operator: Operator, policy: str
-) -> None:
+@pytest.mark.timeout(300)
+def test_a_namespace_goes_though_a_pipeline_is_in_it(cluster: Cluster, going: list[str]) -> None:
     """No finalizer keeps a namespace from going away, also when NATS goes first."""
-    namespace = operator.new_namespace()
-    pipeline = create(cluster, namespace, "going", spec_of(policy))
-    pipeline.wait_ready()
+    cluster.kubectl("wait", "namespace", *going, "--for=delete", f"--timeout={GONE_S_MAX}s")
 
-    cluster.kubectl("delete", "namespace", namespace, f"--timeout={GONE_S_MAX}s")
-
-    assert not cluster.kubectl("get", "namespace", namespace, "--ignore-not-found")
+    assert not cluster.kubectl("get", "namespace", *going, "--ignore-not-found")
 
 
 def hold(pipeline: Pipeline, reason: str) -> None:
@@ -248,4 +259,5 @@ def streams_of(pipeline: Pipeline) -> list[dict[str, Any]]:
     path = f"/api/v1/namespaces/{pipeline.namespace}/pods/{pipeline.name}-nats-0:8222/proxy/jsz"
     told = json.loads(pipeline.cluster.kubectl("get", "--raw", f"{path}?streams=true&config=true"))
     streams = [s for account in told["account_details"] for s in account.get("stream_detail", [])]
-    return [stream for stream in streams if stream["name"].startswith("LP_")]
+    lines = f"{pipeline.get()['status']['subject']}.p"
+    return [s for s in streams if any(each.startswith(lines) for each in s["config"]["subjects"])]
