@@ -40,9 +40,9 @@ async def forget(cluster: Cluster, key: Key) -> None:
         await _delete(cluster, there)
 
 
-async def sweep(cluster: Cluster, keys: Collection[Key]) -> None:
-    """Delete the bindings of all pipelines but *keys*, which are all there are: some went while
-    nobody looked.
+async def sweep(cluster: Cluster, keys: Collection[Key], namespaces: Collection[str]) -> None:
+    """Delete the bindings of all pipelines but *keys*, which are all there are in *namespaces*
+    (none: everywhere): some went while nobody looked.
     """
     selector = f"{labels.MANAGED_BY_LABEL}={labels.MANAGED_BY},{labels.NAMESPACE_LABEL}"
     try:
@@ -52,7 +52,9 @@ async def sweep(cluster: Cluster, keys: Collection[Key]) -> None:
             return
         raise
     for there in found:
-        if _key(there) not in keys:
+        key = _key(there)
+        # What other namespaces have is another operator's business.
+        if key not in keys and (not namespaces or key.namespace in namespaces):
             await _delete(cluster, there)
 
 

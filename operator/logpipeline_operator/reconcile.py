@@ -80,8 +80,8 @@ class Reconciler:
         """
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
-        if not self.settings.is_read_only and not self.settings.namespaces:
-            await bindings.sweep(self.cluster, set(keys))
+        if not self.settings.is_read_only:
+            await bindings.sweep(self.cluster, set(keys), self.settings.namespaces)
 
     async def look(self, key: Key) -> float | None:
         """Bring the pipeline to what it asks for, and report; return after how many seconds to look
