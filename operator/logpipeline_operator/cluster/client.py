@@ -56,6 +56,9 @@ class Cluster:
 
     def __init__(self, api: ApiClient, fence: Fence | None = None) -> None:
         self._api = api
+        # A header of a request does not count beside the library's own: an audit log would only
+        # tell of a generator.
+        api.user_agent = FIELD_MANAGER
         self._fence = fence
 
     async def close(self) -> None:
@@ -202,7 +205,7 @@ class Cluster:
         content_type: str,
         timeout_s: float,
     ) -> Any:
-        headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
+        headers = {"Accept": "application/json"}
         if content_type:
             headers["Content-Type"] = content_type
         try:
