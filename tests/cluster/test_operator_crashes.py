@@ -69,7 +69,7 @@ async def cut(
     return was_killed
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 async def test_operator_killed_after_any_write_of_a_create_or_delete(
     here: World, say: Callable[[str], None]
 ) -> None:
@@ -97,7 +97,7 @@ async def test_operator_killed_after_any_write_of_a_create_or_delete(
     assert deletes >= DELETE_WRITES_MIN
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 async def test_operator_killed_after_any_write_of_an_update(
     here: World, say: Callable[[str], None]
 ) -> None:
