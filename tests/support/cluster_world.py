@@ -21,7 +21,7 @@ from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy, as_it_is
-from cluster_states import NAME, State, binding_of, differences, state_of
+from cluster_states import NAME, State, binding_of, differences, jetstream_of, state_of
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
@@ -122,6 +122,9 @@ class World:
         if await self.resource() is not None:
             free = {"metadata": {"finalizers": None}}
             await self.kube.merge(kind("LogPipeline"), name, NAME, free)
+        # The server sets room aside for each.
+        for stream in await jetstream_of(self.js, name):
+            await self.js.call(f"STREAM.DELETE.{stream}")
         for each, found in (("ClusterRoleBinding", binding_of(name)), ("Namespace", name)):
             there = await self.kube.get(kind(each), None, found)
             if there is not None:
