@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import yaml
 
 from cluster_handle import Cluster
 from cluster_operator import Operator, operator_of, sample
-from cluster_pipelines import Pipeline
+from cluster_pipelines import Pipeline, create
 from cluster_workload import SEED, Printers, arrived, bare_pod, deployment, job
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.ledger import Ledger
@@ -39,17 +39,21 @@ def namespace(operator: Operator) -> str:
 
 
 @pytest.fixture(scope="module")
-def pipeline(cluster: Cluster, operator: Operator, namespace: str) -> Pipeline:
-    """The sample, in volumes that this cluster has, and with one more folder of host files."""
+def pipelines(cluster: Cluster, operator: Operator, namespace: str) -> list[Pipeline]:
+    """The sample, in volumes that this cluster has, and another one beside it, of a name only: both
+    read the same logs, and some host files more.
+    """
     manifest: dict[str, Any] = yaml.safe_load(sample("logpipeline.yaml").read_text())
     manifest["metadata"]["namespace"] = namespace
-    spec = manifest["spec"]
-    spec["collectors"]["persistence"]["size"] = "90Gi"
-    spec["shippers"]["hostFiles"].append({"include": [f"/var/log/{namespace}/**/*.log"]})
+    files = {"include": [f"/var/log/{namespace}/**/*.log"]}
+    manifest["spec"]["collectors"]["persistence"]["size"] = "90Gi"
+    manifest["spec"]["shippers"]["hostFiles"].append(files)
     cluster.apply(manifest)
-    made = Pipeline(cluster, namespace, manifest["metadata"]["name"])
-    made.wait_ready()
-    return made
+    first = Pipeline(cluster, namespace, manifest["metadata"]["name"])
+    second = create(cluster, namespace, "beside", {"shippers": {"hostFiles": [files]}})
+    for pipeline in (first, second):
+        pipeline.wait_ready()
+    return [first, second]
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +64,24 @@ def printers(cluster: Cluster, namespace: str, images: dict[str, str]) -> Printe
 
 def of_namespace(namespace: str) -> Callable[[str], bool]:
     """Whether a place is that of a container that prints for us."""
-    return lambda place: place.split("/")[1] == namespace and f"/{namespace}/prod-" not in place
+    not_ours = (f"/{namespace}/prod-", f"/{namespace}/beside-")
+    return lambda place: (
+        place.split("/")[1] == namespace and not any(name in place for name in not_ours)
+    )
+
+
+async def all_have(
+    pipelines: Sequence[Pipeline], expected: Expected, is_ours: Callable[[str], bool]
+) -> None:
+    """Wait until the files of each of *pipelines* hold all that is *expected*, and nothing else."""
+    for pipeline in pipelines:
+        verdict = await arrived([pipeline], expected, is_ours=is_ours)
+        assert verdict.is_clean, f"{pipeline.name}: {verdict.summary()}\n{verdict.explain()}"
 
 
 @pytest.mark.timeout(400)
 async def test_containers_of_all_kinds_are_archived_once_and_in_order(
-    cluster: Cluster, namespace: str, pipeline: Pipeline, printers: Printers
+    cluster: Cluster, namespace: str, pipelines: list[Pipeline], printers: Printers
 ) -> None:
     """Bursts on both streams, lines that the runtime splits, crash loops, short Jobs and a log that
     kubelet rotates: each line stands in a collector's file, once and in the order of its stream.
@@ -100,14 +116,12 @@ async def test_containers_of_all_kinds_are_archived_once_and_in_order(
     restarts = "--for=jsonpath={.status.containerStatuses[0].restartCount}=2"
     cluster.kubectl("wait", "pod/crashing", restarts, here, "--timeout=120s")
     cluster.kubectl("delete", "deployment/bursts", "pod/crashing", here, "--wait=true")
-    verdict = await arrived([pipeline], printers.expected(), is_ours=of_namespace(namespace))
-
-    assert verdict.is_clean, verdict.explain()
+    await all_have(pipelines, printers.expected(), of_namespace(namespace))
 
 
 @pytest.mark.timeout(200)
 async def test_host_files_are_archived_across_rotation_by_rename(
-    cluster: Cluster, namespace: str, pipeline: Pipeline, tmp_path: Path
+    cluster: Cluster, namespace: str, pipelines: list[Pipeline], tmp_path: Path
 ) -> None:
     """Each line of a node's plain files arrives once and in order, also when the file is renamed,
     written on under its old descriptor, and compressed.
@@ -123,14 +137,12 @@ async def test_host_files_are_archived_across_rotation_by_rename(
             writer.write(10)
             writer.close()
 
-    verdict = await arrived([pipeline], Expected.read(ledger), is_ours=host_files_of(namespace))
-
-    assert verdict.is_clean, verdict.explain()
+    await all_have(pipelines, Expected.read(ledger), host_files_of(namespace))
 
 
 @pytest.mark.timeout(200)
 async def test_last_lines_of_deleted_pods_arrive(
-    cluster: Cluster, namespace: str, pipeline: Pipeline, printers: Printers
+    cluster: Cluster, namespace: str, pipelines: list[Pipeline], printers: Printers
 ) -> None:
     """What a pod printed until it was deleted, and kubelet removed its files, is archived."""
     here = f"--namespace={namespace}"
@@ -143,8 +155,7 @@ async def test_last_lines_of_deleted_pods_arrive(
 
     cluster.kubectl("delete", "pod", *names, here)
 
-    verdict = await arrived([pipeline], printers.expected(), is_ours=of_namespace(namespace))
-    assert verdict.is_clean, verdict.explain()
+    await all_have(pipelines, printers.expected(), of_namespace(namespace))
     assert not list(cluster.log_dir(cluster.nodes[0]).glob(f"pods/{namespace}_leaving-*"))
 
 
