@@ -27,7 +27,7 @@ lint: venv ## Style, types and who may import whom
 
 # The session's limit is a net for hangs, many times what a tier takes on a small machine.
 unit: venv ## Tests without process and network
-	$(BIN)/pytest tests/unit -q --session-timeout=120
+	$(BIN)/pytest tests/unit -q -n $(WORKERS) --session-timeout=300
 
 live: venv ## Tests against real nats-servers
 	$(BIN)/pytest tests/live -q -n $(WORKERS) --session-timeout=900
