@@ -40,7 +40,8 @@ from logpipeline_operator.status import errors
 log = logging.getLogger(__name__)
 
 # Something is under way whose end causes no event here: a claim that binds, a hand-over, a server
-# that starts.
+# that starts. It is looked at again so soon; while nothing changes twice as late each time, so that
+# a thousand pipelines that wait for a node do not keep the API server busy.
 UNSETTLED_S = 3.0
 
 PAUSED_ANNOTATION = "logpipeline.dev/paused"
@@ -60,6 +61,8 @@ class Reconciler:
     _access: Access = field(init=False)
     _reporter: Reporter = field(init=False)
     _features: Features = field(init=False)
+    # Of unsettled pipelines: the version that was seen last, and how long was waited then.
+    _waits: dict[Key, tuple[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
@@ -78,6 +81,8 @@ class Reconciler:
         Raises:
             ClusterAway, ClusterError: what they left could not be looked for.
         """
+        known = set(keys)
+        self._waits = {key: wait for key, wait in self._waits.items() if key in known}
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -115,7 +120,19 @@ class Reconciler:
         is_settled = await self._reporter.report(seen)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
         self.metrics.look_seconds.labels().observe(time.monotonic() - started)
-        return None if is_settled else UNSETTLED_S
+        return None if is_settled else self._wait_s(key, resource)
+
+    def _wait_s(self, key: Key, resource: Manifest) -> float:
+        """Return after how many seconds to look again at what is not settled; a version that is the
+        former one says that neither its user nor its status had anything new.
+        """
+        version = str(resource["metadata"]["resourceVersion"])
+        former, waited_s = self._waits.get(key, ("", 0.0))
+        wait_s = UNSETTLED_S
+        if version == former:
+            wait_s = max(UNSETTLED_S, min(2 * waited_s, self.settings.resync_s))
+        self._waits[key] = (version, wait_s)
+        return wait_s
 
     def _begin(self, resource: Manifest) -> Seen:
         annotations = resource["metadata"].get("annotations") or {}
