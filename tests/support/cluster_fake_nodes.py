@@ -17,6 +17,7 @@ TOLERATION = {"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSc
 SELECTOR = {LABEL: VALUE}
 PODS_PER_NODE = "1000"
 END_DEADLINE_S = 10.0
+LEASE_S = 40
 
 
 @contextmanager
@@ -28,6 +29,8 @@ def fake_nodes(cluster: Cluster, count: int, log: Path) -> Iterator[tuple[str, .
         f"--kubeconfig={cluster.kubeconfig}",
         "--config=/dev/null",
         "--manage-all-nodes=false",
+        # Without a Lease a node is taken for dead after a minute, and its pods with it.
+        f"--node-lease-duration-seconds={LEASE_S}",
         f"--manage-nodes-with-label-selector={LABEL}={VALUE}",
     ]
     with log.open("ab") as output:
