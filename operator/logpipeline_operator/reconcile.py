@@ -31,6 +31,7 @@ from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.jetstream.look import Permission, look
 from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.patience import Patience
 from logpipeline_operator.queue import Key
 from logpipeline_operator.reporting import Reporter
 from logpipeline_operator.seen import Seen
@@ -38,11 +39,6 @@ from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import errors
 
 log = logging.getLogger(__name__)
-
-# Something is under way whose end causes no event here: a claim that binds, a hand-over, a server
-# that starts. It is looked at again so soon; while nothing changes twice as late each time, so that
-# a thousand pipelines that wait for a node do not keep the API server busy.
-UNSETTLED_S = 3.0
 
 PAUSED_ANNOTATION = "logpipeline.dev/paused"
 DATA_LOSS_ANNOTATION = "logpipeline.dev/allow-data-loss"
@@ -61,14 +57,14 @@ class Reconciler:
     _access: Access = field(init=False)
     _reporter: Reporter = field(init=False)
     _features: Features = field(init=False)
-    # Of unsettled pipelines: the version that was seen last, and how long was waited then.
-    _waits: dict[Key, tuple[str, float]] = field(default_factory=dict)
+    _patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
         self._access = Access(self.cluster, Links(Path(self._folder.name), self.fence))
         self._features = Features(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
+        self._patience = Patience(longest_s=self.settings.resync_s)
 
     async def close(self) -> None:
         """End the connections, and remove their credentials."""
@@ -81,8 +77,7 @@ class Reconciler:
         Raises:
             ClusterAway, ClusterError: what they left could not be looked for.
         """
-        known = set(keys)
-        self._waits = {key: wait for key, wait in self._waits.items() if key in known}
+        self._patience.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -120,19 +115,9 @@ class Reconciler:
         is_settled = await self._reporter.report(seen)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
         self.metrics.look_seconds.labels().observe(time.monotonic() - started)
-        return None if is_settled else self._wait_s(key, resource)
-
-    def _wait_s(self, key: Key, resource: Manifest) -> float:
-        """Return after how many seconds to look again at what is not settled; a version that is the
-        former one says that neither its user nor its status had anything new.
-        """
-        version = str(resource["metadata"]["resourceVersion"])
-        former, waited_s = self._waits.get(key, ("", 0.0))
-        wait_s = UNSETTLED_S
-        if version == former:
-            wait_s = max(UNSETTLED_S, min(2 * waited_s, self.settings.resync_s))
-        self._waits[key] = (version, wait_s)
-        return wait_s
+        if is_settled:
+            return None
+        return self._patience.wait_s(key, str(resource["metadata"]["resourceVersion"]))
 
     def _begin(self, resource: Manifest) -> Seen:
         annotations = resource["metadata"].get("annotations") or {}
