@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults cluster bench soak crd docs chart lock
+.PHONY: help venv demo test lint unit live faults cluster bench bench-operator soak crd docs chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ LOCK := requirements/dev.txt
 WORKERS ?= 2
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 venv: $(VENV)/.installed ## Make the virtual environment, from the lock
 
@@ -48,6 +48,9 @@ soak: venv ## The faults in full number, for hours
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	$(BIN)/python benchmarks/run.py
+
+bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/latest-operator.json
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/operator_scale.py
 
 crd: venv ## Write deploy/crd.yaml from the code
 	$(BIN)/python -m logpipeline.spec.crd deploy/crd.yaml
