@@ -15,6 +15,7 @@ from cluster_handle import Cluster
 DEFINITION = ROOT / "deploy" / "crd.yaml"
 RELEASE = "logpipeline"
 INSTALL_S_MAX = 120
+DELETE_S_MAX = 30
 # What a test waits for is mostly told by a watch; what is not is seen soon.
 RESYNC_S = 5
 
@@ -41,11 +42,11 @@ class Operator:
         )  # fmt: skip
 
     def uninstall(self) -> None:
-        """Take the pipelines away, then the operator, and then what tests have made."""
+        """Take the pipelines away, while somebody cleans up after them, and then all the rest."""
         for name in self._namespaces:
             self.cluster.kubectl(
-                "delete", "logpipelines", "--all", f"--namespace={name}", "--wait=false",
-                "--ignore-not-found",
+                "delete", "logpipelines", "--all", f"--namespace={name}", "--ignore-not-found",
+                f"--timeout={DELETE_S_MAX}s", check=False,
             )  # fmt: skip
         for name in self._namespaces:
             cluster_namespace.delete(self.cluster, name)

@@ -28,7 +28,7 @@ ARRIVE_S_MAX = 90.0
 CHECK_EVERY_S = 0.5
 # Below this folder of a node's /var/lib: the pods' ledgers, and logs of hosts that are none.
 FOLDER = "e2e"
-PRIVATE = 0o777
+OPEN = 0o777
 Manifest = dict[str, Any]
 
 
@@ -46,7 +46,7 @@ class Printers:
         for folder in self._folders():
             folder.mkdir(parents=True, exist_ok=True)
             # A pod's user is nobody whom this machine knows.
-            folder.chmod(PRIVATE)
+            folder.chmod(OPEN)
 
     def pod(self, *arguments: str, containers: Sequence[str] = ("main",), **spec: Any) -> Manifest:
         """A pod's specification whose *containers* print as *arguments* of `cluster_lines` say."""
