@@ -134,6 +134,8 @@ class Cluster:
             input=stdin,
             capture_output=True,
             text=True,
+            # Pods print what they like, and a failed test shows their logs.
+            errors="replace",
             check=False,
             env=self.environment,
             timeout=KUBECTL_DEADLINE_S,
