@@ -78,10 +78,12 @@ def test_problems_with_secrets(text: str, reason: Reason) -> None:
 
 
 FORBIDDEN = 'statefulsets.apps is forbidden: User "x" cannot patch resource'
+CANNOT_GROW = 'persistentvolumeclaims "x" is forbidden: only dynamically provisioned pvc can be resized'
 KUBERNETES_CASES = [
     (403, "Forbidden", FORBIDDEN, Reason.KUBERNETES_FORBIDDEN),
     (401, "Unauthorized", "Unauthorized", Reason.KUBERNETES_FORBIDDEN),
     (403, "Forbidden", 'pods "x" is forbidden: exceeded quota: q', Reason.QUOTA_EXCEEDED),
+    (403, "Forbidden", CANNOT_GROW, Reason.KUBERNETES_REFUSED),
     (403, "Forbidden", 'pods "x" is forbidden: violates PodSecurity "x"', Reason.POD_SECURITY),
     (403, "Forbidden", "namespace team because it is being terminated", Reason.NAMESPACE_ENDS),
     (404, "NotFound", "the server could not find the requested resource", Reason.KIND_MISSING),

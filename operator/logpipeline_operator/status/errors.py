@@ -132,7 +132,10 @@ def _kubernetes_reason(status: int, reason: str, message: str) -> Reason:
     if status == 403:
         if "being terminated" in message:
             return Reason.NAMESPACE_ENDS
-        return _admission_reason(message) or Reason.KUBERNETES_FORBIDDEN
+        # An admission says no with the same number, of a claim that cannot grow for instance.
+        is_right = " cannot " in message or not message
+        refused = Reason.KUBERNETES_FORBIDDEN if is_right else Reason.KUBERNETES_REFUSED
+        return _admission_reason(message) or refused
     if status == 401:
         return Reason.KUBERNETES_FORBIDDEN
     if status == 404:
