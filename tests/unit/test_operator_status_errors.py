@@ -78,7 +78,7 @@ def test_problems_with_secrets(text: str, reason: Reason) -> None:
 
 
 FORBIDDEN = 'statefulsets.apps is forbidden: User "x" cannot patch resource'
-CANNOT_GROW = 'persistentvolumeclaims "x" is forbidden: only dynamically provisioned pvc can be resized'
+CANNOT_GROW = 'persistentvolumeclaims "x" is forbidden: only dynamically provisioned pvc can grow'
 KUBERNETES_CASES = [
     (403, "Forbidden", FORBIDDEN, Reason.KUBERNETES_FORBIDDEN),
     (401, "Unauthorized", "Unauthorized", Reason.KUBERNETES_FORBIDDEN),
