@@ -253,6 +253,28 @@ def test_a_large_file_is_compressed_in_several_rounds(
     assert packed.decompress(rotated(tmp_path)[0].read_bytes()) == data
 
 
+def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With time left in that round, it must not be its own successor: what does not shrink would
+    be cut to its former length.
+    """
+    monkeypatch.setattr(packing, "ROUND_S", 0.0001)
+    monkeypatch.setattr(packing, "PIECE_BYTES", 4096)
+    data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
+    writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
+    writer.take(data)
+    writer.commit()
+    writer.archive.maintain(time.time())
+    assert [path.suffix for path in rotated(tmp_path)][-1] == ".tmp"
+    monkeypatch.setattr(packing, "ROUND_S", 3600.0)
+    writer.archive.maintain(time.time())
+
+    [file] = rotated(tmp_path)
+    packed = zstandard.ZstdDecompressor().decompressobj()
+    assert packed.decompress(file.read_bytes()) == data
+
+
 def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -> None:
     """It is named; the others are compressed."""
     writer = Writer(opened(tmp_path, rotate_bytes=1))

@@ -68,7 +68,8 @@ class Packing:
         if self._compression == "none":
             return []
         lost: list[OutputFile] = []
-        waiting = iter([file for file in rotated if self._is_ready(file)])
+        # Judged in its turn: the one that is under way is packed by then, and never packed again.
+        waiting = (file for file in rotated if self._is_ready(file))
         until_s = clock() + ROUND_S
         try:
             while clock() < until_s:
