@@ -343,7 +343,8 @@ async def _healthz(port: int) -> bool:
         return False
     try:
         writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-        answer = await asyncio.wait_for(reader.read(ANSWER_BYTES_MAX), timeout=5)
+        async with asyncio.timeout(5):
+            answer = await reader.read(ANSWER_BYTES_MAX)
     except (OSError, TimeoutError):
         return False
     finally:

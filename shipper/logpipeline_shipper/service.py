@@ -196,7 +196,8 @@ class Shipper:
         if running:
             finishing = asyncio.gather(*(pump.finish() for pump in running))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(finishing, self._config.drain_s)
+                async with asyncio.timeout(self._config.drain_s):
+                    await finishing
         is_level = not any(pump.is_running for pump in running)
         for task in list(self._tasks):
             task.cancel()

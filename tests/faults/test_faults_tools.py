@@ -41,9 +41,11 @@ async def test_a_cut_is_silent_and_ends_with_the_connection(echo_port: int) -> N
         proxy.cut()
         writer.write(b"cut\n")
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.readline(), SILENCE_S)
+            async with asyncio.timeout(SILENCE_S):
+                await reader.readline()
         proxy.heal()
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
         writer.close()
 
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -70,11 +72,14 @@ async def test_answers_alone_can_be_cut() -> None:
         proxy.cut_answers()
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"question\n")
-        await asyncio.wait_for(heard.wait(), 5)
+        async with asyncio.timeout(5):
+            await heard.wait()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.readline(), SILENCE_S)
+            async with asyncio.timeout(SILENCE_S):
+                await reader.readline()
         writer.close()
-    await asyncio.wait_for(ended.wait(), 5)
+    async with asyncio.timeout(5):
+        await ended.wait()
     server.close()
 
 

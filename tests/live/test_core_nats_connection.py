@@ -69,7 +69,8 @@ async def test_a_message_just_at_the_limit_with_headers_passes(nats_server: Embe
         payload = bytes(connection.max_payload_bytes - size)
         await connection.publish("at.the.limit", payload, headers=headers)
 
-        message: RawMessage = await asyncio.wait_for(arrived, 10)
+        async with asyncio.timeout(10):
+            message: RawMessage = await arrived
         assert len(message.headers) == size
         with pytest.raises(TooLarge):
             await connection.publish("at.the.limit", payload + b"x", headers=headers)
@@ -98,17 +99,21 @@ async def test_a_killed_server_ends_waiting_requests_and_is_found_again(
         await connection.listen("silent", lambda message: None)
         await connection.listen("again", lambda message: heard.set())
         waiting = asyncio.create_task(connection.request("silent", timeout_s=60))
-        await asyncio.wait_for(connection.publish("flush", b""), 5)
+        async with asyncio.timeout(5):
+            await connection.publish("flush", b"")
         nats_server.kill()
         with pytest.raises((OutcomeUnknown, NotSent)):
-            await asyncio.wait_for(waiting, 10)
+            async with asyncio.timeout(10):
+                await waiting
         with pytest.raises(NotSent):
             await connection.request("anything")
         await nats_server.start()
-        await asyncio.wait_for(connection.wait_connected(), 20)
+        async with asyncio.timeout(20):
+            await connection.wait_connected()
         await connection.publish("again", b"")
 
-        await asyncio.wait_for(heard.wait(), 10)
+        async with asyncio.timeout(10):
+            await heard.wait()
         assert connection.sessions == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -94,10 +95,11 @@ async def test_a_key_is_swapped_only_at_the_expected_revision(js: JetStream) -> 
 
 
 async def read_all(reader: PullReader, count: int) -> list[Delivered]:
-    """Take until *count* messages came, or none for five seconds."""
+    """Take until *count* messages came; the end of a pull brings none, and more come after it."""
     taken: list[Delivered] = []
-    while len(taken) < count and (some := await reader.take(timeout_s=5)):
-        taken += some
+    async with asyncio.timeout(20):
+        while len(taken) < count:
+            taken += await reader.take(timeout_s=5)
     return taken
 
 

@@ -148,4 +148,5 @@ async def test_a_second_shipper_of_the_same_folder_refuses_to_start(
 
 async def _a_moment(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), 0.02)
+        async with asyncio.timeout(0.02):
+            await process.wait()

@@ -62,6 +62,30 @@ def scan(host: HostSources) -> Seen:
     return seen
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_it_ends_in_whichever_turn_it_is_cancelled(tmp_path: Path, turns: int) -> None:
+    """Also in the one in which an event woke it: a shipper that stops waits for its end."""
+    seen = Seen()
+    host = HostSources(host="h", include=(f"{tmp_path}/*.log",))
+    discovery = Discovery([host], rescan_s=NEVER_S, skipped=seen.on_skipped)
+    is_told = asyncio.Event()
+    task = asyncio.create_task(discovery.run(seen.on_listing, lambda _: is_told.set()))
+    first = tmp_path / "first.log"
+    first.write_bytes(b"x\n")
+    await eventually(lambda: seen.files)
+    first.write_bytes(b"xx\n")
+    (tmp_path / "second.log").touch()  # it wakes the sleep in the turn in which the other is told
+    await is_told.wait()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task], timeout=5)
+    is_ended = task.done()
+    task.cancel()
+
+    assert is_ended
+
+
 def test_containers_are_named_by_their_folders(tmp_path: Path) -> None:
     """Namespace, pod and container come from the path; anything else there is no container."""
     box = tmp_path / "web_shop-1_0a1b/box"

@@ -44,7 +44,8 @@ class BusyApplication:
             raise CliError(f"the busy application ended by itself with code {process.returncode}")
         process.stdin.write(b"status\n")
         with contextlib.suppress(TimeoutError):
-            line = await asyncio.wait_for(process.stdout.readline(), ANSWER_DEADLINE_S)
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                line = await process.stdout.readline()
             if line:
                 answer = json.loads(line)
                 self.lines, self.rotations = answer["lines"], answer["rotations"]
@@ -56,7 +57,8 @@ class BusyApplication:
             return
         process.terminate()
         try:
-            await asyncio.wait_for(process.communicate(), STOP_DEADLINE_S)
+            async with asyncio.timeout(STOP_DEADLINE_S):
+                await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

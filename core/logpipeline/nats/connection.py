@@ -134,7 +134,8 @@ class Connection:
             self._task = None
         if self._session is not None:
             with contextlib.suppress(Exception):  # a socket that is already gone needs no flush
-                await asyncio.wait_for(self._session.flush(1), 1)
+                async with asyncio.timeout(1):
+                    await self._session.flush(1)
             self._session.lose(ConnectionError("closed by us"))
 
     @property

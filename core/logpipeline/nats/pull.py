@@ -96,8 +96,8 @@ class PullReader:
             self._listener = None
 
     async def take(self, *, timeout_s: float) -> list[Delivered]:
-        """Return what has come, at once if there is something, else after at most *timeout_s*;
-        then an empty list.
+        """Return what has come, at once if there is something, else after at most *timeout_s*.
+        An empty list says nothing of what follows: the end of a pull wakes as well.
 
         Raises:
             ReaderClosed: the consumer is gone, or the server was silent for longer than its

@@ -165,7 +165,8 @@ async def _carry_out(js: JetStream, step: Step, config: Config) -> tuple[Result,
             detail = str(error)
             await asyncio.sleep(RETRY_S)
             with suppress(TimeoutError):
-                await asyncio.wait_for(js.connection.wait_connected(), RECONNECT_S)
+                async with asyncio.timeout(RECONNECT_S):
+                    await js.connection.wait_connected()
         else:
             return Result.DONE, ""
     return Result.UNKNOWN, f"{detail}: plan again once the server answers"

@@ -7,6 +7,7 @@ within a small share of one core: with few folders all of them in every rescan, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -268,10 +269,9 @@ class _Patrol:
         ):
             return
         delay_s = max(0.0, due_s - self._loop.time())
-        try:
-            await asyncio.wait_for(self._wake.wait(), delay_s)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
 
 
 def _keys(listing: Listing) -> list[tuple[int, int]]:
