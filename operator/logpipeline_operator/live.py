@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from logpipeline.spec import LogPipeline
 from logpipeline_operator import bindings
+from logpipeline_operator.children.kinds import ChildKind, order
 from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.children.prune import ChildKind, order
 from logpipeline_operator.claims import Growth
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError

@@ -20,7 +20,7 @@ from logpipeline_operator import bindings, claims, deletion, differences, live, 
 from logpipeline_operator.access import Access
 from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.children.nats_conf import STORE_PERCENT
+from logpipeline_operator.children.nats_conf import managed_storage_bytes
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.features import Features
@@ -225,7 +225,7 @@ class Reconciler:
             may_write=seen.may_write,
             allow_data_loss=loss == str(pipeline.generation),
             installation=await self._access.installation(),
-            storage_bytes=_storage_bytes(pipeline),
+            storage_bytes=managed_storage_bytes(pipeline),
         )
         js: JetStream | None = None
         try:
@@ -296,10 +296,3 @@ class Reconciler:
             has_pod_monitors=self._features.has_pod_monitors,
             has_max_unavailable=self._features.has_max_unavailable,
         )
-
-
-def _storage_bytes(pipeline: LogPipeline) -> int | None:
-    """Return what the managed server's streams may take together."""
-    if pipeline.spec.nats.servers:
-        return None
-    return pipeline.spec.nats.managed.storage * STORE_PERCENT // 100

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from child_manifests import SETTINGS, UID, child, children, resource, workloads
 from logpipeline.spec.model import NAME_CHARS_MAX
-from logpipeline_operator.children import Manifest, binding_name, build, kinds, order, prune
+from logpipeline_operator.children import Manifest, binding_name, build, kinds, order
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
 
@@ -215,21 +215,3 @@ def test_every_kind_is_known_to_who_looks_for_children() -> None:
     }
     assert made == sorted(made, key=order)
     assert "PodMonitor" not in {kind.kind for kind in kinds(SETTINGS)}
-
-
-def test_children_that_are_not_wanted_any_more_are_named() -> None:
-    """Of this pipeline alone, and never what holds data or passwords."""
-    pipeline = resource({})
-    found = build(resource(EVERYTHING), SETTINGS_ALL)
-    stranger = build(resource(EVERYTHING, name="other", uid="other"), SETTINGS_ALL)
-    kept = [
-        {**found[0], "apiVersion": "v1", "kind": kind}
-        for kind in ("Secret", "PersistentVolumeClaim")
-    ]
-
-    named = prune(pipeline, build(pipeline, SETTINGS), [*found, *stranger, *kept])
-
-    assert titles(named) == {
-        "ClusterRoleBinding logpipeline-shipper:logging:prod", "NetworkPolicy prod-collector",
-        "NetworkPolicy prod-nats", "NetworkPolicy prod-shipper", "PodMonitor prod",
-    }  # fmt: skip

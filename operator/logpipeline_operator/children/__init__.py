@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import collectors, managed_nats, policies, services, shippers
+from logpipeline_operator.children.kinds import KINDS, ChildKind, kinds, order
 from logpipeline_operator.children.model import ChildSettings, Component, Manifest, NoImage
 from logpipeline_operator.children.names import binding_name
-from logpipeline_operator.children.prune import KINDS, ChildKind, kinds, order, prune
 
 __all__ = [
     "KINDS",
@@ -21,7 +21,6 @@ __all__ = [
     "build",
     "kinds",
     "order",
-    "prune",
 ]
 
 

@@ -62,13 +62,22 @@ def payload_bytes(pipeline: LogPipeline) -> int:
     return max(PAYLOAD_BYTES_MIN, -(-needed // MIB) * MIB)
 
 
+def managed_storage_bytes(pipeline: LogPipeline) -> int | None:
+    """Return what a managed server's streams may take together; None where it is the user's."""
+    return None if pipeline.spec.nats.servers else _file_store_bytes(pipeline)
+
+
+def _file_store_bytes(pipeline: LogPipeline) -> int:
+    return pipeline.spec.nats.managed.storage * STORE_PERCENT // 100
+
+
 def _server(pipeline: LogPipeline) -> dict[str, Any]:
     managed, nats = pipeline.spec.nats.managed, pipeline.spec.nats
     is_in_memory = pipeline.spec.stream.storage == "memory"
     jetstream: dict[str, Any] = {
         "store_dir": STORE,
         "sync_interval": managed.sync_interval,
-        "max_file_store": managed.storage * STORE_PERCENT // 100,
+        "max_file_store": _file_store_bytes(pipeline),
         "max_memory_store": MEMORY_STREAMS_BYTES if is_in_memory else MEMORY_STORE_BYTES,
     }
     if nats.js_domain:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -23,10 +22,6 @@ from logpipeline_operator.cluster.kinds import Kind, kind_of
 
 FIELD_MANAGER = "logpipeline-operator"
 REQUEST_TIMEOUT_S = 30.0
-# A server ends a watch by itself then; one that says nothing for longer is a dead one.
-WATCH_S = 240
-WATCH_SILENCE_S = WATCH_S + 20.0
-WATCH_LINE_BYTES_MAX = 4 * 1024 * 1024
 PAGE_OBJECTS = 500
 
 
@@ -147,39 +142,6 @@ class Cluster:
             if error.status != 409:
                 raise
 
-    async def watch(
-        self, kind: Kind, namespace: str | None, selector: str, since: str
-    ) -> AsyncIterator[Manifest]:
-        """Yield each watch event after the resource version *since*, until the server ends it.
-
-        Raises:
-            ClusterError: 410 where *since* is too old: list again.
-        """
-        query = {
-            "watch": "true",
-            "resourceVersion": since,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_S),
-        }
-        if selector:
-            query["labelSelector"] = selector
-        response = await self._send("GET", kind.path(namespace), query, None, "", WATCH_SILENCE_S)
-        try:
-            async for line in _lines(response.response):
-                event = json.loads(line)
-                if event.get("type") == "ERROR":
-                    status = event.get("object") or {}
-                    raise ClusterError(
-                        int(status.get("code", 500)),
-                        str(status.get("reason", "")),
-                        str(status.get("message", "")),
-                    )
-                yield event
-        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
-            raise ClusterAway(f"a watch broke: {error}") from error
-        finally:
-            response.response.close()
-
     async def _request(
         self,
         method: str,
@@ -188,11 +150,14 @@ class Cluster:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
-        response = await self._send(method, path, query, body, content_type, REQUEST_TIMEOUT_S)
         try:
-            answer = json.loads(await response.read())
-        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
-            raise ClusterAway(f"no answer from Kubernetes: {error}") from error
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                answer = json.loads(await self._send(method, path, query, body, content_type))
+        except ApiException as error:
+            raise _error(int(error.status or 500), error.body) from error
+        except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise ClusterAway(f"no answer from Kubernetes: {why}") from error
         assert isinstance(answer, dict)
         return answer
 
@@ -203,43 +168,22 @@ class Cluster:
         query: Mapping[str, str] | None,
         body: Manifest | None,
         content_type: str,
-        timeout_s: float,
-    ) -> Any:
-        headers = {"Accept": "application/json"}
-        if content_type:
-            headers["Content-Type"] = content_type
-        try:
-            request = await self._api.param_serialize(
-                method=method,
-                resource_path=path,
-                query_params=list((query or {}).items()),
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                if self._fence is not None and method != "GET":
-                    self._fence.check()
-                response = await self._api.call_api(*request, _request_timeout=timeout_s)
-                if response.status >= 400:
-                    raise _error(response.status, await response.read())
-                return response
-        except ApiException as error:
-            raise _error(int(error.status or 500), error.body) from error
-        except (TimeoutError, OSError, aiohttp.ClientError) as error:
-            why = str(error) or type(error).__name__
-            raise ClusterAway(f"no answer from Kubernetes: {why}") from error
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > WATCH_LINE_BYTES_MAX:
-            raise ClusterAway("an event of a watch was too large")
-        for line in lines:
-            if line:
-                yield line
+    ) -> bytes:
+        request = await self._api.param_serialize(
+            method=method,
+            resource_path=path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        if self._fence is not None and method != "GET":
+            self._fence.check()
+        response = await self._api.call_api(*request, _request_timeout=REQUEST_TIMEOUT_S)
+        answer: bytes = await response.read()
+        if response.status >= 400:
+            raise _error(response.status, answer)
+        return answer
 
 
 def _error(status: int, body: bytes | str | None) -> ClusterError:

@@ -12,7 +12,7 @@ from logpipeline_cli.cluster.nats import reached
 from logpipeline_cli.cluster.session import Found, find, session
 from logpipeline_cli.commands import plan
 from logpipeline_cli.errors import CliError
-from logpipeline_operator.children.nats_conf import STORE_PERCENT
+from logpipeline_operator.children.nats_conf import managed_storage_bytes
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
                 target,
                 as_json=args.output == "json",
                 installation=_installation(cluster.api),
-                storage_bytes=_storage_bytes(pipeline),
+                storage_bytes=managed_storage_bytes(pipeline),
             )
 
 
@@ -46,10 +46,3 @@ def _installation(api: Api) -> str:
         return str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
     except Forbidden:
         return ""
-
-
-def _storage_bytes(pipeline: LogPipeline) -> int | None:
-    """Return what a managed server's streams may take together."""
-    if pipeline.spec.nats.servers:
-        return None
-    return pipeline.spec.nats.managed.storage * STORE_PERCENT // 100

@@ -6,15 +6,11 @@ without which data cannot be reached, goes because a resource changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import labels
-from logpipeline_operator.children.model import ChildSettings, Manifest
-
-Place = tuple[str, str, str]
+from logpipeline_operator.children.model import ChildSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +46,3 @@ def order(manifest: Mapping[str, Any]) -> tuple[int, str]:
     known = [(kind.api_version, kind.kind) for kind in (*KINDS, POD_MONITOR)]
     place = known.index((manifest["apiVersion"], manifest["kind"]))
     return place, str(manifest["metadata"]["name"])
-
-
-def prune(
-    pipeline: LogPipeline, wanted: Iterable[Manifest], found: Iterable[Manifest]
-) -> list[Manifest]:
-    """Return those of *found* that are this pipeline's children, and not *wanted* any more."""
-    kept = {_place(manifest) for manifest in wanted}
-    known = {kind.kind for kind in (*KINDS, POD_MONITOR)}
-    return [
-        manifest
-        for manifest in found
-        if _place(manifest) not in kept
-        and manifest["kind"] in known
-        and _is_child(pipeline, manifest)
-    ]
-
-
-def _is_child(pipeline: LogPipeline, manifest: Manifest) -> bool:
-    metadata = manifest["metadata"]
-    owners = metadata.get("ownerReferences") or []
-    if "namespace" in metadata:
-        return any(owner.get("uid") == pipeline.uid for owner in owners)
-    # No owner in a namespace can have it; it tells by its labels whose it is.
-    given = metadata.get("labels") or {}
-    return (
-        given.get(labels.MANAGED_BY_LABEL) == labels.MANAGED_BY
-        and given.get(labels.PIPELINE_LABEL) == pipeline.name
-        and given.get(labels.NAMESPACE_LABEL) == pipeline.namespace
-    )
-
-
-def _place(manifest: Mapping[str, Any]) -> Place:
-    metadata = manifest["metadata"]
-    return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
