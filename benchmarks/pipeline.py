@@ -81,7 +81,7 @@ async def _assign(url: str, pipeline: LogPipeline) -> None:
     connection = Connection(NatsOptions(servers=(url,)))
     await connection.start(patience_s=START_DEADLINE_S)
     bucket = Bucket(JetStream(connection), pipeline.names.state_bucket)
-    await ensure_assigned(bucket, "main", [MEMBER], partitions=pipeline.spec.partitions)
+    await ensure_assigned(bucket, pipeline, [MEMBER])
     await connection.close()
 
 

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from logpipeline.nats.bucket import Bucket
-from logpipeline.records import Assignment, BadRecord, assign, assignment_key
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.records import (
+    Assignment,
+    BadRecord,
+    assign,
+    assignment_key,
+    epoch_root,
+    member_key,
+)
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import key_value_subject
 
 log = logging.getLogger(__name__)
 
 
+class GroupTaken(Exception):
+    """Another pipeline shares partitions out to the group; with two the shares would go back and
+    forth.
+    """
+
+    def __init__(self, group: str, pipeline: str) -> None:
+        super().__init__(
+            f"the group {group} of these streams belongs to LogPipeline {pipeline}: choose another "
+            "spec.collectors.group, or, if that one is gone, take its group over with "
+            "spec.stream.adopt"
+        )
+
+
 async def ensure_assigned(
-    bucket: Bucket, group: str, members: list[str], *, partitions: int
+    bucket: Bucket, pipeline: LogPipeline, members: list[str], *, installation: str = ""
 ) -> Assignment:
-    """Return the group's assignment, written anew under the next generation if it is another.
+    """Return the assignment of *pipeline*'s group, written anew under the next generation if it is
+    another. *installation* tells pipelines of the same name in two clusters apart.
 
     Raises:
+        GroupTaken: another pipeline assigns the group.
         NotSent, OutcomeUnknown, ApiError: the bucket could not be read or written.
         Conflict: somebody else assigns as well; look again.
     """
+    group, partitions = pipeline.spec.collectors.group, pipeline.spec.partitions
+    who = _who(pipeline, installation)
     entry = await bucket.get(assignment_key(group))
     generation, revision = 0, 0
     if entry is not None:
@@ -30,11 +58,61 @@ async def ensure_assigned(
             # Above any generation that can have been written before.
             generation = entry.revision
         else:
+            if not (_is_same(current.pipeline, who) or pipeline.spec.stream.adopt):
+                raise GroupTaken(group, current.pipeline.partition("@")[0])
             generation = current.generation
-            if current == assign(members, partitions=partitions, generation=generation):
+            if current == assign(
+                members, partitions=partitions, generation=generation, pipeline=who
+            ):
                 return current
-    wanted = assign(members, partitions=partitions, generation=generation + 1)
+    wanted = assign(members, partitions=partitions, generation=generation + 1, pipeline=who)
     await bucket.swap(assignment_key(group), wanted.encode(), revision=revision)
     shares = {name: str(owned) for name, owned in wanted.members}
     log.info("assigned partitions", extra={"generation": wanted.generation, **shares})
     return wanted
+
+
+async def forget_group(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> bool:
+    """Delete what the bucket and the snapshots know of *pipeline*'s group, so that nothing is kept
+    for it any more; return False where the group is another pipeline's, or nobody's.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError, Conflict: not all is deleted; the next call goes on.
+    """
+    names, group = pipeline.names, pipeline.spec.collectors.group
+    bucket = Bucket(js, names.state_bucket)
+    entry = await bucket.get(assignment_key(group))
+    if entry is None:
+        return False
+    try:
+        current = Assignment.decode(entry.value)
+    except BadRecord:
+        return False
+    if not _is_same(current.pipeline, _who(pipeline, installation)):
+        return False
+    # Collectors that still run let go, and take nothing over again.
+    nobody = replace(current, generation=current.generation + 1, members=())
+    await bucket.swap(assignment_key(group), nobody.encode(), revision=entry.revision)
+    everything = [
+        (names.snapshot_stream, f"{names.snapshot_subject}.{group}.>"),
+        (bucket.stream, key_value_subject(bucket.name, f"{epoch_root(group)}.>")),
+        (bucket.stream, key_value_subject(bucket.name, member_key(group, ">"))),
+        # It goes last: by it, the next call knows whose group it is.
+        (bucket.stream, key_value_subject(bucket.name, assignment_key(group))),
+    ]
+    for stream, subjects in everything:
+        await js.call(f"STREAM.PURGE.{stream}", {"filter": subjects})
+    return True
+
+
+def _who(pipeline: LogPipeline, installation: str) -> str:
+    name = f"{pipeline.namespace}/{pipeline.name}"
+    return f"{name}@{installation}" if installation else name
+
+
+def _is_same(there: str, who: str) -> bool:
+    """Return whether both are one pipeline, as far as both tell; older versions told nothing."""
+    name, _, installation = there.partition("@")
+    our_name, _, our_installation = who.partition("@")
+    is_one_place = not installation or not our_installation or installation == our_installation
+    return not there or (name == our_name and is_one_place)

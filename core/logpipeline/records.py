@@ -93,11 +93,14 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which member of a group owns which partitions; *generation* rises with every change."""
+    """Which member of a group owns which partitions; *generation* rises with every change.
+    *pipeline* is the one that shares them out, empty in assignments of older versions.
+    """
 
     generation: int
     partitions: int
     members: tuple[tuple[str, PartitionRange], ...]
+    pipeline: str = ""
 
     def of(self, member: str) -> PartitionRange:
         """Return the range of *member*, an empty one if it has none."""
@@ -113,7 +116,12 @@ class Assignment:
             {"name": name, "first": owned.first, "end": owned.end} for name, owned in self.members
         ]
         return _dump(
-            {"generation": self.generation, "partitions": self.partitions, "members": members}
+            {
+                "generation": self.generation,
+                "partitions": self.partitions,
+                "members": members,
+                "pipeline": self.pipeline,
+            }
         )
 
     @staticmethod
@@ -128,15 +136,22 @@ class Assignment:
             members = tuple(
                 (str(m["name"]), PartitionRange(m["first"], m["end"])) for m in data["members"]
             )
-            return Assignment(int(data["generation"]), int(data["partitions"]), members)
+            return Assignment(
+                int(data["generation"]),
+                int(data["partitions"]),
+                members,
+                str(data.get("pipeline", "")),
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no assignment: {value[:80]!r}") from error
 
 
-def assign(members: list[str], *, partitions: int, generation: int) -> Assignment:
+def assign(
+    members: list[str], *, partitions: int, generation: int, pipeline: str = ""
+) -> Assignment:
     """Return an assignment that gives each of *members*, in their order, a contiguous range."""
     ranges = split(partitions=partitions, collectors=len(members))
-    return Assignment(generation, partitions, tuple(zip(members, ranges, strict=True)))
+    return Assignment(generation, partitions, tuple(zip(members, ranges, strict=True)), pipeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +237,12 @@ def assignment_key(group: str) -> str:
 
 def epoch_key(group: str, partition: int) -> str:
     """Return the key of the epoch record of *partition*."""
-    return f"epoch.{group}.{partition}"
+    return f"{epoch_root(group)}.{partition}"
+
+
+def epoch_root(group: str) -> str:
+    """Return the token below which a group's epoch records stand."""
+    return f"epoch.{group}"
 
 
 def member_key(group: str, member: str) -> str:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from logpipeline.nats.bucket import Conflict
 from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.jetstream import ApiError
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import NotFound
 from logpipeline_operator.cluster.kinds import GROUP, kind
 from logpipeline_operator.jetstream.credentials import SecretProblem
-from logpipeline_operator.jetstream.removal import remove
 from logpipeline_operator.membership import seconds_of
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ FINALIZER = f"{GROUP}/cleanup"
 PATIENCE_S = 60.0
 RETRY_S = 3.0
 
-Connect = Callable[[], Awaitable[JetStream]]
+Remove = Callable[[], Awaitable[list[str]]]
 
 
 def needs_finalizer(pipeline: LogPipeline) -> bool:
@@ -53,25 +53,28 @@ async def finish(
     cluster: Cluster,
     resource: Manifest,
     pipeline: LogPipeline | None,
-    connect: Connect,
+    remove: Remove,
     *,
     now: float,
 ) -> tuple[float | None, str]:
     """Clean up after an object that is being deleted; return after how many seconds to try again
     (None: it is done), and what was done or left.
 
-    *now* is in seconds since the epoch.
+    *remove* deletes what JetStream has of it, and returns the names; *now* is in seconds since the
+    epoch.
     """
     note = ""
     if pipeline is not None and has_finalizer(resource) and needs_finalizer(pipeline):
         try:
-            removed = await remove(await connect(), pipeline)
-            note = f"deleted the streams {', '.join(removed)}" if removed else ""
-        except (ConnectFailed, SecretProblem, NotSent, OutcomeUnknown, ApiError) as error:
+            removed = await remove()
+            note = f"deleted {', '.join(removed)}" if removed else ""
+        except (
+            ConnectFailed, SecretProblem, NotSent, OutcomeUnknown, ApiError, Conflict,
+        ) as error:  # fmt: skip
             since = seconds_of(resource["metadata"]["deletionTimestamp"])
             if now - since < PATIENCE_S:
                 return RETRY_S, ""
-            note = f"the streams could not be deleted, and stay: {error}"
+            note = f"what JetStream has of it could not be deleted, and stays: {error}"
             log.warning("streams stay", extra={"why": str(error)})
     if has_finalizer(resource):
         left = [name for name in resource["metadata"]["finalizers"] if name != FINALIZER]

@@ -30,6 +30,7 @@ from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.jetstream.look import Permission, look
+from logpipeline_operator.jetstream.removal import remove
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.patience import Patience
 from logpipeline_operator.queue import Key
@@ -268,15 +269,16 @@ class Reconciler:
         except SpecError:
             pipeline = None
 
-        async def connect() -> JetStream:
+        async def remove_all() -> list[str]:
             assert pipeline is not None
             files = await self._access.files(pipeline, may_write=False)
-            return await self._access.connect(key, pipeline, files)
+            js = await self._access.connect(key, pipeline, files)
+            return await remove(js, pipeline, installation=await self._access.installation())
 
         if self.settings.is_read_only:
             return None
         after_s, note = await deletion.finish(
-            self.cluster, resource, pipeline, connect, now=time.time()
+            self.cluster, resource, pipeline, remove_all, now=time.time()
         )
         if note:
             await self._reporter.tell(resource, note)

@@ -51,8 +51,9 @@ def namespace(operator: Operator) -> str:
 
 @pytest.fixture(scope="module")
 def pipelines(cluster: Cluster, operator: Operator, namespace: str) -> list[Pipeline]:
-    """The sample, in volumes that this cluster has, and another one beside it, of a name only: both
-    read the same logs, and some host files more.
+    """The sample, in volumes that this cluster has, and a second group of collectors on its
+    streams; and another pipeline beside it, of a name only. Each gets the same logs, and some host
+    files more.
     """
     manifest: dict[str, Any] = yaml.safe_load(sample("logpipeline.yaml").read_text())
     manifest["metadata"]["namespace"] = namespace
@@ -62,9 +63,12 @@ def pipelines(cluster: Cluster, operator: Operator, namespace: str) -> list[Pipe
     cluster.apply(manifest)
     first = Pipeline(cluster, namespace, manifest["metadata"]["name"])
     second = create(cluster, namespace, "beside", {"shippers": {"hostFiles": [files]}})
-    for pipeline in (first, second):
+    group = sample("second-group.yaml").read_text().replace("logging", namespace)
+    cluster.apply(yaml.safe_load(group))
+    made = [first, second, Pipeline(cluster, namespace, "audit")]
+    for pipeline in made:
         pipeline.wait_ready()
-    return [first, second]
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,8 @@ def printers(cluster: Cluster, namespace: str, images: dict[str, str]) -> Printe
 
 def of_namespace(namespace: str) -> Callable[[str], bool]:
     """Whether a place is that of a container that prints for us."""
-    not_ours = (f"/{namespace}/prod-", f"/{namespace}/beside-", f"/{namespace}/{BIG}/")
+    names = ("prod-", "beside-", "audit-", f"{BIG}/")
+    not_ours = [f"/{namespace}/{name}" for name in names]
     return lambda place: (
         place.split("/")[1] == namespace and not any(name in place for name in not_ours)
     )

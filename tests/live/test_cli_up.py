@@ -106,6 +106,37 @@ async def test_up_uses_a_given_server(tmp_path: Path, nats_server: EmbeddedServe
         assert not up.layout.server.exists()
 
 
+async def test_a_second_group_reads_everything_for_itself(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """It begins with what the streams hold, owns none of them, and ships into them as well."""
+    words = ("--nats", nats_server.url)
+    owner = PipelineUp(tmp_path / "prod", *words, subject="logs", stream={"name": "LOGS"})
+    audit = PipelineUp(
+        tmp_path / "audit",
+        *words,
+        name="audit",
+        subject="logs",
+        stream={"name": "LOGS", "external": True},
+        collectors={"group": "audit"},
+    )
+    async with owner:
+        owner.append(numbered(0, 100))
+        await owner.arrived(numbered(0, 100))
+        async with audit:
+            await audit.arrived(numbered(0, 100))
+            owner.append(numbered(100, 200))
+            audit.append(numbered(200, 300), "elsewhere.log")
+            for each in (owner, audit):
+                await each.arrived(numbered(0, 200))
+                await each.arrived(numbered(200, 300), "elsewhere.log")
+            status = await audit.json("status")
+            plan = await audit.run("plan", "-f", str(audit.file))
+
+    assert {entry["owner"] for entry in status["partitions"]} == {"collector-0"}
+    assert plan.returncode == 0, plan.stdout
+
+
 async def test_up_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """What was written between two runs arrives in the second, and nothing arrives again."""
     up = PipelineUp(tmp_path)

@@ -166,9 +166,7 @@ class PipelineUnderTest:
 
     async def assign(self, members: Sequence[str]) -> None:
         """Share the partitions among *members*."""
-        await ensure_assigned(
-            self.state.bucket, self.state.group, list(members), partitions=self.shape.partitions
-        )
+        await ensure_assigned(self.state.bucket, self.pipeline, list(members))
         self.members = list(members)
 
     async def write(self, lines: int) -> None:

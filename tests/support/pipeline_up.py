@@ -33,8 +33,9 @@ class PipelineUp:
     manager. *spec* is put over the small one that is its default.
     """
 
-    def __init__(self, folder: Path, *words: str, **spec: Any) -> None:
+    def __init__(self, folder: Path, *words: str, name: str = "test", **spec: Any) -> None:
         self.folder = folder
+        self.name = name
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True)
         self.file = folder / "pipeline.yaml"
@@ -84,7 +85,7 @@ class PipelineUp:
         resource = {
             "apiVersion": "logpipeline.dev/v1alpha1",
             "kind": "LogPipeline",
-            "metadata": {"name": "test"},
+            "metadata": {"name": self.name},
             "spec": self.spec,
         }
         temporary = self.file.with_suffix(".new")

@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "stream.trim": "archived",
     "stream.trimAbove": 50,
     "stream.adopt": False,
+    "stream.external": False,
     "batch.maxBytes": "512Ki",
     "batch.linger": "20ms",
     "batch.compression": "zstd",

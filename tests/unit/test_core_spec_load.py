@@ -27,13 +27,13 @@ def told(folder: Path, text: str | bytes) -> str:
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_sample_is_a_good_resource(sample: Path) -> None:
     """What people copy works."""
-    assert load(sample).name in ("minimal", "prod", "demo")
+    assert load(sample).name in ("minimal", "prod", "demo", "audit")
 
 
 def test_the_samples_are_there() -> None:
     """A renamed folder must not make the test above pass by testing nothing."""
     assert {path.name for path in SAMPLES.glob("*.yaml")} >= {
-        "minimal.yaml", "logpipeline.yaml", "demo.yaml",
+        "minimal.yaml", "logpipeline.yaml", "demo.yaml", "second-group.yaml",
     }  # fmt: skip
 
 

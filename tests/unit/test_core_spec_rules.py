@@ -40,6 +40,8 @@ def host_files(**files: Any) -> dict[str, Any]:
     return {"shippers": {"hostFiles": [files]}}
 
 
+EXTERNAL = {"subject": "logs", "stream": {"name": "LOGS", "external": True}}
+
 # Of each rule: a spec that breaks it, where that is told, and a spec that comes close and is good.
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "collectors-within-partitions": (
@@ -50,6 +52,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"nats": {"creds": {**SECRET, "file": "f"}, "nkey": {**SECRET, "seed": "s"}}}, "nats",
         {"nats": {"creds": {**SECRET, "file": "f"}, "tls": {**SECRET, "ca": "c"}}},
     ),
+    "external-names": (
+        {"subject": "logs", "stream": {"external": True}, **collectors(group="audit")},
+        "stream.external",
+        {**EXTERNAL, **collectors(group="audit")},
+    ),
+    "external-group": (EXTERNAL, "collectors.group", {**EXTERNAL, **collectors(replicas=0)}),
     "one-local-login": (
         {"local": {"nats": {"tokenFile": "/t", "credsFile": "/c"}}}, "local.nats",
         {"local": {"nats": {"tokenFile": "/t", "caFile": "/c"}}},

@@ -119,12 +119,7 @@ class Supervisor:
             log.warning("cannot tell other commands what runs", extra={"why": str(error)})
 
     async def _keep_assigned(self) -> None:
-        await keep_assigned(
-            self.bucket,
-            lambda: self.pipeline.spec.collectors.group,
-            lambda: self._members,
-            partitions=self.pipeline.spec.partitions,
-        )
+        await keep_assigned(self.bucket, lambda: self.pipeline, lambda: self._members)
 
     async def _scale(self, members: list[str]) -> None:
         gone = [member for member in self._members if member not in members]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from logpipeline.plan.external import check_external
 from logpipeline.plan.model import Desired, DesiredStream, Observed, Problem, owner_of
 from logpipeline.plan.normal import normal_stream
 from logpipeline.server_binary import VERSION_MIN
@@ -17,7 +18,7 @@ REPLICATED_ASSETS_WARN = 1000
 
 def check(desired: Desired, observed: Observed) -> tuple[Problem, ...]:
     """Return everything that stands against making *observed* into what is *desired*."""
-    checks = (_version, _payload, _replicas, _overlaps, _account, _streams_fit, _raft, _retention)
+    checks = _EXTERNAL if desired.is_external else _OWN
     return tuple(problem for each in checks for problem in each(desired, observed))
 
 
@@ -181,3 +182,7 @@ def _by_replicas(desired: Desired) -> dict[int, list[DesiredStream]]:
     for stream in desired.streams:
         tiers.setdefault(int(stream.config.get("num_replicas", 1)), []).append(stream)
     return tiers
+
+
+_OWN = (_version, _payload, _replicas, _overlaps, _account, _streams_fit, _raft, _retention)
+_EXTERNAL = (_version, _payload, check_external)

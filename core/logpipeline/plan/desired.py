@@ -40,9 +40,7 @@ def desired(
     less is there, or of what the *account* may hold. *installation* tells pipelines of the same
     name apart that share a server; who does not know it leaves it empty.
     """
-    mark = {OWNER_KEY: f"{pipeline.namespace}/{pipeline.name}"}
-    if installation:
-        mark[INSTALLATION_KEY] = installation
+    mark = mark_of(pipeline, installation)
     shares = shares_of(pipeline, account, storage_bytes)
     logs = [
         _log_stream(pipeline, partition, shares, account, mark)
@@ -55,7 +53,16 @@ def desired(
         streams=(*_side_streams(pipeline, shares, mark), *logs),
         payload_bytes=max(batch.max_bytes, batch.max_line_bytes or 0),
         adopt=pipeline.spec.stream.adopt,
+        is_external=pipeline.spec.stream.external,
     )
+
+
+def mark_of(pipeline: LogPipeline, installation: str) -> dict[str, str]:
+    """Return the metadata that tells whose a stream or consumer is."""
+    mark = {OWNER_KEY: f"{pipeline.namespace}/{pipeline.name}"}
+    if installation:
+        mark[INSTALLATION_KEY] = installation
+    return mark
 
 
 def _log_stream(

@@ -37,6 +37,8 @@ def make_plan(desired: Desired, observed: Observed) -> Plan:
     """Return every difference between what is *desired* and what was *observed*, classed."""
     streams = [step for wanted in desired.streams for step in _stream(wanted, desired, observed)]
     strangers = {step.stream for step in streams if step.kind is Kind.ADOPT_NEEDED}
+    if desired.is_external:
+        streams, strangers = [], {name for name in _names(desired) if name not in observed.streams}
     consumers = [
         step
         for wanted in desired.streams
@@ -56,6 +58,10 @@ def make_plan(desired: Desired, observed: Observed) -> Plan:
             )
         ),
     )
+
+
+def _names(desired: Desired) -> list[str]:
+    return [stream.name for stream in desired.streams]
 
 
 def _stream(wanted: DesiredStream, desired: Desired, observed: Observed) -> Iterator[Step]:

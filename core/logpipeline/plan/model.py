@@ -130,7 +130,8 @@ class Desired:
     """Everything that a pipeline wants of JetStream.
 
     *root* is the filter below which nobody else's stream may lie; *payload_bytes* is the largest
-    message that shippers will send.
+    message that shippers will send. *External* streams are another pipeline's, and stay as they
+    are.
     """
 
     pipeline: str
@@ -138,6 +139,7 @@ class Desired:
     streams: tuple[DesiredStream, ...]
     payload_bytes: int
     adopt: bool = False
+    is_external: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

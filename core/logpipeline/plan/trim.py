@@ -120,7 +120,7 @@ async def trim_once(
         ApiError, NotSent, OutcomeUnknown: not all was done; the next call goes on.
     """
     settings = pipeline.spec.stream
-    if settings.trim != "archived" or settings.deny_purge:
+    if settings.external or settings.trim != "archived" or settings.deny_purge:
         return []
     above = settings.trim_above / 100
     partitions = {pipeline.names.stream(n): n for n in range(max(pipeline.spec.partitions, 1))}

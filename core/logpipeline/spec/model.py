@@ -40,7 +40,9 @@ class LogPipelineSpec:
         "How the number of partitions may change; Drain is not there yet.", default="Forbid"
     )
     deletion_policy: Literal["Retain", "Delete"] = spec(
-        "What becomes of the streams when the resource is deleted.", default="Retain"
+        "What becomes of the streams when the resource is deleted; of external streams, only of "
+        "what they know of its group.",
+        default="Retain",
     )
     nats: Nats = spec("Where JetStream is, and how to log in.", factory=Nats)
     stream: Stream = spec("The stream of each partition.", factory=Stream)

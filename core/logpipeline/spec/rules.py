@@ -14,6 +14,7 @@ from typing import Any
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.consumer_rules import CONSUMER_RULES
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
+from logpipeline.spec.external_rules import EXTERNAL_RULES
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
@@ -160,6 +161,7 @@ SPEC_RULES = (
             for entry in spec.consumers
         ),
     ),
+    *EXTERNAL_RULES,
     *TEMPLATE_RULES,
     *VOLUME_RULES,
 )

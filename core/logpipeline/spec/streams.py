@@ -220,6 +220,11 @@ class Stream:
         "Fill level in percent above which is trimmed.", default=50, minimum=1, maximum=99
     )
     adopt: bool = spec("Take over streams of these names that are not ours.", default=False)
+    external: bool = spec(
+        "Use the streams of another LogPipeline, here or in another cluster, which makes, changes "
+        "and trims them: for a further group of collectors, or for shippers elsewhere.",
+        default=False,
+    )
     overrides: tuple[StreamOverride, ...] = spec(
         "Other limits for some partitions.", factory=tuple, max_items=64
     )

@@ -39,12 +39,15 @@ def _operator(pipeline: LogPipeline) -> Permissions:
         f"{names.subject}.>",
         f"{names.control_subject}.>",
         f"{names.dead_letter_subject}.>",
+        f"{names.snapshot_subject}.>",
         key_value_subject(names.state_bucket, ">"),
     ]
     return {
         "publish": {"allow": sorted(["$JS.API.>", "$JS.ACK.>", *own])},
         # A person's tools, which log in as the operator, use the usual inbox.
         "subscribe": {"allow": sorted([f"{inbox_prefix(nats_auth.OPERATOR)}.>", "_INBOX.>", *own])},
+        # The collectors of a further group log in as the operator as well, and answer shippers.
+        "allow_responses": {"max": ANSWERS_MAX, "expires": ANSWERS_FOR},
     }
 
 

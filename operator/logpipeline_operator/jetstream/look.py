@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from logpipeline.assigning import ensure_assigned
+from logpipeline.assigning import GroupTaken, ensure_assigned
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NoResponders
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.apply import Report, apply
-from logpipeline.plan.model import Plan
+from logpipeline.plan.model import Plan, Problem
 from logpipeline.plan.planner import plan_pipeline
 from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
@@ -80,7 +80,10 @@ async def look(
         # not be hidden by the silence of a bucket that is not there.
         return JetStreamSeen(plan=plan, report=report, assignment=None)
     if permission.may_write and report is not None and not plan.blocking:
-        entry = await _share_out(bucket, pipeline, entry, members)
+        try:
+            entry = await _share_out(bucket, pipeline, entry, members, permission.installation)
+        except GroupTaken as error:
+            plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
         await trim_once(js, pipeline)
     return JetStreamSeen(
         plan=plan,
@@ -96,15 +99,14 @@ async def _share_out(
     pipeline: LogPipeline,
     entry: Entry | None,
     members: Callable[[Sequence[str]], list[str]],
+    installation: str,
 ) -> Entry | None:
     former = _decoded(entry)
     wanted = members([name for name, _ in former.members] if former else [])
     if not wanted:
         return entry
     try:
-        made = await ensure_assigned(
-            bucket, pipeline.spec.collectors.group, wanted, partitions=pipeline.spec.partitions
-        )
+        made = await ensure_assigned(bucket, pipeline, wanted, installation=installation)
     except Conflict:
         # Somebody else was faster; the next look compares again.
         return entry

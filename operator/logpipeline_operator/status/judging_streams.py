@@ -21,6 +21,9 @@ _PROBLEMS = {
     "stream-too-large": Reason.ACCOUNT_LIMIT,
     "max-bytes-required": Reason.ACCOUNT_LIMIT,
     "too-many-consumers": Reason.ACCOUNT_LIMIT,
+    "stream-missing": Reason.STREAM_MISSING,
+    "stream-differs": Reason.STREAM_DIFFERS,
+    "group-taken": Reason.GROUP_TAKEN,
 }
 
 

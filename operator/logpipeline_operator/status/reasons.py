@@ -234,6 +234,23 @@ class Reason(Enum):
         "A stream or consumer of a name that is needed belongs to somebody else.",
         "Choose another spec.stream.name, or set spec.stream.adopt to take it over.",
     )
+    STREAM_MISSING = Meaning(
+        "StreamMissing",
+        "A stream that another LogPipeline makes (spec.stream.external) is not there.",
+        "Set spec.stream.name, spec.partitions and spec.nats as its owner has them, or wait for "
+        "it.",
+    )
+    STREAM_DIFFERS = Meaning(
+        "StreamDiffers",
+        "The external streams do not store what is expected of them.",
+        "Set spec.subject and spec.partitions as their owner has them.",
+    )
+    GROUP_TAKEN = Meaning(
+        "GroupTaken",
+        "Another LogPipeline shares partitions out to the group of these collectors.",
+        "Choose another spec.collectors.group; where the other one is gone for good, "
+        "spec.stream.adopt takes its group over.",
+    )
     DATA_LOSS_HELD = Meaning(
         "DataLossHeld",
         "A change would delete stored lines, so it waits for a word of yours.",

@@ -1,0 +1,36 @@
+"""Streams that belong to another pipeline: nothing of them is changed, so they have to be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logpipeline.plan.model import Desired, Observed, Problem
+
+
+def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    """Yield what keeps the streams that are there from being used as they are."""
+    missing = [wanted.name for wanted in desired.streams if wanted.name not in observed.streams]
+    if missing:
+        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        yield Problem(
+            "stream-missing",
+            f"stream {missing[0]}{more} not there, and external streams are made by their owner: "
+            "set spec.stream.name, spec.partitions and spec.nats as the owner has them, or wait "
+            "for it",
+        )
+    for wanted in desired.streams:
+        found = observed.streams.get(wanted.name)
+        subjects = list(found.config.get("subjects") or ()) if found is not None else None
+        if subjects is not None and subjects != wanted.config["subjects"]:
+            yield Problem(
+                "stream-differs",
+                f"stream {wanted.name} stores {', '.join(subjects) or 'nothing'}, and not "
+                f"{', '.join(wanted.config['subjects'])}: set spec.subject as its owner has it",
+            )
+            break
+    if observed.neighbours and not missing:
+        yield Problem(
+            "stream-differs",
+            f"stream {observed.neighbours[0].name} stores lines of spec.subject as well: set "
+            "spec.partitions as the owner of the streams has it",
+        )
