@@ -93,26 +93,28 @@ class Reading:
         self.lost: list[str] = []
 
     def files(self) -> Iterator[Iterator[bytes]]:
-        """Yield each file's content, the oldest of a chain first, as chunks to be read in turn."""
-        chains = [list(chain) for _, chain in groupby(self._list(), _key)]
-        left = iter(chains)
-        while batch := list(islice(left, CHAINS_AT_ONCE)):
-            yield from self._batch(batch)
+        """Yield each file's content, the oldest of a chain first whichever collector has it, as
+        chunks to be read in turn.
+        """
+        left = groupby(self._list(), lambda piece: piece.chain)
+        pieces = (list(chain) for _, chain in left)
+        while batch := list(islice(pieces, CHAINS_AT_ONCE)):
+            yield from self._batch([piece for chain in batch for piece in chain])
 
     def _list(self) -> list[Piece]:
         return matching(pieces_of(self._folders, self._host), self._glob)
 
-    def _batch(self, chains: list[list[Piece]]) -> Iterator[Iterator[bytes]]:
+    def _batch(self, pieces: list[Piece]) -> Iterator[Iterator[bytes]]:
+        chains = [list(chain) for _, chain in groupby(pieces, _key)]
         with ExitStack() as stack:
             settled, active = self._settle(chains, stack)
-            for chain in settled:
-                for piece in chain:
-                    if not piece.stamp:
-                        if file := active.get(_key(piece)):
-                            yield _chunks(file, piece.file.length)
-                    elif file := self._open_rotated(piece):
-                        with file:
-                            yield content_of(file, piece.file.length)
+            for piece in sorted((p for chain in settled for p in chain), key=_by_age):
+                if not piece.stamp:
+                    if file := active.get(_key(piece)):
+                        yield _chunks(file, piece.file.length)
+                elif file := self._open_rotated(piece):
+                    with file:
+                        yield content_of(file, piece.file.length)
 
     def _settle(
         self, chains: list[list[Piece]], stack: ExitStack
@@ -155,6 +157,11 @@ def _piece(collector: str, file: CommittedFile) -> Piece:
 
 def _order(piece: Piece) -> tuple[str, str, bool, str]:
     return piece.chain, piece.collector, not piece.stamp, piece.stamp
+
+
+def _by_age(piece: Piece) -> tuple[str, int, bool, str]:
+    # A host's lines go on at another collector when its partition moves.
+    return piece.chain, piece.file.begun_ns, not piece.stamp, piece.stamp
 
 
 def _key(piece: Piece) -> Key:

@@ -5,6 +5,7 @@ bring the sources' positions.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from logpipeline_collector.reading import Interrupted
 from logpipeline_collector.recovery import Source
 from logpipeline_collector.settling import settle
 from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.threads import in_thread
 from logpipeline_collector.verify import StreamMissing, verify
 
 log = logging.getLogger(__name__)
@@ -143,6 +145,8 @@ class TakeOver:
         tenure.adopt(await verify(context.js, tenure.stream, tenure.position, tenure.marks))
         name = context.next_consumer(tenure.epoch)
         headers = await catch_up(context.js, context.intake, tenure, name, found)
+        # Our own files end where the others' began: who reads them by age reads them in order.
+        await in_thread(context.executor, tenure.archive.set_aside, time.time())
         # From here on a crash finds in our own folder what was brought.
         tenure.begin_anew()
         await tenure.commit_all(context.executor)

@@ -10,6 +10,7 @@ from pathlib import Path
 from collecting import GROUP, HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_key
+from logpipeline_collector.archive.reading import committed_files
 from logpipeline_collector.marks import Marks
 from logpipeline_collector.service import EXIT_BUSY
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
@@ -55,6 +56,27 @@ async def test_a_batch_that_comes_again_after_a_hand_over_is_known(
                 await made.until_committed(3)
 
         assert source.archived(*folders) == source.sent == b"one\ntwo\n"
+
+
+async def test_a_partition_that_comes_back_goes_on_in_a_new_file(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """So that files by age are lines in order, whoever wrote them."""
+    members = ["collector-0", "collector-1"]
+    folders, source = [tmp_path / member for member in members], Source(HOSTS[0])
+    async with pipeline(nats_server) as made, AsyncExitStack() as stack:
+        for member, folder in zip(members, folders, strict=True):
+            await stack.enter_async_context(collecting(config_for(nats_server, folder, member)))
+        for number, member in enumerate([*members, *members]):
+            await made.assign(member)
+            await made.until_owned(0, member)
+            await source.send(made.js, f"line {number}")
+            await made.until_committed(number + 1)
+    files = [file for folder in folders for file in committed_files(folder)]
+    files.sort(key=lambda file: file.begun_ns)
+
+    assert b"".join(file.path.read_bytes() for file in files) == source.sent
+    assert [file.is_rotated for file in files] == [True, True, False, False]
 
 
 async def test_without_a_snapshot_the_whole_stream_tells_what_is_known(

@@ -125,9 +125,16 @@ class Source:
         return self.archived(folder) + b"".join(path.read_bytes() for path in new)
 
     def archived(self, *folders: Path) -> bytes:
-        """Return what stands in the files of *folders*, one folder after the other."""
-        parts = [folder / "logs" / self.host / "_files" / self.path[1:] for folder in folders]
+        """Return what stands in the files of *folders*, one folder after the other, and in each the
+        files that were set aside first.
+        """
+        actives = [folder / "logs" / self.host / "_files" / self.path[1:] for folder in folders]
+        parts = [part for active in actives for part in [*_rotated(active), active]]
         return b"".join(part.read_bytes() for part in parts if part.exists())
+
+
+def _rotated(active: Path) -> list[Path]:
+    return sorted(active.parent.glob(f"{active.name}.*"))
 
 
 @dataclass

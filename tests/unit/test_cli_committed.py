@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,16 @@ UNCOMMITTED = b"never committed\n"
 
 
 class Collector:
-    """A collector's folder with one chain of files, made by the collector's own state."""
+    """A collector's folder with one chain of files, made by the collector's own state; *clock*
+    says when a file begins.
+    """
 
-    def __init__(self, folder: Path, name: str = "web1/app.log") -> None:
+    def __init__(
+        self, folder: Path, name: str = "web1/app.log", clock: Iterator[int] | None = None
+    ) -> None:
         self.folder = folder
         self.name = name
+        self._clock = clock or count(1)
         self.lines = 0
         (folder / "state" / "main").mkdir(parents=True, exist_ok=True)
         self.active.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +92,8 @@ class Collector:
 
     def _active_row(self) -> tuple[int, FileRow]:
         new = max(self._state.files(), default=0) + 1
-        begun = FileRow(self.name, self.name, HOST, Stage.ACTIVE, begun_ns=new, length=0)
+        now_ns = next(self._clock)
+        begun = FileRow(self.name, self.name, HOST, Stage.ACTIVE, begun_ns=now_ns, length=0)
         active = (item for item in self._rows(Stage.ACTIVE) if item[1].path == self.name)
         return next(active, (new, begun))
 
@@ -192,6 +199,20 @@ def test_what_retention_removed_meanwhile_is_named(collector: Collector) -> None
 
     assert first == lines(500)
     assert reading.lost == ["web1/app.log.20261121-100000.000002"]
+
+
+def test_a_chain_that_moved_between_collectors_is_read_by_age(tmp_path: Path) -> None:
+    """Away, and back, where the first one has begun another file: in order all the same."""
+    clock = count(1)
+    both = [Collector(tmp_path / f"collector-{number}", clock=clock) for number in (1, 0)]
+    for number in range(4):
+        here, former = both[number % 2], both[(number + 1) % 2]
+        here.lines = former.lines
+        if number > 1:
+            here.rotate()
+        here.write(10)
+
+    assert read(*(collector.folder for collector in both)) == lines(both[1].lines)
 
 
 def test_many_chains_of_a_host_are_each_read_once(tmp_path: Path) -> None:

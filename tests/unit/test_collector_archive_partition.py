@@ -17,6 +17,7 @@ from logpipeline_collector.archive.errors import (
 )
 from logpipeline_collector.archive.output import RESERVE_BYTES
 from logpipeline_collector.archive.reading import committed_files
+from logpipeline_collector.archive.rotation import ROTATIONS_AT_ONCE_MAX
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -279,6 +280,28 @@ def test_another_folder_goes_on_from_a_snapshot(tmp_path: Path) -> None:
     assert contents(tmp_path / "b") == b"two\n"
     with pytest.raises(ValueError, match="snapshot"):
         other.archive.import_sources(b"garbage garbage")
+
+
+def test_files_are_set_aside_where_others_have_gone_on(tmp_path: Path) -> None:
+    """All of them, also one whose line went on elsewhere; what follows begins a new one."""
+    writer = Writer(opened(tmp_path))
+    places = [f"/var/log/{number}.log" for number in range(ROTATIONS_AT_ONCE_MAX + 5)]
+    for place in places:
+        writer.start = 0
+        writer.take(b"one\n", source=place)
+    writer.start = 0
+    writer.take(b"begun and", ends_inside_line=True)
+    writer.commit()
+    writer.archive.set_aside(1e9)
+    writer.start = 0
+    writer.take(b"two\n", generation="1" * 16)
+    writer.commit()
+    files = {file.name: file for file in committed_files(tmp_path)}
+    active = [name for name, file in files.items() if not file.is_rotated]
+
+    assert len(files) == len(places) + 2
+    assert active == [PLACE]
+    assert (tmp_path / "logs" / PLACE).read_bytes() == b"two\n"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -223,6 +223,17 @@ class PartitionArchive:
             if self._unconfirmed is None:
                 self._upkeep.rotate(now_s)
 
+    def set_aside(self, now_s: float) -> None:
+        """Rotate every file: somebody else has written what follows, and what we write follows
+        that. Call it in a thread, with nothing taken since the last commit.
+
+        Raises:
+            ArchiveFull: there is no room for it.
+            ArchiveFailed: the disk failed.
+        """
+        with self._working:
+            self._upkeep.set_aside(now_s)
+
     def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
         """Return the number of the last commit that the group knows of, and the sources that
         changed after *commit*, with hosts.

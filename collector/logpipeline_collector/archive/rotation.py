@@ -5,6 +5,7 @@ those that are not committed yet.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import chain, islice, takewhile
 
 from logpipeline.failpoints import reach
@@ -20,6 +21,8 @@ from logpipeline_collector.archive.state import State
 ROTATIONS_AT_ONCE_MAX = 256
 # A line whose end has not come in this time holds no file back any more.
 OPEN_LINE_S_MAX = 600.0
+
+HeldBack = Callable[[OutputFile, float], bool]
 
 
 class Rotation:
@@ -38,8 +41,25 @@ class Rotation:
         """Rotate what is due at *now_s*, number it by *rotations*, and return it."""
         with self._output.lock:
             due = {file.number: file for file in self._due(now_s)}
-        if not due:
-            return []
+        return self._rotate(due, now_s, rotations, self._is_held_back) if due else []
+
+    def set_aside(self, now_s: float, rotations: dict[str, Rotations]) -> list[OutputFile]:
+        """Rotate some of the files that have content, as `run` does, and return them; none are
+        left when it returns none. Nobody may be writing.
+        """
+        with self._output.lock:
+            left = (file for file in self._output.active.values() if _has_content(file))
+            due = {file.number: file for file in islice(left, ROTATIONS_AT_ONCE_MAX)}
+        # A line that goes on does so in somebody else's file.
+        return self._rotate(due, now_s, rotations, lambda *_: False) if due else []
+
+    def _rotate(
+        self,
+        due: dict[int, OutputFile],
+        now_s: float,
+        rotations: dict[str, Rotations],
+        is_held_back: HeldBack,
+    ) -> list[OutputFile]:
         moves: dict[OutputFile, FileRow] = {}
         changed: dict[str, Rotations] = {}
         for file in due.values():
@@ -52,14 +72,16 @@ class Rotation:
         self._state.change({f.number: row for f, row in moves.items()}, rotations=changed)
         reach("archive.rotate-intent")
         rotations.update(changed)
-        return self._move(moves)
+        return self._move(moves, is_held_back)
 
-    def _move(self, moves: dict[OutputFile, FileRow]) -> list[OutputFile]:
+    def _move(
+        self, moves: dict[OutputFile, FileRow], is_held_back: HeldBack
+    ) -> list[OutputFile]:
         moved = []
         try:
             for file, row in moves.items():
                 with self._output.lock:
-                    if self._is_held_back(file, row.rotated_ns / 1e9):
+                    if is_held_back(file, row.rotated_ns / 1e9):
                         continue
                     beneath.rename(self._output.root, file.path, row.moving_to)
                     self._set_aside(file, row)
@@ -86,9 +108,7 @@ class Rotation:
         return list(islice(due, ROTATIONS_AT_ONCE_MAX))
 
     def _may_go(self, file: OutputFile, now_s: float) -> bool:
-        # What is not committed yet has no name to be changed; an empty file has nothing to keep.
-        is_committed = file.committed is not None and file.committed.length > 0
-        return is_committed and not self._is_held_back(file, now_s)
+        return _has_content(file) and not self._is_held_back(file, now_s)
 
     def _is_held_back(self, file: OutputFile, now_s: float) -> bool:
         """Return whether a line of *file* goes on: written, or as committed, to which a crash may
@@ -104,6 +124,11 @@ class Rotation:
         while any(beneath.exists(self._output.root, target + end) for end in ("", ".gz", ".zst")):
             target += "~"
         return target
+
+
+def _has_content(file: OutputFile) -> bool:
+    # What is not committed yet has no name to be changed; an empty file has nothing to keep.
+    return file.committed is not None and file.committed.length > 0
 
 
 def _goes_on(tail: Tail | None) -> bool:

@@ -70,6 +70,11 @@ class Upkeep:
         for file in self._rotation.run(now_s, self.rotations):
             self.rotated[file.number] = file
 
+    def set_aside(self, now_s: float) -> None:
+        """Rotate every file that has content."""
+        while moved := self._rotation.set_aside(now_s, self.rotations):
+            self.rotated |= {file.number: file for file in moved}
+
     def close(self) -> None:
         """Leave a compression that is under way; it is begun again later."""
         self._packing.drop()
