@@ -222,9 +222,12 @@ def processes_of(uid: str) -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                mounts = (folder / "mountinfo").read_text()
+                mounts = [line.split() for line in (folder / "mountinfo").read_text().splitlines()]
             except OSError:
                 continue
-            if f"/pods/{uid}/volumes/" in mounts and (folder / "cmdline").read_bytes():
+            # Its node has them at this place; a container has them elsewhere.
+            place = f"/pods/{uid}/volumes/"
+            is_inside = any(place in root and place not in at for _, _, _, root, at, *_ in mounts)
+            if is_inside and (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return found

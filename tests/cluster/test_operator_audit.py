@@ -30,6 +30,7 @@ _NO_KIND = "this cluster has no PodMonitors"
 UNSEEN: dict[Right, str] = {
     ("rbac.authorization.k8s.io", "clusterroles", "bind"): "asked of whoever makes a binding",
     ("", "pods", "delete"): "Kubernetes may be first to take a stuck pod away",
+    ("", "events", "list"): "asked only while a controller has not made its pods",
     **{("monitoring.coreos.com", "podmonitors", verb): _NO_KIND for verb in
        ("get", "list", "create", "patch", "delete")},
     **{(group, resource, "create"): _APPLIED for group, resource in (
