@@ -18,7 +18,7 @@ venv: $(VENV)/.installed ## Make the virtual environment, from the lock
 demo: venv ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
 	$(BIN)/logpipeline demo
 
-test: lint unit live faults ## Everything that runs on any machine (REQUIRE_ALL=1: a skip fails)
+test: lint unit live faults cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
 
 lint: venv ## Style, types and who may import whom
 	$(BIN)/ruff check
