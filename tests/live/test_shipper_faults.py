@@ -20,7 +20,6 @@ from shipping import (
     append,
     batch_of,
     config_of,
-    is_stored,
     jetstream,
     lines_of,
     make_stream,
@@ -222,7 +221,7 @@ async def test_a_disk_that_is_full_for_positions_stops_no_lines(
         blocker.mkdir()
         append(path, lines_of(0, 10))
         await until_it_says(js, "cannot save positions")
-        assert await is_stored(js, path, lines_of(0, 10))
+        await until_stored(js, path, lines_of(0, 10))
         blocker.rmdir()
 
         await until_it_says(js, None)
