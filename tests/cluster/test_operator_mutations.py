@@ -41,6 +41,12 @@ class Pipeline:
 
     async def write(self, spec: Spec) -> str:
         """Make the pipeline have *spec* and nothing else, and return what the server says."""
+        while (answer := await self._put(spec)).get("reason") == "Conflict":
+            # The operator wrote the status in between; a user's tool does the same.
+            continue
+        return "" if answer["kind"] == "LogPipeline" else str(answer["message"])
+
+    async def _put(self, spec: Spec) -> State:
         there = await self._ask("get", NAME)
         metadata: dict[str, Any] = {"name": NAME, "namespace": self.namespace}
         if there["kind"] == "LogPipeline":
@@ -56,8 +62,7 @@ class Pipeline:
         }
         is_new = "uid" not in metadata
         method, name = ("post", "") if is_new else ("put", NAME)
-        answer = await self._ask(method, name, params=STRICT, data=json.dumps(manifest))
-        return "" if answer["kind"] == "LogPipeline" else str(answer["message"])
+        return await self._ask(method, name, params=STRICT, data=json.dumps(manifest))
 
     async def is_seen(self) -> bool:
         """Whether the operator has acted on what was written last."""

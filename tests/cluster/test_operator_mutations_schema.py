@@ -53,8 +53,12 @@ def server(cluster: Cluster) -> Judge:
         causes = (answer.get("details") or {}).get("causes")
         assert causes, answer
         # "<nil>" says that rules were left out, which is so whenever a field is wrong.
-        found = {place(cause["field"]): cause["message"] for cause in causes}
-        return {where: message for where, message in found.items() if where != "<nil>"}
+        found: dict[str, str] = {}
+        for cause in sorted(causes, key=lambda cause: is_rule(cause["message"])):
+            # Of a field that is wrong alone, and by a rule as well, the former counts.
+            found.setdefault(place(cause["field"]), cause["message"])
+        found.pop("<nil>", None)
+        return found
 
     return judge
 
@@ -68,7 +72,12 @@ def without_rules(found: dict[str, str]) -> set[str]:
     """The fields that are wrong alone. Of rules between fields nobody speaks where one of these is
     wrong: the server never, the parser as far as the rule reads it.
     """
-    return {where for where, message in found.items() if not any(rule in message for rule in RULES)}
+    return {where for where, message in found.items() if not is_rule(message)}
+
+
+def is_rule(message: str) -> bool:
+    """Whether it tells of a rule between fields."""
+    return any(rule in message for rule in RULES)
 
 
 def parsed(spec: Spec) -> dict[str, str]:
