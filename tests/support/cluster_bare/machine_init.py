@@ -62,10 +62,16 @@ def _is_awaited_there(program: dict[str, Any]) -> bool:
 
 
 def _start(program: dict[str, Any], logs: Path) -> int:
-    with (logs / f"{program['name']}.log").open("ab") as log:
-        return subprocess.Popen(
-            program["command"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        ).pid
+    # Not by subprocess: that collects, when it starts the next one, children that have ended, and
+    # who waits for all of them never hears of it.
+    log = str(logs / f"{program['name']}.log")
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    command = program["command"]
+    return os.posix_spawnp(command[0], command, os.environ, file_actions=files)
 
 
 def _wait_for(path: Path) -> None:
