@@ -185,11 +185,18 @@ async def test_a_drained_node_comes_back_without_loss(cluster: Cluster, flow: Fl
 
 
 @pytest.mark.timeout(300)
-async def test_rolling_new_resources_loses_nothing(flow: Flow) -> None:
-    """Collectors whose resources change are replaced one by one, and shippers keep running."""
+@pytest.mark.parametrize("what", ["resources", "image"])
+async def test_rolling_collectors_loses_nothing(
+    flow: Flow, images: dict[str, str], what: str
+) -> None:
+    """Collectors are replaced one by one, and shippers keep running."""
     pipeline = flow.pipeline
+    # All images have the same program; this one is another one for Kubernetes.
+    change = {
+        "resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}, "image": images["shipper"],
+    }[what]  # fmt: skip
     before, shippers = pipeline.pods("collector"), pipeline.pods("shipper")
-    pipeline.patch({"collectors": {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}})
+    pipeline.patch({"collectors": {what: change}})
     await eventually(
         lambda: not set(before.values()) & set(pipeline.pods("collector").values()),
         within_s=120,

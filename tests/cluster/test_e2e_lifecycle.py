@@ -143,6 +143,31 @@ async def test_an_operator_that_starts_or_is_upgraded_restarts_no_pod(
 
 
 @pytest.mark.timeout(300)
+async def test_three_servers_are_ready_again_whichever_is_lost(
+    cluster: Cluster, pipeline: Pipeline, namespace: str
+) -> None:
+    """Streams of three replicas on a managed cluster of three; each server goes once."""
+    assert pipeline.condition("Ready")
+    servers = {"managed": {"replicas": 3, "storage": "1Gi"}}
+    spec = small(nats=servers, stream={"replicas": 3, "maxBytes": "9Mi"})
+    three = create(cluster, namespace, "three", spec)
+    three.wait_ready()
+    for number in range(3):
+        name = f"three-nats-{number}"
+        before = three.pods("nats")[name]
+        three.kubectl("delete", "pod", name, "--wait=false")
+        await eventually(
+            lambda: three.pods("nats").get(name, before) != before,  # noqa: B023  now
+            within_s=60,
+            what=f"another {name}",
+        )
+        three.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=90s")
+        three.wait_ready()
+
+    three.kubectl("delete", "logpipeline/three", "--wait=false")
+
+
+@pytest.mark.timeout(300)
 async def test_a_bad_image_is_named_and_a_corrected_one_frees_the_pods(pipeline: Pipeline) -> None:
     """Pods that are stuck on an image nobody can pull go when the image is corrected."""
     pipeline.patch({"collectors": {"image": BAD_IMAGE}})

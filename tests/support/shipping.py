@@ -141,11 +141,6 @@ async def arrived(js: JetStream, path: Path, host: str = HOST, name: str = STREA
     return read_once(await stored(js, name)).get((host, str(path)), b"")
 
 
-async def is_stored(js: JetStream, path: Path, expected: bytes) -> bool:
-    """Return whether exactly *expected* arrived of the file at *path*."""
-    return await arrived(js, path) == expected
-
-
 async def until_stored(js: JetStream, path: Path, expected: bytes, host: str = HOST) -> None:
     """Return when exactly *expected* has arrived of the file at *path* of *host*."""
 
