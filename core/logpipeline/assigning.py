@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.plan.model import INSTALLATION_KEY, OWNER_KEY, Config, is_ours
 from logpipeline.records import (
     Assignment,
     BadRecord,
@@ -112,7 +113,10 @@ def _who(pipeline: LogPipeline, installation: str) -> str:
 
 def _is_same(there: str, who: str) -> bool:
     """Return whether both are one pipeline, as far as both tell; older versions told nothing."""
-    name, _, installation = there.partition("@")
-    our_name, _, our_installation = who.partition("@")
-    is_one_place = not installation or not our_installation or installation == our_installation
-    return not there or (name == our_name and is_one_place)
+    return not there or is_ours(_marked(there), _marked(who))
+
+
+def _marked(who: str) -> Config:
+    """Return what a stream of *who* would bear: whose it is, is told by one rule."""
+    name, _, installation = who.partition("@")
+    return {"metadata": {OWNER_KEY: name, INSTALLATION_KEY: installation}}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from child_manifests import children, pod_templates, resource
 from cluster_handle import Cluster
-from cluster_operator import DEFINITION, Operator, operator_of
+from cluster_operator import DEFINITION, Operator
 from cluster_pipelines import Pipeline, create
 from cluster_plugin import Plugin, plugin_in
 from logpipeline.partition import partition_of
@@ -28,6 +27,8 @@ ENDED_S_MAX = 90.0
 # Prints half of its lines, and the others when it is told to.
 PRINTER = f"""
 import pathlib, time
+
+pytest_plugins = ["cluster_operator_fixture"]
 for number in range({LINES}):
     print(f"line {{number:05d}}", flush=True)
 while not pathlib.Path("/tmp/more").exists():
@@ -36,14 +37,6 @@ for number in range({LINES}, {2 * LINES}):
     print(f"line {{number:05d}}", flush=True)
 time.sleep(100_000)
 """
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
-    """An operator for all namespaces, as long as the tests of this module run."""
-    made = operator_of(cluster, images)
-    yield made
-    made.uninstall()
 
 
 @pytest.fixture(scope="module")

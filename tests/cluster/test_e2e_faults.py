@@ -13,11 +13,13 @@ import pytest
 
 from busy_hosts import BusyHosts, hosts_of
 from cluster_handle import Cluster
-from cluster_operator import Operator, operator_of
+from cluster_operator import Operator
 from cluster_pipelines import Pipeline, create
 from cluster_workload import FOLDER, SEED, arrived, beside
 from logpipeline_demo.expected import Expected
 from waiting import eventually
+
+pytest_plugins = ["cluster_operator_fixture"]
 
 HOSTS = 50
 PARTITIONS = 10
@@ -26,14 +28,6 @@ LINES_PER_SECOND = 400.0
 MORE_LINES = 1_000
 # Small enough that files rotate while they are read.
 ROTATE_BYTES = 64 * 1024
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
-    """An operator for all namespaces, as long as the tests of this module run."""
-    made = operator_of(cluster, images)
-    yield made
-    made.uninstall()
 
 
 @pytest.fixture(scope="module")

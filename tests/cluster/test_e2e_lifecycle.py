@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cluster_handle import Cluster
-from cluster_operator import Operator, operator_of
+from cluster_operator import Operator
 from cluster_pipelines import Pipeline, create, small
 from waiting import eventually
+
+pytest_plugins = ["cluster_operator_fixture"]
 
 POLICIES = ("Retain", "Delete")
 GONE_S_MAX = 150
 # Nothing pulls it, and nothing ever will.
 BAD_IMAGE = "localhost/nobody-builds-this:1"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
-    """An operator for all namespaces, as long as the tests of this module run."""
-    made = operator_of(cluster, images)
-    yield made
-    made.uninstall()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cluster_handle import Cluster
-from cluster_operator import Operator, operator_of, sample
+from cluster_operator import Operator, sample
 from cluster_pipelines import Pipeline, create
 from cluster_workload import (
     SEED,
@@ -28,19 +28,13 @@ from logpipeline_demo.sources import LogSource
 from logpipeline_demo.writer import LogWriter
 from waiting import eventually
 
+pytest_plugins = ["cluster_operator_fixture"]
+
 # kubelet looks at sizes each ten seconds, and rotates what has more than 10 MiB. Of the files that
 # it has set aside it compresses all but the newest.
 ROTATE_S_MAX = 60
 # The pod whose log is rotated, and compared with that of the runtime: for that cuts lines then.
 BIG = "big"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
-    """An operator for all namespaces, as long as the tests of this module run."""
-    made = operator_of(cluster, images)
-    yield made
-    made.uninstall()
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,17 @@ each right of the chart is used, and nothing is asked for that is not granted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from cluster_handle import Cluster
-from cluster_operator import RELEASE, Operator, operator_of
+from cluster_operator import RELEASE, Operator
 from cluster_pipelines import create, small
 from waiting import eventually
+
+pytest_plugins = ["cluster_operator_fixture"]
 
 # Group, resource and verb.
 Right = tuple[str, str, str]
@@ -40,14 +41,6 @@ UNSEEN: dict[Right, str] = {
         ("rbac.authorization.k8s.io", "clusterrolebindings"),
     )},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
-    """An operator with the rights of the chart, and no more."""
-    made = operator_of(cluster, images)
-    yield made
-    made.uninstall()
 
 
 def rights_of(role: Manifest) -> set[Right]:

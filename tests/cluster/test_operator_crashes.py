@@ -4,30 +4,20 @@ one finishes the work, and what there is then is what an undisturbed operator le
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from cluster_handle import Cluster
 from cluster_states import State, differences
-from cluster_world import FORMER, LATTER, SETTLED_S, World, world
-from logpipeline.embedded import EmbeddedServer
+from cluster_world import FORMER, LATTER, SETTLED_S, World
+
+pytest_plugins = ["cluster_world_fixture"]
 
 # Fewer would mean that the writes are not counted.
 CREATE_WRITES_MIN = 20
 UPDATE_WRITES_MIN = 10
 DELETE_WRITES_MIN = 6
-
-
-@pytest.fixture
-async def here(
-    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
-) -> AsyncIterator[World]:
-    """Everything for a pipeline in a namespace of this test."""
-    async with world(cluster, nats_server, tmp_path, namespace) as made:
-        yield made
 
 
 async def undisturbed(here: World, change: Callable[[], Awaitable[None]]) -> State:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import asynccontextmanager
 
 import pytest
 
 from cluster_handle import Cluster
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy
-from cluster_world import FORMER, LATTER, SETTLED_S, World, world
+from cluster_world import FORMER, LATTER, SETTLED_S, World
 from cluster_writes import Writes
-from logpipeline.embedded import EmbeddedServer
 from logpipeline_operator.cluster.client import Cluster as OperatorsCluster
 from logpipeline_operator.cluster.errors import ClusterAway
 from logpipeline_operator.cluster.fence import Fence
@@ -23,21 +22,14 @@ from logpipeline_operator.jetstream.fenced import FencedJetStream
 from logpipeline_operator.main import CODE_LOST_LEASE
 from waiting import eventually
 
+pytest_plugins = ["cluster_world_fixture"]
+
 LEASE = "logpipeline-operator"
 # A look at the Lease, and the work of a start.
 SLACK_S = 8.0
 AT_ONCE_S = 6.0
 # In the middle of the children.
 FROZEN_AFTER = 6
-
-
-@pytest.fixture
-async def here(
-    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
-) -> AsyncIterator[World]:
-    """Everything for a pipeline in a namespace of this test."""
-    async with world(cluster, nats_server, tmp_path, namespace) as made:
-        yield made
 
 
 def operator(here: World, name: str, proxy: ClusterProxy) -> OperatorProcess:
@@ -65,11 +57,13 @@ async def led_by(here: World, name: str, *, within_s: float) -> float:
     return time.monotonic() - since
 
 
-@pytest.mark.timeout(120)
-async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_killed(
+@asynccontextmanager
+async def one_that_waits(
     here: World, cluster: Cluster
-) -> None:
-    """The second one takes over when the Lease has run out, and not before."""
+) -> AsyncIterator[tuple[OperatorProcess, ClusterProxy]]:
+    """The operator `first`, which leads and has made a pipeline, while `second` waits; given are
+    the first one, and the proxy of the second.
+    """
     with ClusterProxy(cluster.kubeconfig, Writes()) as own:
         first, second = operator(here, "first", here.proxy), operator(here, "second", own)
         first.start()
@@ -77,6 +71,15 @@ async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_
         second.start()
         await here.apply(FORMER)
         await here.settles(SETTLED_S)
+        yield first, own
+
+
+@pytest.mark.timeout(120)
+async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_killed(
+    here: World, cluster: Cluster
+) -> None:
+    """The second one takes over when the Lease has run out, and not before."""
+    async with one_that_waits(here, cluster) as (first, own):
         before = own.writes.names()
         first.kill()
         here.writes.forget()
@@ -93,13 +96,7 @@ async def test_operator_that_is_asked_to_stop_hands_over_at_once(
     here: World, cluster: Cluster
 ) -> None:
     """It gives the Lease back, and ends well."""
-    with ClusterProxy(cluster.kubeconfig, Writes()) as own:
-        first, second = operator(here, "first", here.proxy), operator(here, "second", own)
-        first.start()
-        await led_by(here, "first", within_s=SLACK_S)
-        second.start()
-        await here.apply(FORMER)
-        await here.settles(SETTLED_S)
+    async with one_that_waits(here, cluster) as (first, _):
         code = first.stop()
         waited_s = await led_by(here, "second", within_s=LEASE_S)
 

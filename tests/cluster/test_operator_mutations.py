@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,10 @@ import cluster_namespace
 from cluster_handle import Cluster
 from cluster_states import NAME, State, differences, state_of
 from cluster_walks import NOWHERE, REFUSED, Spec, Step, changed, every_move, walk
-from cluster_world import World, world
-from logpipeline.embedded import EmbeddedServer
+from cluster_world import World
 from waiting import eventually
+
+pytest_plugins = ["cluster_world_fixture"]
 
 # A share that takes half a minute; `make soak` walks on.
 WALKS = 200 if os.environ.get("SOAK") else 4
@@ -84,15 +84,6 @@ class Pipeline:
         answer = await asyncio.to_thread(call, **API, namespace=self.namespace, url=url, **more)
         found: State = answer.json()
         return found
-
-
-@pytest.fixture
-async def here(
-    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
-) -> AsyncIterator[World]:
-    """An API server, a nats-server, and no operator yet."""
-    async with world(cluster, nats_server, tmp_path, namespace) as made:
-        yield made
 
 
 @pytest.fixture

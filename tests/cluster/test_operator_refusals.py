@@ -5,30 +5,21 @@ operator goes on when it can, does not storm, and says meanwhile what is wrong.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from cluster_handle import Cluster
 from cluster_proxy import Asked, Fault, Lose, Refuse
-from cluster_world import FORMER, LATTER, SETTLED_S, World, world
+from cluster_world import FORMER, LATTER, SETTLED_S, World
 from logpipeline.embedded import EmbeddedServer
 from waiting import eventually
+
+pytest_plugins = ["cluster_world_fixture"]
 
 # A look has some 15 requests, and is tried again after a pause that doubles.
 REQUESTS_PER_S_MAX = 60
 WATCHED_S = 8.0
 SAID_WITHIN_S = 30.0
-
-
-@pytest.fixture
-async def here(
-    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
-) -> AsyncIterator[World]:
-    """Everything for a pipeline in a namespace of this test."""
-    async with world(cluster, nats_server, tmp_path, namespace) as made:
-        yield made
 
 
 # Without an answer a look ends, and the pause before the next one doubles: two are enough.

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from cluster_handle import Cluster
 from cluster_proxy import Asked, Cut, Old, Relayed, Wait
-from cluster_world import FORMER, LATTER, RESYNC_S, SETTLED_S, World, world
-from logpipeline.embedded import EmbeddedServer
+from cluster_world import FORMER, LATTER, RESYNC_S, SETTLED_S, World
+
+pytest_plugins = ["cluster_world_fixture"]
 
 LATE_S = 0.7
 # Of some 15 requests a look, and four looks a second.
@@ -24,15 +23,6 @@ REQUESTS_PER_S_MAX = 80
 PERIODS_S = 3 * max(RESYNC_S, 3.0) * 1.1
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 EXPIRED = json.dumps({"type": "ERROR", "object": GONE}).encode()
-
-
-@pytest.fixture
-async def here(
-    cluster: Cluster, nats_server: EmbeddedServer, tmp_path: Path, namespace: str
-) -> AsyncIterator[World]:
-    """Everything for a pipeline in a namespace of this test."""
-    async with world(cluster, nats_server, tmp_path, namespace) as made:
-        yield made
 
 
 def cut(asked: Asked, event: bytes) -> Relayed:

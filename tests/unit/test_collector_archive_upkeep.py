@@ -226,12 +226,8 @@ def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_a_large_file_is_compressed_in_several_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that commits do not wait for it; what is cut short by the end of the process begins
-    anew.
-    """
+def half_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Writer, bytes]:
+    """An archive whose only file, with what does not shrink, is being compressed."""
     monkeypatch.setattr(packing, "ROUND_S", 0.0001)
     monkeypatch.setattr(packing, "PIECE_BYTES", 4096)
     data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
@@ -240,6 +236,16 @@ def test_a_large_file_is_compressed_in_several_rounds(
     writer.commit()
     writer.archive.maintain(time.time())
     assert [path.suffix for path in rotated(tmp_path)][-1] == ".tmp"
+    return writer, data
+
+
+def test_a_large_file_is_compressed_in_several_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that commits do not wait for it; what is cut short by the end of the process begins
+    anew.
+    """
+    writer, data = half_packed(tmp_path, monkeypatch)
     writer.archive.close()
     again = opened(tmp_path, rotate_bytes=1, compression="zstd")
     assert [path.read_bytes() for path in rotated(tmp_path)] == [data]
@@ -259,14 +265,7 @@ def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(
     """With time left in that round, it must not be its own successor: what does not shrink would
     be cut to its former length.
     """
-    monkeypatch.setattr(packing, "ROUND_S", 0.0001)
-    monkeypatch.setattr(packing, "PIECE_BYTES", 4096)
-    data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
-    writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
-    writer.take(data)
-    writer.commit()
-    writer.archive.maintain(time.time())
-    assert [path.suffix for path in rotated(tmp_path)][-1] == ".tmp"
+    writer, data = half_packed(tmp_path, monkeypatch)
     monkeypatch.setattr(packing, "ROUND_S", 3600.0)
     writer.archive.maintain(time.time())
 

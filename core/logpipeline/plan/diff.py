@@ -35,10 +35,12 @@ _BY_WEIGHT = (Kind.REFUSED, Kind.DELETES_DATA, Kind.IN_PLACE)
 
 def make_plan(desired: Desired, observed: Observed) -> Plan:
     """Return every difference between what is *desired* and what was *observed*, classed."""
-    streams = [step for wanted in desired.streams for step in _stream(wanted, desired, observed)]
+    ours = () if desired.is_external else desired.streams
+    streams = [step for wanted in ours for step in _stream(wanted, desired, observed)]
+    # Consumers are made on neither: a stranger's stream, nor one that its owner has yet to make.
     strangers = {step.stream for step in streams if step.kind is Kind.ADOPT_NEEDED}
     if desired.is_external:
-        streams, strangers = [], {name for name in _names(desired) if name not in observed.streams}
+        strangers = {wanted.name for wanted in desired.streams} - observed.streams.keys()
     consumers = [
         step
         for wanted in desired.streams
@@ -58,10 +60,6 @@ def make_plan(desired: Desired, observed: Observed) -> Plan:
             )
         ),
     )
-
-
-def _names(desired: Desired) -> list[str]:
-    return [stream.name for stream in desired.streams]
 
 
 def _stream(wanted: DesiredStream, desired: Desired, observed: Observed) -> Iterator[Step]:

@@ -152,12 +152,16 @@ class Cluster:
     ) -> Manifest:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                answer = json.loads(await self._send(method, path, query, body, content_type))
+                data = await self._send(method, path, query, body, content_type)
         except ApiException as error:
             raise _error(int(error.status or 500), error.body) from error
-        except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
+        except (TimeoutError, OSError, aiohttp.ClientError) as error:
             why = str(error) or type(error).__name__
             raise ClusterAway(f"no answer from Kubernetes: {why}") from error
+        try:
+            answer = json.loads(data)
+        except ValueError as error:
+            raise ClusterAway(f"no answer from Kubernetes: {error}") from error
         assert isinstance(answer, dict)
         return answer
 
