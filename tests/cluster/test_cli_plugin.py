@@ -21,14 +21,14 @@ from logpipeline_cli.cluster.places import Claimed
 from logpipeline_cli.cluster.readers import manifest
 from waiting import eventually
 
+pytest_plugins = ["cluster_operator_fixture"]
+
 LINES = 400
 ARRIVE_S_MAX = 60.0
 ENDED_S_MAX = 90.0
 # Prints half of its lines, and the others when it is told to.
 PRINTER = f"""
 import pathlib, time
-
-pytest_plugins = ["cluster_operator_fixture"]
 for number in range({LINES}):
     print(f"line {{number:05d}}", flush=True)
 while not pathlib.Path("/tmp/more").exists():
