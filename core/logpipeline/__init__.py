@@ -1,1 +1,18 @@
-"""What all components share: wire contract, specification, NATS, and how to be observed."""
+"""What all components share: wire contract, specification, NATS, and how to be observed; and, for
+programs, `consume`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["consume"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported at the first use: most who import a part of this package never read a stream.
+    if name == "consume":
+        from logpipeline.consuming import consume
+
+        return consume
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -55,7 +55,8 @@ class EpochRecord:
     *owner* is a member's name, *incarnation* the process of it; *released* says that the owner
     gave it up by itself. *snapshot* is the sequence of the last snapshot of the sources' positions
     in the snapshot stream, 0 for none; *snapshot_at* is the position in the log stream that the
-    snapshot describes.
+    snapshot describes. *begun* is the sequence behind which the group began, 0 for the
+    beginning, and *begun_ns* the server's time of the message there, 0 where it was gone.
     """
 
     epoch: int
@@ -68,10 +69,16 @@ class EpochRecord:
     snapshot: int = 0
     snapshot_at: int = 0
     history: tuple[EpochStart, ...] = ()
+    begun: int = 0
+    begun_ns: int = 0
 
     def encode(self) -> bytes:
         """Return the record as JSON."""
-        return _dump(asdict(self))
+        data = asdict(self)
+        if not self.begun:
+            # As older collectors wrote it, and can read it during an update.
+            del data["begun"], data["begun_ns"]
+        return _dump(data)
 
     @staticmethod
     def decode(value: bytes) -> EpochRecord:

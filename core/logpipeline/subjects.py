@@ -130,6 +130,38 @@ def key_value_subject(bucket: str, key: str) -> str:
     return f"$KV.{bucket}.{key}"
 
 
-def dead_letter_subject(root: str, partition: int, reason: str) -> str:
-    """Return the subject of a dead letter of *partition* with *reason* (one token) below *root*."""
-    return f"{root}.p{partition}.{reason}"
+def dead_letters_of(root: str, partition: int | None = None, reason: str | None = None) -> str:
+    """Return the filter of the dead letters of *partition* with *reason*; None means any."""
+    where = "*" if partition is None else f"p{partition}"
+    return f"{root}.{where}.{reason or '*'}.>"
+
+
+def dead_letter_partition(root: str, subject: str) -> int | None:
+    """Return the partition of the dead letter with *subject*, or None where it is no letter's."""
+    token = subject.removeprefix(f"{root}.").partition(".")[0]
+    return int(token[1:]) if _PARTITION.fullmatch(token) else None
+
+
+def dead_letter_subject(root: str, partition: int, reason: str, *key: str) -> str:
+    """Return the subject of a dead letter of *partition* with *reason* (one token) below *root*;
+    the tokens of *key* tell it from others.
+    """
+    return ".".join((f"{root}.p{partition}.{reason}", *key))
+
+
+# All that a server says of consumers; a stream that stores some of it is asked for it so.
+ADVISORIES = "$JS.EVENT.ADVISORY.CONSUMER.>"
+GAVE_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED"
+
+
+def advisory_subjects(stream: str, consumer: str = "*") -> tuple[str, str]:
+    """Return where the server says which messages of *stream* no reader of *consumer* gets any
+    more: delivered too often, or terminated.
+    """
+    return f"{GAVE_UP}.{stream}.{consumer}", f"{TERMINATED}.{stream}.{consumer}"
+
+
+def is_advisory(subject: str) -> bool:
+    """Return whether *subject* is one of, or a filter of, `advisory_subjects`."""
+    return subject.startswith((f"{GAVE_UP}.", f"{TERMINATED}."))

@@ -5,9 +5,10 @@ know.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from logpipeline.nats.connection import Connection, NoResponders, NotSent, OutcomeUnknown
@@ -16,7 +17,9 @@ from logpipeline.nats.session import RawMessage
 # Error codes of nats-server (its errors.json).
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
+CONSUMER_EXISTS = 10148
 MESSAGE_NOT_FOUND = 10037
+MESSAGE_NOT_DELETED = 10057
 WRONG_LAST_SEQUENCE = 10071
 WRONG_LAST_SEQUENCE_CONSTANT = 10164
 STREAM_STORE_FAILED = 10077
@@ -119,6 +122,52 @@ class JetStream:
         """
         return await self._direct(stream, {"seq": sequence})
 
+    async def next_from_leader(
+        self, stream: str, sequence: int, subject: str = ">"
+    ) -> StoredMessage | None:
+        """Return the first message from *sequence* on whose subject *subject* matches, or None;
+        the stream's leader answers, which misses nothing.
+
+        Raises:
+            ApiError, NotSent, OutcomeUnknown: see `call`.
+        """
+        query = {"seq": sequence, "next_by_subj": subject}
+        try:
+            answer = await self.call(f"STREAM.MSG.GET.{stream}", query)
+        except ApiError as error:
+            if error.err_code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        found = answer["message"]
+        return StoredMessage(
+            found["subject"],
+            int(found["seq"]),
+            time_ns_of(found["time"]),
+            base64.b64decode(found.get("hdrs", "")),
+            base64.b64decode(found.get("data", "")),
+        )
+
+    async def next_message(
+        self, stream: str, subject: str, *, sequence: int = 1
+    ) -> StoredMessage | None:
+        """Return the first message of *subject*, which may be a filter, from *sequence* on, or
+        None.
+        """
+        return await self._direct(stream, {"seq": sequence, "next_by_subj": subject})
+
+    async def message_delete(self, stream: str, sequence: int) -> bool:
+        """Delete a message, whose bytes stay on the disk for a while; return whether there was
+        one.
+        """
+        body = {"seq": sequence, "no_erase": True}
+        try:
+            await self.call(f"STREAM.MSG.DELETE.{stream}", body)
+        except ApiError as error:
+            if error.err_code != MESSAGE_NOT_DELETED or await self.message(stream, sequence):
+                raise
+            return False
+        return True
+
     async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
         """Return the last message of *subject*, or None; a right to this subject alone is
         enough.
@@ -170,6 +219,12 @@ async def until_answered(
         except (OutcomeUnknown, NoResponders, NotSent):
             await js.connection.wait_connected()
             await asyncio.sleep(wait_s)
+
+
+def rfc3339_of(time_ns: int) -> str:
+    """Return a time in nanoseconds since 1970 as the server takes it; `time_ns_of` reads it."""
+    seconds, rest = divmod(time_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def time_ns_of(text: str) -> int:

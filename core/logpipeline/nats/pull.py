@@ -34,8 +34,8 @@ class ReaderClosed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message with what its reply subject says: sequence in the stream, number of the delivery,
-    server's time.
+    """A message with what its reply subject says: sequence in the stream, number of the delivery
+    among all of the consumer, server's time, how often this message was delivered by now.
     """
 
     message: RawMessage
@@ -43,6 +43,7 @@ class Delivered:
     delivery: int
     time_ns: int
     pending: int
+    deliveries: int = 0
 
 
 def read_reply(message: RawMessage) -> Delivered:
@@ -51,10 +52,10 @@ def read_reply(message: RawMessage) -> Delivered:
     """
     tokens = message.reply.split(b".")
     at = 4 if len(tokens) == 9 else 6
-    _deliveries, sequence, delivery, time_ns, pending = (
+    deliveries, sequence, delivery, time_ns, pending = (
         int(token) for token in tokens[at : at + 5]
     )
-    return Delivered(message, sequence, delivery, time_ns, pending)
+    return Delivered(message, sequence, delivery, time_ns, pending, deliveries)
 
 
 class PullReader:
@@ -62,10 +63,21 @@ class PullReader:
     open a new one.
     """
 
-    def __init__(self, js: JetStream, stream: str, consumer: str, *, pull_bytes: int) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        stream: str,
+        consumer: str,
+        *,
+        pull_bytes: int,
+        pull_messages: int = PULL_MESSAGES_MAX,
+        pulls: int = PULLS_OUTSTANDING,
+    ) -> None:
         self._connection = js.connection
         self._request = f"{js.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._pull_bytes = max(pull_bytes, js.connection.max_payload_bytes + MESSAGE_OVERHEAD_BYTES)
+        self._pull_messages = pull_messages
+        self._pulls_max = pulls
         self._inbox = js.connection.new_inbox()
         self._queue: list[Delivered] = []
         self._arrived = asyncio.Event()
@@ -131,11 +143,11 @@ class PullReader:
             raise ReaderClosed(f"no heartbeat for {silent_s:.0f} s")
 
     async def _renew(self) -> None:
-        while len(self._open) < PULLS_OUTSTANDING:
+        while len(self._open) < self._pulls_max:
             self._pulls += 1
-            self._open[self._pulls] = PULL_MESSAGES_MAX
+            self._open[self._pulls] = self._pull_messages
             body = {
-                "batch": PULL_MESSAGES_MAX,
+                "batch": self._pull_messages,
                 "max_bytes": self._pull_bytes,
                 "expires": int(PULL_EXPIRES_S * 1e9),
                 "idle_heartbeat": int(IDLE_HEARTBEAT_S * 1e9),
@@ -172,7 +184,7 @@ class PullReader:
             self._closed = f"{message.status} {message.description}"
         number = message.subject.rsplit(b".", 1)[1]
         remaining = self._open.pop(int(number), None)
-        if remaining == PULL_MESSAGES_MAX and "maxbytes" in description:
+        if remaining == self._pull_messages and "maxbytes" in description:
             # Nothing fitted: a message larger than the pull (max_payload was raised since) would
             # stop us for ever.
             self._pull_bytes *= 2

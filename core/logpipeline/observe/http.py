@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self
@@ -20,8 +22,13 @@ from logpipeline.observe.metrics import Metrics
 HEAD_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
 CONNECTIONS_MAX = 32
+# Shorter than what the one who asks us is given.
+FETCH_S_MAX = 4.0
+
+METRICS, LIVE, READY = "/metrics", "/healthz", "/readyz"
 
 Check = Callable[[], str | None]
+Page = Callable[[], Awaitable["Answer"]]
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +46,7 @@ class Answer:
 class HttpServer:
     """A running server; close it, or use it as an asynchronous context manager."""
 
-    metrics: Metrics
-    live: Check
-    ready: Check
+    pages: Mapping[str, Page]
     _server: asyncio.Server | None = None
     _connections: dict[asyncio.Task[None], asyncio.WriteTransport] = field(default_factory=dict)
 
@@ -97,52 +102,99 @@ class HttpServer:
         except asyncio.IncompleteReadError:
             return
         else:
-            answer = self._answer(head)
+            answer = await self._answer(head)
         writer.write(_rendered(answer, with_body=not head.startswith(b"HEAD ")))
         await writer.drain()
         writer.close()
         await writer.wait_closed()
 
-    def _answer(self, head: bytes) -> Answer:
+    async def _answer(self, head: bytes) -> Answer:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3:
             return _plain(HTTPStatus.BAD_REQUEST)
         if words[0] not in (b"GET", b"HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        match words[1].split(b"?", 1)[0]:
-            case b"/metrics":
-                body = self.metrics.exposition()
-                return Answer(HTTPStatus.OK, body, self.metrics.content_type)
-            case b"/healthz":
-                return _checked(self.live)
-            case b"/readyz":
-                return _checked(self.ready)
-        return _plain(HTTPStatus.NOT_FOUND)
+        page = self.pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
+        return await page() if page is not None else _plain(HTTPStatus.NOT_FOUND)
 
 
-async def serve(host: str, port: int, metrics: Metrics, live: Check, ready: Check) -> HttpServer:
-    """Listen on *host* and *port*; *live* and *ready* return None, or in words why not.
+async def serve(
+    host: str,
+    port: int,
+    metrics: Metrics,
+    live: Check,
+    ready: Check,
+    *,
+    listener: socket.socket | None = None,
+) -> HttpServer:
+    """Listen on *host* and *port*, or on *listener*; *live* and *ready* return None, or in words
+    why not.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    server = HttpServer(metrics, live, ready)
-    server._server = await asyncio.start_server(
-        server._connected, host, port, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
-    )
+
+    async def numbers() -> Answer:
+        return Answer(HTTPStatus.OK, metrics.exposition(), metrics.content_type)
+
+    async def is_live() -> Answer:
+        return _checked(live)
+
+    async def is_ready() -> Answer:
+        return _checked(ready)
+
+    pages = {METRICS: numbers, LIVE: is_live, READY: is_ready}
+    return await serve_pages(host, port, pages, listener=listener)
+
+
+async def serve_pages(
+    host: str, port: int, pages: Mapping[str, Page], *, listener: socket.socket | None = None
+) -> HttpServer:
+    """Listen on *host* and *port*, or on *listener*, and answer with *pages* by their paths.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    server = HttpServer(pages)
+    start = partial(asyncio.start_server, server._connected, limit=HEAD_BYTES_MAX)
+    if listener is None:
+        server._server = await start(host, port, backlog=CONNECTIONS_MAX)
+    else:
+        server._server = await start(sock=listener, backlog=CONNECTIONS_MAX)
     return server
 
 
-def _checked(check: Check) -> Answer:
-    try:
-        why_not = check()
-    except Exception as error:  # A check that fails is a component that does not work.
-        log.error("health check failed", exc_info=error)
-        why_not = f"the check itself failed: {error!r}"
+async def fetch(port: int, path: str) -> Answer:
+    """Return the page *path* of a server of ours on *port* of this machine.
+
+    Raises:
+        OSError, EOFError, TimeoutError: it does not answer.
+    """
+    async with asyncio.timeout(FETCH_S_MAX):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await reader.read(-1)
+        finally:
+            writer.transport.abort()
+    return Answer(HTTPStatus(int(head.split(b" ")[1])), body)
+
+
+def checked(why_not: str | None) -> Answer:
+    """Return the page that says that all is well, or *why_not*."""
     if why_not is None:
         return Answer(HTTPStatus.OK, b"ok\n")
     body = f"{why_not}\n".encode(errors="backslashreplace")
     return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
+
+
+def _checked(check: Check) -> Answer:
+    try:
+        return checked(check())
+    except Exception as error:  # A check that fails is a component that does not work.
+        log.error("health check failed", exc_info=error)
+        return checked(f"the check itself failed: {error!r}")
 
 
 def _plain(status: HTTPStatus) -> Answer:

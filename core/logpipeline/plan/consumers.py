@@ -17,7 +17,7 @@ from logpipeline.subjects import Subjects
 # seconds, is less than a reader's restart.
 EPHEMERAL_INACTIVE_NS = 3600 * 1_000_000_000
 
-_POLICIES = {
+POLICIES = {
     "all": "all",
     "new": "new",
     "last": "last",
@@ -53,7 +53,7 @@ def _config(
     values: dict[str, Any] = {
         "name": template.name,
         "durable_name": template.name if template.durable else None,
-        "deliver_policy": _POLICIES[template.deliver_policy],
+        "deliver_policy": POLICIES[template.deliver_policy],
         "opt_start_time": template.opt_start_time,
         "opt_start_seq": template.opt_start_seq,
         "ack_policy": template.ack_policy,

@@ -18,13 +18,18 @@ from logpipeline.plan.selection import selects
 from logpipeline.plan.shares import Shares, shares_of
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.streams import StreamOverride
-from logpipeline.subjects import Subjects
+from logpipeline.subjects import Subjects, advisory_subjects
 
 # A server's own default is 1,000 as well, today; our readers must not depend on it.
 CONSUMERS_MAX = 1000
 # What collectors add to a partition's stream: for each of some groups a reader, and while it is
 # handed over one more.
 READERS = 8
+# Each letter has a subject of its own, which a server keeps in memory: some 100 bytes.
+DEAD_LETTERS_MAX = 500_000
+# Of one consumer on one stream, while no collector runs to make letters of them. What a consumer
+# gives up in a flood must not push the letters of others out.
+ADVISORIES_MAX = 10_000
 
 
 def desired(
@@ -47,10 +52,12 @@ def desired(
         for partition in range(max(pipeline.spec.partitions, 1))
     ]
     batch = pipeline.spec.batch
+    # Streams of another pipeline are as their owner has made them.
+    advisories = [] if pipeline.spec.stream.external else _advisories(logs)
     return Desired(
         pipeline=mark[OWNER_KEY],
         root=f"{pipeline.names.subject}.>",
-        streams=(*_side_streams(pipeline, shares, mark), *logs),
+        streams=(*_side_streams(pipeline, shares, mark, advisories), *logs),
         payload_bytes=max(batch.max_bytes, batch.max_line_bytes or 0),
         adopt=pipeline.spec.stream.adopt,
         is_external=pipeline.spec.stream.external,
@@ -122,8 +129,20 @@ def _consumers_max(wanted: int, replicas: int, account: Account | None) -> int:
     return min(most, allowed) if allowed > 0 else most
 
 
+def _advisories(logs: list[DesiredStream]) -> list[str]:
+    """Return the subjects on which the server says what readers gave up: it says so once, and only
+    a stream listens always.
+    """
+    return [
+        subject
+        for stream in logs
+        if any(config["ack_policy"] != "none" for config in stream.consumers)
+        for subject in advisory_subjects(stream.name)
+    ]
+
+
 def _side_streams(
-    pipeline: LogPipeline, shares: Shares, mark: dict[str, str]
+    pipeline: LogPipeline, shares: Shares, mark: dict[str, str], advisories: list[str]
 ) -> tuple[DesiredStream, ...]:
     names, replicas = pipeline.names, pipeline.spec.stream.replicas
     # State survives restarts also where the lines themselves are kept in memory only.
@@ -147,9 +166,11 @@ def _side_streams(
     dead: Config = {
         **common,
         "name": names.dead_letter_stream,
-        "subjects": [f"{names.dead_letter_subject}.>"],
+        "subjects": [f"{names.dead_letter_subject}.>", *advisories],
         "discard": "old",
         "max_bytes": shares.dead_letter_bytes,
+        "max_msgs": DEAD_LETTERS_MAX,
+        "max_msgs_per_subject": ADVISORIES_MAX,
     }
     return tuple(DesiredStream(config=config) for config in (state, snapshots, dead))
 

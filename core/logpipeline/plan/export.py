@@ -1,13 +1,18 @@
-"""An existing stream as a LogPipeline resource, for people who bring their streams along."""
+"""Existing streams as a LogPipeline resource, for people who bring their streams along."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from logpipeline.plan.model import OWNER_KEY, Config
+from logpipeline.plan.desired import desired
+from logpipeline.plan.export_consumers import UntranslatableConsumer, export_consumers
+from logpipeline.plan.model import COLLECTOR_GROUP_KEY, OWNER_KEY, Config
 from logpipeline.plan.normal import STREAM_DEFAULTS, normal_stream
+from logpipeline.plan.selection import selection_of
 from logpipeline.quantity import format_bytes, format_duration
+from logpipeline.spec import parse
 
 _NAME = re.compile(r"(?P<base>.+)_(?P<partition>\d+)")
 _SUBJECT = re.compile(r"(?P<root>.+)\.p(?P<partition>\d+)\.>")
@@ -25,6 +30,12 @@ _PLAIN = {
     "deny_purge": "denyPurge",
     "allow_direct": "allowDirect",
 }
+# Limits that a partition may have of its own, with how they are written.
+_LIMITS: Mapping[str, tuple[str, Callable[[int], Any]]] = {
+    "max_bytes": ("maxBytes", format_bytes),
+    "max_age": ("maxAge", format_duration),
+    "max_msgs": ("maxMsgs", int),
+}
 _ELSEWHERE = ("subjects", "max_age", "duplicate_window", "max_bytes", "max_msgs_per_subject")
 _EXPRESSED = {*_PLAIN, *_ELSEWHERE, "placement", "metadata", "description"}
 
@@ -33,37 +44,147 @@ class NotExportable(ValueError):
     """A stream that no LogPipeline would make; the text says why, and what to do."""
 
 
-def export_stream(config: Config, *, partitions: int | None = None) -> dict[str, Any]:
-    """Return the resource whose stream of one partition has *config*; it adopts the stream.
+def export_streams(
+    streams: Sequence[Config],
+    consumers: Mapping[str, Iterable[Config]] | None = None,
+    *,
+    partitions: int | None = None,
+) -> dict[str, Any]:
+    """Return the resource whose streams have these configurations, one a partition, and the
+    *consumers* of each stream's name; it adopts them.
 
-    Without *partitions* there are as many as the stream's own number needs.
+    Without *partitions* there are as many as the highest number needs.
 
     Raises:
-        NotExportable: its name, subjects or other fields fit no LogPipeline.
+        NotExportable: names, subjects or other fields fit no LogPipeline, or not the same one.
     """
-    full = normal_stream(config)
-    base, root, partition = _place(str(config["name"]), full["subjects"])
-    strange = sorted(
-        field
-        for field, default in STREAM_DEFAULTS.items()
-        if field not in _EXPRESSED and full[field] != default
-    )
-    if strange:
-        raise NotExportable(
-            f"stream {config['name']} has {', '.join(strange)} set, which a LogPipeline cannot "
-            "say: take them back first, or leave the stream as it is"
-        )
-    namespace, name = _identity(full["metadata"], base)
-    return {
+    by_partition = _by_partition(streams)
+    full = {number: normal_stream(config) for number, config in by_partition.items()}
+    first = by_partition[min(by_partition)]
+    base, root, _ = _place(str(first["name"]), full[min(full)]["subjects"])
+    usual = _most_common(full.values())
+    namespace, name = _identity(usual["metadata"], base)
+    count = max(by_partition) + 1 if partitions is None else partitions
+    spec: dict[str, Any] = {
+        "subject": root,
+        "partitions": count,
+        "stream": {"name": base, **_stream(usual), "adopt": True},
+    }
+    if overrides := _overrides(full, usual):
+        spec["stream"]["overrides"] = overrides
+    if templates := _templates(by_partition, consumers or {}, root, count):
+        spec["consumers"] = templates
+    resource = {
         "apiVersion": "logpipeline.dev/v1alpha1",
         "kind": "LogPipeline",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "subject": root,
-            "partitions": partition + 1 if partitions is None else partitions,
-            "stream": {"name": base, **_stream(full), "adopt": True},
-        },
+        "spec": spec,
     }
+    _check(resource, by_partition)
+    return resource
+
+
+def _by_partition(streams: Sequence[Config]) -> dict[int, Config]:
+    found: dict[int, Config] = {}
+    places: set[tuple[str, str]] = set()
+    for config in streams:
+        full = normal_stream(config)
+        base, root, partition = _place(str(config["name"]), full["subjects"])
+        strange = sorted(
+            field
+            for field, default in STREAM_DEFAULTS.items()
+            if field not in _EXPRESSED and full[field] != default
+        )
+        if strange:
+            raise NotExportable(
+                f"stream {config['name']} has {', '.join(strange)} set, which a LogPipeline cannot "
+                "say: take them back first, or leave the stream as it is"
+            )
+        places.add((base, root))
+        found[partition] = config
+    if len(places) != 1:
+        names = ", ".join(sorted(f"{base}_… of {root}" for base, root in places)) or "none"
+        raise NotExportable(
+            f"these streams are not those of one pipeline ({names}): name the ones of one base"
+        )
+    return found
+
+
+def _most_common(configs: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the one whose limits most of *configs* have."""
+    return max(_groups(configs).values(), key=len)[0]
+
+
+def _groups(configs: Iterable[dict[str, Any]]) -> dict[tuple[int, ...], list[dict[str, Any]]]:
+    groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+    for full in configs:
+        groups.setdefault(tuple(full[field] for field in _LIMITS), []).append(full)
+    return groups
+
+
+def _overrides(full: Mapping[int, dict[str, Any]], usual: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the limits of those partitions that have others than the *usual* ones."""
+    others: dict[str, tuple[list[int], dict[str, Any]]] = {}
+    for partition, found in sorted(full.items()):
+        if found["max_bytes"] <= 0:
+            raise NotExportable(
+                f"the stream of partition {partition} has no limit in max_bytes, and each of a "
+                "LogPipeline's has one: give it one first (`nats stream edit --max-bytes`)"
+            )
+        limits = {
+            word: written(found[field])
+            for field, (word, written) in _LIMITS.items()
+            if found[field] != usual[field]
+        }
+        if limits:
+            others.setdefault(str(limits), ([], limits))[0].append(partition)
+    return [{"partitions": selection_of(each), **limits} for each, limits in others.values()]
+
+
+def _templates(
+    by_partition: Mapping[int, Config],
+    consumers: Mapping[str, Iterable[Config]],
+    root: str,
+    partitions: int,
+) -> list[dict[str, Any]]:
+    found = {
+        partition: [each for each in consumers.get(str(config["name"]), ()) if not _is_ours(each)]
+        for partition, config in by_partition.items()
+    }
+    try:
+        return export_consumers(found, root=root, partitions=partitions)
+    except UntranslatableConsumer as error:
+        raise NotExportable(
+            f"{error}; or leave consumers out, they stay as they are (--no-consumers)"
+        ) from None
+
+
+def _is_ours(consumer: Config) -> bool:
+    """Return whether a collector made it for itself."""
+    return COLLECTOR_GROUP_KEY in (consumer.get("metadata") or {})
+
+
+def _check(resource: dict[str, Any], by_partition: Mapping[int, Config]) -> None:
+    """See that the resource wants exactly what was found: what it could not say would be changed
+    when it is adopted.
+
+    Raises:
+        NotExportable: it wants something else.
+    """
+    wanted = {stream.name: stream.config for stream in desired(parse(resource)).streams}
+    for config in by_partition.values():
+        theirs, ours = (normal_stream(each) for each in (config, wanted[str(config["name"])]))
+        if theirs["max_consumers"] == -1:
+            # The server's own limit then; ours is said, and takes nobody's consumer away.
+            ours["max_consumers"] = -1
+        differing = sorted(
+            field for field in theirs if field != "metadata" and theirs[field] != ours[field]
+        )
+        if differing:
+            raise NotExportable(
+                f"a LogPipeline cannot say what stream {config['name']} has in "
+                f"{', '.join(differing)}: give all streams of the pipeline the same there"
+            )
 
 
 def _place(stream: str, subjects: list[str]) -> tuple[str, str, int]:

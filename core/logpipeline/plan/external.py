@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logpipeline.plan.model import Desired, Observed, Problem
+from logpipeline.plan.model import Desired, FoundStream, Observed, Problem
+from logpipeline.subjects import is_advisory
 
 
 def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
@@ -20,7 +21,7 @@ def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
         )
     for wanted in desired.streams:
         found = observed.streams.get(wanted.name)
-        subjects = list(found.config.get("subjects") or ()) if found is not None else None
+        subjects = _of_senders(found) if found is not None else None
         if subjects is not None and subjects != wanted.config["subjects"]:
             yield Problem(
                 "stream-differs",
@@ -34,3 +35,9 @@ def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
             f"stream {observed.neighbours[0].name} stores lines of spec.subject as well: set "
             "spec.partitions as the owner of the streams has it",
         )
+
+
+def _of_senders(found: FoundStream) -> list[str]:
+    # What its owner's readers gave up is kept or not, as the owner's own consumers ask for.
+    subjects = found.config.get("subjects") or ()
+    return [subject for subject in subjects if not is_advisory(subject)]

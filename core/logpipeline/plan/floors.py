@@ -35,14 +35,16 @@ def group_floor(
     *created* and *last_sequence* are the stream's; *time_ns* is the server's time of the message
     at the record's position, None where it has no such message.
     """
-    if record is None or record.position.created != created or record.snapshot == 0:
+    if record is None or record.position.created != created:
         return 0
     position = record.position
     if position.sequence > last_sequence or position.time_ns != time_ns:
         return 0
     # The message at the position stays: by its time the position is verified. What comes after
-    # the snapshot stays: a successor with another folder reads its headers.
-    return max(0, min(position.sequence - 1, record.snapshot_at))
+    # the snapshot stays: a successor with another folder reads its headers, from where the group
+    # began if there is no snapshot yet.
+    known = max(record.snapshot_at if record.snapshot else 0, record.begun)
+    return max(0, min(position.sequence - 1, known))
 
 
 def durable_floors(consumers: Iterable[Mapping[str, Any]], *, last_sequence: int) -> dict[str, int]:

@@ -13,6 +13,8 @@ Config = Mapping[str, Any]
 # Whose a stream or consumer is. Keys of our own in metadata begin alike; the server's with _nats.
 OWNER_KEY = "logpipeline.dev/owner"
 INSTALLATION_KEY = "logpipeline.dev/installation"
+# Whose consumer one is that a collector made for itself.
+COLLECTOR_GROUP_KEY = "logpipeline.dev/collector-group"
 
 
 class Kind(StrEnum):

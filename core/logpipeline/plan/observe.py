@@ -79,6 +79,12 @@ async def consumers_of(js: JetStream, stream: str) -> list[dict[str, Any]]:
     return await _pages(js, f"CONSUMER.LIST.{stream}", {}, "consumers")
 
 
+async def stream_names(js: JetStream) -> list[str]:
+    """Return the names of all streams of our account, sorted."""
+    names: list[Any] = await _pages(js, "STREAM.NAMES", {}, "streams")
+    return sorted(map(str, names))
+
+
 async def streams_below(js: JetStream, root: str) -> list[FoundStream]:
     """Return the streams whose subjects overlap the filter *root*, without their consumers."""
     return [_stream(info) for info in await _pages(js, "STREAM.LIST", {"subject": root}, "streams")]

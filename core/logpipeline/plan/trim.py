@@ -17,18 +17,14 @@ from typing import Any
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
-    MESSAGE_NOT_FOUND,
-    STREAM_NOT_FOUND,
     ApiError,
     JetStream,
-    time_ns_of,
 )
-from logpipeline.plan.floors import durable_floors, group_floor, groups_of
+from logpipeline.plan.floors import durable_floors
 from logpipeline.plan.model import FoundStream, owner_of
-from logpipeline.plan.observe import ask, consumers_of, streams_below
-from logpipeline.records import BadRecord, EpochRecord, epoch_key
+from logpipeline.plan.observe import consumers_of, streams_below
+from logpipeline.plan.readers import readers_of
 from logpipeline.spec import LogPipeline
-from logpipeline.subjects import key_value_subject
 
 log = logging.getLogger(__name__)
 
@@ -135,13 +131,11 @@ async def trim_once(
     if not due:
         return []
     bucket = Bucket(js, pipeline.names.state_bucket)
-    groups = await _groups(js, bucket) | {pipeline.spec.collectors.group}
+    readers = await readers_of(js, bucket, pipeline)
     trimmed = []
     for stream in due:
         all_floors = dict((floors or {}).get(stream.name, {}))
-        for group in sorted(groups):
-            floor = await _group_floor(js, bucket, group, partitions[stream.name], stream)
-            all_floors[f"group {group}"] = floor
+        all_floors |= await readers.floors(js, stream, partitions[stream.name])
         trimmed.append(await _trim(js, stream, above, all_floors))
     return trimmed
 
@@ -171,47 +165,6 @@ async def _trim(
         messages=purged,
         held_by=decision.held_by,
     )
-
-
-async def _groups(js: JetStream, bucket: Bucket) -> set[str]:
-    prefix = key_value_subject(bucket.name, "")
-    try:
-        info = await ask(js, f"STREAM.INFO.{bucket.stream}", {"subjects_filter": f"{prefix}>"})
-    except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            return set()
-        raise
-    subjects = info["state"].get("subjects") or {}
-    return groups_of(subject.removeprefix(prefix) for subject in subjects)
-
-
-async def _group_floor(
-    js: JetStream, bucket: Bucket, group: str, partition: int, stream: FoundStream
-) -> int:
-    try:
-        entry = await bucket.get(epoch_key(group, partition))
-        record = EpochRecord.decode(entry.value) if entry is not None else None
-    except BadRecord:
-        return 0
-    if record is None:
-        return 0
-    time_ns = await _time_of(js, stream.name, record.position.sequence)
-    return group_floor(
-        record, created=stream.created, last_sequence=stream.state["last_seq"], time_ns=time_ns
-    )
-
-
-async def _time_of(js: JetStream, stream: str, sequence: int) -> int | None:
-    # Not by a direct get: that may be answered by a replica that lags behind.
-    if sequence <= 0:
-        return None
-    try:
-        answer = await ask(js, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
-    except ApiError as error:
-        if error.err_code == MESSAGE_NOT_FOUND:
-            return None
-        raise
-    return time_ns_of(answer["message"]["time"])
 
 
 def _warn(trimmed: list[Trimmed], warned: set[str]) -> set[str]:

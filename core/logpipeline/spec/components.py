@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 from logpipeline.spec.fields import spec
 from logpipeline.spec.pods import PodOptions
-from logpipeline.spec.streams import DAY_NS, MINUTE_NS, MS_NS, NAME, SECOND_NS, SUBJECT
+from logpipeline.spec.streams import (
+    DAY_NS,
+    MINUTE_NS,
+    MS_NS,
+    NAME,
+    SECOND_NS,
+    SUBJECT,
+    TIME,
+    Acknowledge,
+)
 
 MIB = 2**20
 # No control character belongs in a path, and none may reach a terminal.
@@ -15,6 +24,8 @@ ABSOLUTE = r"^(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f]*$"
 POD_PATH = r"^/[^\x00-\x1f\x7f]+$"
 TEMPLATE = r"^[^\x00-\x1f\x7f]+$"
 GLOB_EXAMPLE = "/var/log/*.log"
+# More processes than a large machine has cores would only wait for each other.
+WORKERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +136,24 @@ class Collectors(PodOptions):
     """The collectors: each owns a contiguous range of partitions and writes files."""
 
     replicas: int = spec("How many collectors.", default=1, minimum=0, maximum=1024)
+    workers: int = spec(
+        "Processes in each collector, which share its partitions. A collector never starts more "
+        "than there are partitions; one without a partition is idle.",
+        default=1, minimum=1, maximum=WORKERS_MAX,
+    )  # fmt: skip
     group: str = spec(
         "Name of the group; each group reads everything.",
         default="main", max_length=32, pattern=NAME, example="main",
+    )  # fmt: skip
+    deliver_policy: Literal["all", "new", "byStartTime"] = spec(
+        "Where the group begins in a partition that it never had: with all that is stored, or with "
+        "what is stored from then on, or from a time on. Changed later, it says nothing about "
+        "partitions that the group has begun.",
+        default="all",
+    )
+    opt_start_time: str | None = spec(
+        "The time to begin at (RFC 3339).",
+        default=None, max_length=40, pattern=TIME, is_time=True, example="2026-01-31T12:00:00Z",
     )  # fmt: skip
     directory: str = spec(
         "Folder in the pod; on one machine the data folder takes its place.",
@@ -186,6 +212,11 @@ class FilePatterns:
         "Globs of absolute paths that are left out.",
         factory=tuple, max_items=256, max_length=1024, pattern=ABSOLUTE, example=GLOB_EXAMPLE,
     )  # fmt: skip
+    ack: Acknowledge | None = spec(
+        "What is waited for when these are sent; the first entry that fits decides. By default "
+        "as spec.batch.ack says.",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +254,11 @@ class Match:
 
     select: PodSelector | None = spec("Take these.", default=None)
     exclude: PodSelector | None = spec("Leave these out.", default=None)
+    ack: Acknowledge | None = spec(
+        "What is waited for when lines of these are sent; by default as spec.batch.ack says. The "
+        "annotation logpipeline.dev/ack of a pod wins.",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

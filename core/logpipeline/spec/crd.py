@@ -42,6 +42,7 @@ COLUMNS = (
     ("Lag", "string", ".status.lag", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Subject", "string", ".status.subject", 1),
+    ("Archive", "string", ".status.archive.lag", 1),
     ("Message", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
 )
 

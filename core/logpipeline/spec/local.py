@@ -16,8 +16,8 @@ Expand = Callable[[str], str]
 
 
 def expand_local(pipeline: LogPipeline, data: Path) -> LogPipeline:
-    """Return *pipeline* with ``${DATA}`` and ``~`` replaced where a path in its local part begins
-    with them.
+    """Return *pipeline* with ``${DATA}`` and ``~`` replaced where a path in its local part, or its
+    archive's, begins with them.
     """
     local = pipeline.spec.local
     folders = str(data.absolute()), str(Path.home())
@@ -36,7 +36,9 @@ def expand_local(pipeline: LogPipeline, data: Path) -> LogPipeline:
         nats=LocalNats(**{name: text and path(text) for name, text in given.items()}),
         shippers=tuple(_shipper(shipper, path, pattern) for shipper in local.shippers),
     )
-    return replace(pipeline, spec=replace(pipeline.spec, local=expanded))
+    archive = pipeline.spec.archive
+    archive = replace(archive, path=archive.path and path(archive.path))
+    return replace(pipeline, spec=replace(pipeline.spec, local=expanded, archive=archive))
 
 
 def _shipper(shipper: LocalShipper, path: Expand, pattern: Expand) -> LocalShipper:
@@ -48,6 +50,7 @@ def _shipper(shipper: LocalShipper, path: Expand, pattern: Expand) -> LocalShipp
             FilePatterns(
                 include=tuple(map(pattern, patterns.include)),
                 exclude=tuple(map(pattern, patterns.exclude)),
+                ack=patterns.ack,
             )
             for patterns in shipper.files
         ),

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from logpipeline.spec.archive_rules import ARCHIVE_RULES
+from logpipeline.spec.collector_rules import COLLECTOR_RULES
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.consumer_rules import CONSUMER_RULES
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
@@ -161,9 +163,11 @@ SPEC_RULES = (
             for entry in spec.consumers
         ),
     ),
+    *COLLECTOR_RULES,
     *EXTERNAL_RULES,
     *TEMPLATE_RULES,
     *VOLUME_RULES,
+    *ARCHIVE_RULES,
 )
 
 ENTRY_RULES = (
@@ -191,6 +195,14 @@ ENTRY_RULES = (
         "has(self.select) != has(self.exclude)",
         "needs exactly one of select, exclude",
         lambda match: (match.select is None) != (match.exclude is None),
+    ),
+    CrossRule(
+        "ack-of-selected",
+        Match,
+        "ack",
+        "!has(self.ack) || has(self.select)",
+        "is for what is selected; lines that are left out are not sent",
+        lambda match: match.ack is None or match.select is not None,
     ),
     CrossRule(
         "shipper-reads-something",

@@ -86,6 +86,31 @@ _NATS = _object(
     {"ready": _text("Ready and wanted servers, such as 3/3.")},
 )
 
+_LARGE: Schema = {"type": "integer", "format": "int64", "minimum": 0}
+
+_ARCHIVED = _object(
+    "A stream, and up to where it is in the table.",
+    {
+        "name": _text("The stream."),
+        "sequence": {"description": "The last message that is in the table.", **_LARGE},
+    },
+    required=["name", "sequence"],
+)
+
+_ARCHIVE = _object(
+    "The table; nothing where none is kept. Figures are at most a minute old while lines come.",
+    {
+        "path": _text("Where it lies."),
+        "commit": {"description": "The number of the last commit.", **_LARGE},
+        "rows": {"description": "Lines in the table.", **_LARGE},
+        "committedAt": _text("When that commit was made.", format="date-time"),
+        "lag": _text("About how much is stored and not yet in the table, and since when."),
+        "streams": _keyed_list(
+            "Up to where streams are in the table; the first 64.", "name", _ARCHIVED, maxItems=64
+        ),
+    },
+)
+
 STATUS_SCHEMA: Schema = _object(
     "What is.",
     {
@@ -100,6 +125,7 @@ STATUS_SCHEMA: Schema = _object(
         "collectors": _COLLECTORS,
         "shippers": _SHIPPERS,
         "nats": _NATS,
+        "archive": _ARCHIVE,
         "version": _text("Version of the operator that wrote this."),
     },
 )  # fmt: skip

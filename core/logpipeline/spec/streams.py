@@ -230,6 +230,10 @@ class Stream:
     )
 
 
+# How sure a shipper makes of each line, from one line at a time to not at all.
+Acknowledge = Literal["each", "batch", "none"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """How lines are put together into messages."""
@@ -247,8 +251,14 @@ class Batch:
         default=20 * MS_NS, unit="duration", maximum=MINUTE_NS,
     )  # fmt: skip
     compression: Literal["zstd", "none"] = spec("Compression of a batch.", default="zstd")
-    ack: Literal["batch", "each", "none"] = spec(
-        "Wait for each batch, for each line (audit), or for nothing (lines can be lost).",
+    ack: Acknowledge = spec(
+        "Wait for each batch, for each line (audit), or for nothing (lines can be lost); entries "
+        "of match and files, and pods, may say otherwise.",
+        default="batch",
+    )
+    message: Literal["batch", "line"] = spec(
+        "What a message is: a batch with headers, or, for readers that know none, one line as "
+        "fshipper sends it.",
         default="batch",
     )
 

@@ -1,0 +1,210 @@
+"""The JetStream consumer that a partition is read by: one that the resource names, one that is
+there, or one of the reader's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from logpipeline.consuming.errors import ConsumerGone
+from logpipeline.consuming.options import ConsumeOptions
+from logpipeline.nats.connection import NoResponders
+from logpipeline.nats.jetstream import (
+    CONSUMER_EXISTS,
+    CONSUMER_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    ApiError,
+    JetStream,
+)
+from logpipeline.spec import LogPipeline
+
+log = logging.getLogger(__name__)
+
+ACK_WAIT_S = 30.0
+# An ephemeral consumer outlives its reader's cuts for so long.
+INACTIVE_S = 300.0
+NS = 1_000_000_000
+_POLICIES = {"byStartTime": "by_start_time", "byStartSequence": "by_start_sequence"}
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer as the server has it, and how far it is: *delivered* and *acked* are sequences of
+    the stream, *pending* messages were not delivered yet, *unacknowledged* ones were.
+    """
+
+    stream: str
+    name: str
+    config: dict[str, Any]
+    delivered: int
+    acked: int
+    pending: int
+    unacknowledged: int
+
+    @property
+    def ack_policy(self) -> str:
+        """What it wants acknowledged: ``none``, ``all`` or ``explicit``."""
+        return str(self.config.get("ack_policy", "none"))
+
+    @property
+    def ack_wait_s(self) -> float:
+        """How long an acknowledgement may take."""
+        return int(self.config.get("ack_wait", ACK_WAIT_S * NS)) / NS
+
+    @property
+    def max_deliver(self) -> int:
+        """How often a message is delivered; 0: for ever."""
+        return max(0, int(self.config.get("max_deliver", 0)))
+
+    @property
+    def deliver_subject(self) -> str:
+        """Where a push consumer sends to; empty for one that is pulled from."""
+        return str(self.config.get("deliver_subject", ""))
+
+    @property
+    def filter(self) -> str:
+        """Which subjects it delivers."""
+        return str(self.config.get("filter_subject", "") or ">")
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether it delivers each message of its filter from where it began."""
+        return self.config.get("deliver_policy") != "last_per_subject"
+
+    def differs(self, other: Consumer) -> list[str]:
+        """Return the settings in which *other* is not the same."""
+        mine, others = ({**each.config, "metadata": None} for each in (self, other))
+        return sorted(name for name in mine | others if mine.get(name) != others.get(name))
+
+    @property
+    def done(self) -> int:
+        """The last message that was processed as far as the server knows."""
+        return self.delivered if self.ack_policy == "none" else self.acked
+
+
+async def ensure(
+    js: JetStream,
+    pipeline: LogPipeline,
+    stream: str,
+    options: ConsumeOptions,
+    *,
+    after: int | None,
+    was_there: bool,
+) -> Consumer:
+    """Return the consumer, made if it is the reader's own and not there. *after* is the sequence
+    that was read last, None where that is not known; *was_there* tells that it was read already.
+
+    Raises:
+        ConsumerGone: it is not there, and the resource says that it should be.
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    try:
+        return consumer_of(await js.call(f"CONSUMER.INFO.{stream}.{options.name}"))
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise ConsumerGone(
+                f"there is no stream {stream}; make it with `logpipeline apply`"
+            ) from error
+        if error.err_code != CONSUMER_NOT_FOUND:
+            raise
+    what = f"consumer {options.name} of stream {stream}"
+    if any(template.name == options.name for template in pipeline.spec.consumers):
+        raise ConsumerGone(
+            f"{what} {'was deleted while it was read' if was_there else 'is not there'}; the "
+            "resource names it: make it with `logpipeline apply`, then start again"
+        )
+    if was_there and after is None:
+        raise ConsumerGone(
+            f"{what} was deleted while it was read, and with it what was acknowledged; start again "
+            "to make a new one, which begins with what --deliver, --since or --from-seq says"
+        )
+    if was_there:
+        log.warning(f"{what} was deleted while it was read; a new one goes on behind {after}")
+    elif after is None:
+        after = await _beginning(js, stream, options)
+    try:
+        made = await js.consumer_create(stream, config(options, after), action="create")
+    except ApiError as error:
+        # Another member was faster, and may have found another beginning.
+        if error.err_code != CONSUMER_EXISTS:
+            raise
+        made = await js.call(f"CONSUMER.INFO.{stream}.{options.name}")
+    return consumer_of(made)
+
+
+async def _beginning(js: JetStream, stream: str, options: ConsumeOptions) -> int | None:
+    """Return the sequence behind which a new reader begins, None where the server is to find it.
+
+    A server winds back (see `wind`) no consumer that was made for what is new, or last.
+    """
+    if options.deliver_policy not in ("new", "last"):
+        return None
+    info = await js.stream_info(stream)
+    last = int(info["state"]["last_seq"]) if info else 0
+    return last if options.deliver_policy == "new" else max(last - 1, 0)
+
+
+async def wind(js: JetStream, consumer: Consumer, sequence: int) -> Consumer:
+    """Return *consumer*, delivering what is behind *sequence*, as if nobody had been given it: what
+    a dead reader did not acknowledge would come again after ``ack_wait`` only.
+
+    Raises:
+        NotSent, OutcomeUnknown: the server could not be asked.
+    """
+    is_there = consumer.delivered == sequence and not consumer.unacknowledged
+    if is_there or not consumer.is_contiguous:
+        return consumer
+    request = f"CONSUMER.RESET.{consumer.stream}.{consumer.name}"
+    try:
+        return consumer_of(await js.call(request, {"seq": sequence + 1}))
+    except (ApiError, NoResponders) as error:
+        # Below its start, or a server that cannot: the reader fetches what is left out by itself.
+        log.debug("consumer not wound", extra={"at": request, "reason": str(error)})
+        return consumer
+
+
+def config(options: ConsumeOptions, after: int | None) -> dict[str, Any]:
+    """Return the configuration of a consumer of the reader's own, which goes on behind *after*
+    where that is known.
+    """
+    values: dict[str, Any] = {
+        "name": options.name,
+        "ack_policy": _ack_policy(options),
+        "deliver_policy": _POLICIES.get(options.deliver_policy, options.deliver_policy),
+        "opt_start_time": options.opt_start_time,
+        "opt_start_seq": options.opt_start_seq,
+    }
+    if after is not None:
+        values |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+        values["opt_start_time"] = None
+    if options.ephemeral:
+        values["inactive_threshold"] = int(INACTIVE_S * NS)
+    else:
+        values["durable_name"] = options.name
+    if values["ack_policy"] != "none":
+        values["ack_wait"] = int(ACK_WAIT_S * NS)
+        values["max_ack_pending"] = 1 if options.in_order else None
+        # With a position, the reader itself counts the tries, and in order.
+        values["max_deliver"] = options.tries_max if options.is_shared else None
+    return {name: value for name, value in values.items() if value}
+
+
+def _ack_policy(options: ConsumeOptions) -> str:
+    if options.acks.mode == "none":
+        return "none"
+    return "all" if options.acks.mode in ("spaced", "all") else "explicit"
+
+
+def consumer_of(info: dict[str, Any]) -> Consumer:
+    """Return what JetStream's answer to CONSUMER.INFO says."""
+    return Consumer(
+        stream=info["stream_name"],
+        name=info["name"],
+        config=dict(info["config"]),
+        delivered=int(info["delivered"].get("stream_seq", 0)),
+        acked=int(info["ack_floor"].get("stream_seq", 0)),
+        pending=int(info.get("num_pending", 0)),
+        unacknowledged=int(info.get("num_ack_pending", 0)),
+    )

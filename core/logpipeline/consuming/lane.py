@@ -1,0 +1,282 @@
+"""One partition as it is read: its consumer, the messages that came, and what was acknowledged.
+
+What is done with order, positions and failures, the two kinds of lanes decide: `ordered` and
+`shared`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logpipeline.consuming.acks import IN_PROGRESS, SIGNS_PER_ACK_WAIT, AckBook
+from logpipeline.consuming.consumer import Consumer, ensure
+from logpipeline.consuming.errors import Stopped
+from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
+from logpipeline.consuming.options import BYTES_MAX, ConsumeOptions
+from logpipeline.consuming.push import PushReader
+from logpipeline.consuming.resends import Resends, is_for_another
+from logpipeline.deadletters import Letter, keep
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import Subjects
+
+log = logging.getLogger(__name__)
+
+TAKE_S = 1.0
+REOPEN_S = 0.2
+# Waits between tries where the consumer names none; the last one repeats.
+BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
+NS = 1_000_000_000
+# Reasons of dead letters.
+REJECTED = "rejected"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of messages, over all partitions."""
+
+    processed: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    sent_again: int = 0
+    for_others: int = 0
+    retried: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What all lanes of a reader have in common."""
+
+    js: JetStream
+    pipeline: LogPipeline
+    options: ConsumeOptions
+    lanes: Callable[[], int]
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def subjects(self) -> Subjects:
+        """The pipeline's subjects."""
+        return Subjects(self.pipeline.names.subject, self.pipeline.spec.partitions)
+
+
+class Lane(ABC):
+    """The reading of *partition*."""
+
+    def __init__(self, reading: Reading, partition: int) -> None:
+        self.reading = reading
+        self.partition = partition
+        self.stream = reading.pipeline.names.stream(partition)
+        self.options = reading.options
+        self.queue: deque[Delivered] = deque()
+        self.consumer: Consumer
+        self.book: AckBook
+        self._reader: PullReader | PushReader | None = None
+        self._was_open = False
+        self._signs: asyncio.Task[None] | None = None
+        self._resends = Resends(reading.js, reading.subjects, self.stream, partition)
+
+    async def open(self) -> None:
+        """Begin to read, or begin again after a cut, as soon as the server answers.
+
+        Raises:
+            ConsumeError: it cannot be read; the message says what to do.
+        """
+        while True:
+            await self.reading.js.connection.wait_connected()
+            try:
+                await self.close_reader()
+                self.consumer = await ensure(
+                    self.reading.js,
+                    self.reading.pipeline,
+                    self.stream,
+                    self.options,
+                    after=self.last_read(),
+                    was_there=self._was_open,
+                )
+                await self.prepare()
+                self._reader = self._make_reader()
+                await self._reader.open()
+                self._was_open = True
+            except (NotSent, OutcomeUnknown, ReaderClosed, ApiError) as error:
+                if isinstance(error, ApiError) and error.code < 500:
+                    raise
+                log.debug("not reading yet", extra={"stream": self.stream, "reason": str(error)})
+                await asyncio.sleep(REOPEN_S)
+            else:
+                return
+
+    @abstractmethod
+    def last_read(self) -> int | None:
+        """Return the last sequence that was processed here, None before the first look."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Get ready to read `consumer` from where it is."""
+
+    @abstractmethod
+    async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some."""
+
+    @abstractmethod
+    async def begin(self, batch: Batch) -> None:
+        """Note that *batch* is handed out now."""
+
+    @abstractmethod
+    async def settle(self, batch: Batch) -> None:
+        """Do what the batch's outcome asks for.
+
+        Raises:
+            Stopped: the reader is to end over it.
+        """
+
+    async def close(self) -> None:
+        """Acknowledge what was processed, and stop reading."""
+        if hasattr(self, "book"):
+            await self.book.flush()
+        await self.close_reader()
+        if self.options.ephemeral:
+            with contextlib.suppress(NotSent, OutcomeUnknown, ApiError):
+                await self.reading.js.consumer_delete(self.stream, self.options.name)
+
+    async def close_reader(self) -> None:
+        """Stop reading, and forget what was not handed out."""
+        self.queue.clear()
+        if self._signs is not None:
+            self._signs.cancel()
+            self._signs = None
+        if self._reader is not None:
+            with contextlib.suppress(NotSent):
+                await self._reader.close()
+            self._reader = None
+
+    async def fill_queue(self) -> None:
+        """Wait a little for messages; begin again where the connection or the reader is gone."""
+        assert self._reader is not None
+        try:
+            self.queue.extend(await self._reader.take(timeout_s=TAKE_S))
+        except (NotSent, ReaderClosed) as error:
+            log.info("reading again", extra={"stream": self.stream, "reason": str(error)})
+            await self.open()
+
+    def start_signs(self) -> None:
+        """Tell the server, as long as a message is in hand, that its acknowledgement comes yet."""
+        self._signs = asyncio.create_task(self._give_signs(), name=f"consume-signs-{self.stream}")
+
+    @abstractmethod
+    def in_hand(self) -> list[str]:
+        """Return the replies of the messages that were handed out or wait to be."""
+
+    async def _give_signs(self) -> None:
+        while True:
+            await asyncio.sleep(self.consumer.ack_wait_s / SIGNS_PER_ACK_WAIT)
+            waiting = [_reply(each) for each in self.queue if each.message.reply]
+            await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
+
+    def _make_reader(self) -> PullReader | PushReader:
+        js, bytes_max = self.reading.js, BYTES_MAX // max(1, self.reading.lanes())
+        if self.consumer.deliver_subject:
+            group = str(self.consumer.config.get("deliver_group", ""))
+            return PushReader(js, self.consumer.deliver_subject, group, bytes_max=bytes_max)
+        most = int(self.consumer.config.get("max_batch", 0)) or self.options.batch_max
+        return PullReader(
+            js,
+            self.stream,
+            self.consumer.name,
+            pull_bytes=bytes_max,
+            pull_messages=min(self.options.batch_max, most),
+            pulls=1,
+        )
+
+    # What both kinds of lanes do with messages.
+
+    async def admit(
+        self, delivered: Delivered, created: str, *, was_begun: bool = False
+    ) -> Message | None:
+        """Return what a delivery is to the reader, or None where it is to be passed by: too old
+        (unless it *was_begun* in time), another consumer's, or nothing but lines that the stream,
+        *created* then, held before.
+        """
+        counts, oldest_s = self.reading.counts, self.options.max_age_s
+        if oldest_s and not was_begun and time.time_ns() - delivered.time_ns > oldest_s * NS:
+            counts.expired += 1
+            return None
+        if is_for_another(delivered, self.options.name):
+            counts.for_others += 1
+            return None
+        message = Message(self.reading.subjects, self.stream, self.partition, delivered)
+        is_again = b"Log-Resend:" in delivered.message.headers
+        if is_again and not await self._resends.cut(message, created):
+            counts.sent_again += 1
+            return None
+        return message
+
+    def tries_max(self) -> int:
+        """Return how often a message is tried; 0: for ever."""
+        return self.options.tries_max or self.consumer.max_deliver
+
+    def is_again(self, outcome: Outcome, tries: int) -> bool:
+        """Return whether what ended as *outcome*, after so many *tries*, is tried once more."""
+        is_spent = 0 < self.tries_max() <= tries
+        return not is_spent and (outcome.kind == "retry" or self.options.on_error == "retry")
+
+    def backoff_s(self, tries: int) -> float:
+        """Return how long to wait after so many *tries*."""
+        given = [int(each) / NS for each in self.consumer.config.get("backoff") or ()]
+        waits = given or BACKOFF_S
+        return waits[min(tries, len(waits)) - 1]
+
+    async def put_aside(self, message: Message, created: str, outcome: Outcome) -> None:
+        """Keep a message that cannot be processed as a dead letter.
+
+        Raises:
+            Stopped: that is not possible.
+        """
+        letter = Letter(
+            reason=UNREADABLE if outcome.kind == UNREADABLE else REJECTED,
+            detail=outcome.reason,
+            stream=self.stream,
+            created=created,
+            sequence=message.sequence,
+            time_ns=message.time_ns,
+            subject=message.subject,
+            headers=message.headers,
+            payload=message.payload,
+            payload_bytes=len(message.payload),
+            consumer=self.options.name,
+        )
+        root = self.reading.pipeline.names.dead_letter_subject
+        if not await keep(self.reading.js, root, self.partition, letter):
+            raise Stopped(
+                f"message {message.sequence} of stream {self.stream} could not be put among the "
+                "dead letters; nothing of it is acknowledged: see the log, and start again"
+            )
+        self.reading.counts.dead_letters += 1
+
+    def stopped(self, batch: Batch, reason: str) -> Stopped:
+        """Return the error that ends a reader over *batch*."""
+        which = f"message {batch.first}"
+        if batch.last != batch.first:
+            which = f"messages {batch.first} to {batch.last}"
+        return Stopped(
+            f"{which} of stream {self.stream} could not be processed: {reason}; nothing of it is "
+            "acknowledged: mend the cause and start again, which goes on there"
+        )
+
+
+def _reply(delivered: Delivered) -> str:
+    return delivered.message.reply.decode()
+
+
+def replies_of(messages: list[Message]) -> list[str]:
+    """Return where those of *messages* can be acknowledged that came by delivery."""
+    return [_reply(each.delivered) for each in messages if each.delivered.message.reply]

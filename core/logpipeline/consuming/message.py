@@ -1,0 +1,198 @@
+"""What a reader is handed: messages in batches, and the lines in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from logpipeline import cri
+from logpipeline.consuming.records import position_text
+from logpipeline.messages import Read, read_message
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import StreamPosition
+from logpipeline.subjects import Subjects
+from logpipeline.wire import decode_payload
+
+# An outcome: the message cannot be decoded, by anybody.
+UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as the program wrote it, without its newline.
+
+    *time_ns* is the runtime's time, or that of the message for a plain file's line, in nanoseconds
+    since 1970; *stream* is ``stdout``, ``stderr`` or empty. *is_whole* is False for a piece of a
+    line that was too long for one message.
+    """
+
+    text: bytes
+    time_ns: int
+    stream: str
+    is_whole: bool
+    message: Message
+
+
+class Message:
+    """A stored message; *delivery* counts how often the server has handed it out."""
+
+    def __init__(
+        self, subjects: Subjects, stream: str, partition: int, delivered: Delivered
+    ) -> None:
+        self.stream = stream
+        self.partition = partition
+        self.sequence = delivered.sequence
+        self.time_ns = delivered.time_ns
+        self.delivery = delivered.deliveries
+        self.subject = delivered.message.subject.decode("utf-8", "surrogateescape")
+        self.headers = delivered.message.headers
+        self.payload = delivered.message.data
+        self.delivered = delivered
+        # The offsets in the source that are new; None: all.
+        self.parts: list[tuple[int, int]] | None = None
+        self._subjects = subjects
+
+    @cached_property
+    def read(self) -> Read:
+        """Host and headers.
+
+        Raises:
+            BadMessage: they cannot be believed.
+        """
+        return read_message(self._subjects, self.partition, self.delivered)
+
+    @property
+    def host(self) -> str:
+        """The host that sent it.
+
+        Raises:
+            BadMessage: its subject names none.
+        """
+        return self.read.host
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes of the source, unpacked, without what the stream held before; of a message
+        without our headers its lines, with the newline that its sender left out.
+
+        Raises:
+            BadMessage: the payload is not what the headers say.
+        """
+        batch = self.read.batch
+        if batch is None:
+            return self.payload + b"\n"
+        data = decode_payload(batch, self.payload)
+        if self.parts is None:
+            return data
+        return b"".join(data[start - batch.start : end - batch.start] for start, end in self.parts)
+
+    @cached_property
+    def lines(self) -> Sequence[Line]:
+        """The lines, fragments joined.
+
+        Raises:
+            BadMessage: it cannot be decoded.
+        """
+        batch = self.read.batch
+        lines = list(self._cri() if batch is not None and batch.format == "cri" else self._plain())
+        if batch is not None and lines:
+            if batch.starts_inside_line:
+                lines[0] = replace(lines[0], is_whole=False)
+            if batch.ends_inside_line:
+                lines[-1] = replace(lines[-1], is_whole=False)
+        return lines
+
+    def _cri(self) -> Iterator[Line]:
+        for line in cri.join(self.data):
+            time_ns = cri.time_ns(line.time) or self.time_ns
+            yield Line(line.text, time_ns, line.stream.decode(), line.whole, self)
+
+    def _plain(self) -> Iterator[Line]:
+        # The last line of a file may lack its newline.
+        *texts, rest = self.data.split(b"\n")
+        for text in [*texts, rest] if rest else texts:
+            yield Line(text, self.time_ns, "", True, self)
+
+
+class Batch:
+    """Messages of one partition, in the order of their stream, to be processed together.
+
+    *may_repeat*: a reader before died over it, and may have processed it. The batch is processed
+    when the next one is asked for, unless it was said otherwise. *created* is the stream's own.
+    """
+
+    def __init__(
+        self, messages: Sequence[Message], *, created: str, may_repeat: bool, tries: int
+    ) -> None:
+        self.messages = messages
+        self.created = created
+        self.may_repeat = may_repeat
+        self.tries = tries
+        self.outcome: Outcome | None = None
+
+    @property
+    def stream(self) -> str:
+        """The stream that the messages are from."""
+        return self.messages[0].stream
+
+    @property
+    def partition(self) -> int:
+        """The partition that the messages are from."""
+        return self.messages[0].partition
+
+    @property
+    def first(self) -> int:
+        """The first message's sequence."""
+        return self.messages[0].sequence
+
+    @property
+    def last(self) -> int:
+        """The last message's sequence."""
+        return self.messages[-1].sequence
+
+    @property
+    def id(self) -> str:
+        """Its name: with a state, the same batch has the same one, whoever processes it again."""
+        return f"{self.stream}-{self.first}-{self.last}"
+
+    @property
+    def position(self) -> str:
+        """How far its stream was read with it, for who keeps that himself: `ConsumeOptions`."""
+        last = self.messages[-1]
+        return position_text(StreamPosition(self.created, last.sequence, last.time_ns))
+
+    @property
+    def lines(self) -> Iterator[Line]:
+        """The lines of all messages.
+
+        Raises:
+            BadMessage: a message cannot be decoded.
+        """
+        for message in self.messages:
+            yield from message.lines
+
+    def processed(self) -> None:
+        """Say that it is processed, as asking for the next batch does too."""
+        self.outcome = PROCESSED
+
+    def retry(self, reason: str = "") -> None:
+        """Have it handed out again, after a while; with a group that keeps no order maybe to
+        another member.
+        """
+        self.outcome = Outcome("retry", reason)
+
+    def reject(self, reason: str) -> None:
+        """Say that it can never be processed: what becomes of it, the option on_error says."""
+        self.outcome = Outcome("reject", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch, ``processed``, ``retry``, ``reject`` or ``unreadable``, and why."""
+
+    kind: str
+    reason: str = ""
+
+
+PROCESSED = Outcome("processed")

@@ -1,0 +1,194 @@
+"""What a reader of streams asks for, and which of it goes together. Nothing here touches the
+world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from logpipeline.consuming.records import position_of
+from logpipeline.plan.selection import selects
+from logpipeline.quantity import QuantityError, parse_duration
+from logpipeline.records import BadRecord
+from logpipeline.spec.selection import PARTITIONS, is_rising, is_within, ranges
+
+Mode = Literal["each", "spaced", "all", "none"]
+OnError = Literal["stop", "retry", "dead-letter"]
+DeliverPolicy = Literal["all", "new", "last", "byStartTime", "byStartSequence"]
+
+# As spec.consumers[].name, which a consumer of ours may be made from.
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NAME_KINDS = "letters, digits, '-' and '_', 64 at most"
+# The state that is kept in the pipeline's own key-value bucket.
+KV = "kv"
+BATCH_DEFAULT = 100
+BATCH_MAX = 10_000
+SECOND_NS = 10**9
+# A batch may hold so many bytes of stored messages, over all partitions.
+BYTES_MAX = 64 * 2**20
+
+
+class BadOption(ValueError):
+    """Options that mean nothing, or contradict each other; the message says what to give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """When messages that were processed are acknowledged: each at once (*each*), after so many or
+    after some time (*spaced*; 0 means not by this), a whole batch by its last (*all*), or when
+    they are taken (*none*).
+    """
+
+    mode: Mode
+    every: int = 0
+    interval_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """How the streams are read as consumer *name*.
+
+    *batch* is how many messages are handed out at once, 0 for what the acknowledgements suggest.
+    *state* is a file's path or ``kv``. With *group*, several members share the work; *member*
+    names this one. *tries_max* ends retries, 0: never. *max_age_s* is the age of the oldest
+    message that is not skipped, 0: any. *positions* are for who keeps them with his own results:
+    the last `Batch.position` of each stream; a stream that is not among them begins as without.
+    """
+
+    name: str
+    acks: Acks = Acks("each")
+    batch: int = 0
+    state: str | None = None
+    on_error: OnError = "stop"
+    tries_max: int = 0
+    max_age_s: float = 0.0
+    group: bool = False
+    member: str = ""
+    in_order: bool = False
+    deliver_policy: DeliverPolicy = "all"
+    opt_start_time: str | None = None
+    opt_start_seq: int | None = None
+    ephemeral: bool = False
+    partitions: str | None = None
+    positions: Mapping[str, str] | None = None
+    takeover_after_s: float = 10.0
+
+    @property
+    def batch_max(self) -> int:
+        """Messages that are handed out at once, at most."""
+        if self.in_order or self.acks.mode == "each":
+            return self.batch or 1
+        return self.batch or self.acks.every or BATCH_DEFAULT
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether any member may be given any message: then there is no order, and no position."""
+        keeps_order = self.in_order or self.state is not None or self.acks.mode in ("spaced", "all")
+        return self.group and not keeps_order
+
+
+def checked(options: ConsumeOptions) -> ConsumeOptions:
+    """Return *options* if they make sense together.
+
+    Raises:
+        BadOption: they do not.
+    """
+    if not NAME.fullmatch(options.name):
+        raise BadOption(f"{options.name[:80]!r} is no name of a consumer: {NAME_KINDS}")
+    if options.member and not NAME.fullmatch(options.member):
+        raise BadOption(f"{options.member[:80]!r} is no name of a member: {NAME_KINDS}")
+    if not 0 <= options.batch <= BATCH_MAX:
+        raise BadOption(f"a batch has 1 to {BATCH_MAX} messages, not {options.batch}")
+    if options.in_order and options.batch > 1:
+        raise BadOption("in order means one message at a time: leave the batch out")
+    if options.group and options.state not in (None, KV):
+        raise BadOption(
+            "a state file is for one reader: members of a group keep their state in the "
+            "key-value bucket (state kv)"
+        )
+    if options.in_order and options.acks.mode not in ("each", "none"):
+        raise BadOption("in order means one message in flight: acknowledge each")
+    if options.ephemeral and (options.state is not None or options.group):
+        raise BadOption("an ephemeral consumer goes with its reader: no state and no group")
+    _check_start(options)
+    if options.partitions is not None and not (
+        re.fullmatch(PARTITIONS, options.partitions) and is_rising(options.partitions)
+    ):
+        raise BadOption(f"{options.partitions!r} is no list of partitions, such as 0-3,7")
+    _check_positions(options)
+    return options
+
+
+def partitions_of(options: ConsumeOptions, count: int) -> list[int]:
+    """Return which of *count* partitions are meant.
+
+    Raises:
+        BadOption: one of them is not there.
+    """
+    there = range(max(count, 1))
+    if options.partitions is None:
+        return list(there)
+    if not is_within(options.partitions, count):
+        last = max(last for _, last in ranges(options.partitions))
+        raise BadOption(f"there is no partition {last}: they are 0 to {len(there) - 1}")
+    return [number for number in there if selects(options.partitions, number)]
+
+
+def _check_start(options: ConsumeOptions) -> None:
+    for policy, value, name in (
+        ("byStartTime", options.opt_start_time, "a start time"),
+        ("byStartSequence", options.opt_start_seq, "a start sequence"),
+    ):
+        if (options.deliver_policy == policy) != (value is not None):
+            raise BadOption(f"deliver policy {policy} and {name} belong together: give both")
+
+
+def _check_positions(options: ConsumeOptions) -> None:
+    if options.positions is None:
+        return
+    if options.state is not None or options.group:
+        raise BadOption(
+            "positions of your own are the state of one reader: leave state and group out"
+        )
+    for stream, text in options.positions.items():
+        try:
+            position_of(text)
+        except BadRecord as error:
+            raise BadOption(f"positions: {stream}: {error}; give what batch.position was") from None
+
+
+def parse_acks(text: str) -> Acks:
+    """Return what *text* means: ``each``, ``all``, ``none``, ``every=100``, ``interval=30s``, or
+    the last two with a comma between them.
+
+    Raises:
+        BadOption: none of these.
+    """
+    if text in ("each", "all", "none"):
+        return Acks("each" if text == "each" else "all" if text == "all" else "none")
+    every, interval_s = 0, 0.0
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name == "every" and value.isdecimal() and 1 <= int(value) <= BATCH_MAX and not every:
+            every = int(value)
+        elif name == "interval" and not interval_s:
+            interval_s = _interval_s(value)
+        else:
+            raise BadOption(
+                f"{text!r} says nothing of acknowledgements: each, all, none, every=100 (up to "
+                f"{BATCH_MAX}), interval=30s, or every=100,interval=30s"
+            )
+    return Acks("spaced", every, interval_s)
+
+
+def _interval_s(text: str) -> float:
+    try:
+        span_ns = parse_duration(text)
+    except QuantityError as error:
+        raise BadOption(f"interval: {error}") from error
+    if span_ns <= 0:
+        raise BadOption("an interval is longer than nothing, such as 30s")
+    return span_ns / SECOND_NS

@@ -1,0 +1,332 @@
+"""A partition that one reader has for itself, in the order of its stream, from a position.
+
+The consumer's deliveries only tell that there is something: what the position has behind it is
+skipped and acknowledged, what the consumer leaves out (it waits for a dead reader's
+acknowledgement) is fetched from the stream. So nothing is processed twice or out of order because
+of a redelivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from logpipeline.consuming.acks import AckBook
+from logpipeline.consuming.claims import HeldClaim
+from logpipeline.consuming.consumer import consumer_of, wind
+from logpipeline.consuming.errors import StateForeign
+from logpipeline.consuming.lane import Lane, Reading, replies_of
+from logpipeline.consuming.message import PROCESSED, Batch, Message
+from logpipeline.consuming.options import KV
+from logpipeline.consuming.records import NEXT_ALONE, Progress, position_of
+from logpipeline.consuming.statefile import StateFile
+from logpipeline.failpoints import reach
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, StoredMessage
+from logpipeline.nats.pull import Delivered
+from logpipeline.nats.session import RawMessage
+from logpipeline.records import StreamPosition
+from logpipeline.streamstate import Verdict, judge, state_of, time_at
+
+log = logging.getLogger(__name__)
+
+SAVE_AGAIN_S = 0.2
+# An idle reader asks the server so often how far the consumer is.
+LOOK_S = 3.0
+
+
+class OrderedLane(Lane):
+    """The reading of *partition* under *claim*, which an ephemeral consumer needs none of; *file*
+    keeps the state where it is a file.
+    """
+
+    def __init__(
+        self, reading: Reading, partition: int, claim: HeldClaim | None, file: StateFile | None
+    ) -> None:
+        super().__init__(reading, partition)
+        self.claim = claim
+        self._file = file
+        self._progress: Progress | None = None
+        self._in_hand: list[Message] = []
+        # Messages up to here were delivered to somebody: the consumer may not bring them again.
+        self._fill_until = 0
+        self._looked_at_s = 0.0
+        # Until here messages are handed out one by one, to find the one that cannot be processed.
+        self._single_until = 0
+        # The last message of the batch over which a reader before died, or `NEXT_ALONE`.
+        self._resume_until = 0
+        self._redo: Batch | None = None
+
+    # --- Where it stands
+
+    @property
+    def sequence(self) -> int:
+        """The last message that is done with."""
+        return self._progress.position.sequence if self._progress else 0
+
+    @property
+    def _created(self) -> str:
+        return self._progress.position.created if self._progress else ""
+
+    def last_read(self) -> int | None:
+        """Return the last sequence that was processed, None before the first look."""
+        return self._progress.position.sequence if self._progress else None
+
+    async def prepare(self) -> None:
+        """Look whether the stream still is the one of our position, and where the consumer is."""
+        info = await self.reading.js.stream_info(self.stream)
+        if info is None:
+            raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")
+        stream = state_of(info)
+        if self._progress is None:
+            self._progress = self._stored()
+            self._resume_until = self._progress.working if self._progress else 0
+        if self._progress is None:
+            time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
+            position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
+            await self._save(Progress(position))
+        else:
+            position = self._progress.position
+            found = await time_at(self.reading.js, self.stream, stream, position.sequence)
+            self._judge(judge(position, stream, found), position)
+        self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
+        self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
+        if not hasattr(self, "book"):
+            self.book = AckBook(
+                self.reading.js.connection, self.options.acks, self.consumer.ack_policy
+            )
+        if self.consumer.ack_policy != "none":
+            self.start_signs()
+
+    def _judge(self, verdict: Verdict, position: StreamPosition) -> None:
+        if verdict is Verdict.GOOD:
+            return
+        what = (
+            "was made anew"
+            if verdict is Verdict.RECREATED
+            else "went back: its server lost messages that had been processed"
+        )
+        raise StateForeign(
+            f"stream {self.stream} {what} since message {position.sequence} was processed "
+            f"(stream of {position.created}); nothing was read: "
+            + self._way_out()
+        )
+
+    def _way_out(self) -> str:
+        if self.options.positions is not None:
+            return "begin anew under another name, and without positions"
+        return "begin anew with --reset, or another state" if self.options.state else "start again"
+
+    def _stored(self) -> Progress | None:
+        if self.options.positions is not None:
+            text = self.options.positions.get(self.stream)
+            return None if text is None else Progress(position_of(text))
+        if self._file is not None:
+            return self._file.get(self.stream)
+        return self.claim.progress if self.claim and self.options.state == KV else None
+
+    async def _save(self, progress: Progress) -> None:
+        """Keep *progress*, however long the server is away.
+
+        Raises:
+            ClaimLost: another member has the partition.
+            OSError: the state file cannot be written.
+        """
+        if self._file is not None:
+            await asyncio.to_thread(self._file.put, self.stream, progress)
+        elif self.claim is not None and self.options.state == KV:
+            while True:
+                try:
+                    await self.claim.save(progress)
+                    break
+                except (NotSent, OutcomeUnknown, ApiError) as error:
+                    log.debug("state not saved yet", extra={"reason": str(error)})
+                    await self.reading.js.connection.wait_connected()
+                    await asyncio.sleep(SAVE_AGAIN_S)
+        self._progress = progress
+
+    # --- What comes next
+
+    async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some."""
+        if self._redo is not None:
+            await asyncio.sleep(self.backoff_s(self._redo.tries))
+            again, self._redo = self._redo, None
+            return self._batch(again.messages, may_repeat=True, tries=again.tries)
+        assert self._progress is not None
+        is_open = self._resume_until == NEXT_ALONE or self._resume_until > self.sequence
+        if is_open and (batch := await self._same_again()):
+            return batch
+        while True:
+            messages = await self._collect()
+            if messages:
+                self._in_hand = messages
+                return self._batch(messages, may_repeat=False)
+            await self.fill_queue()
+            if not self.queue:
+                await self._look_for_strays()
+
+    def _batch(self, messages: Sequence[Message], *, may_repeat: bool, tries: int = 0) -> Batch:
+        assert self._progress is not None
+        created = self._progress.position.created
+        return Batch(messages, created=created, may_repeat=may_repeat, tries=tries)
+
+    async def _look_for_strays(self) -> None:
+        """Notice what the consumer delivered to one who reads no more: a pull of a reader that
+        hangs, or whose machine is gone, waits at the server for a while yet.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_at_s < LOOK_S or not self.consumer.is_contiguous:
+            return
+        self._looked_at_s = now_s
+        try:
+            info = await self.reading.js.call(f"CONSUMER.INFO.{self.stream}.{self.consumer.name}")
+        except (NotSent, OutcomeUnknown, ApiError) as error:
+            log.debug("not looked", extra={"stream": self.stream, "reason": str(error)})
+            return
+        found = consumer_of(info)
+        if changed := self.consumer.differs(found):
+            log.warning(
+                f"consumer {found.name} of stream {self.stream} was changed while it is read: "
+                f"{', '.join(changed)}; what is read follows it"
+            )
+        self.consumer, self._fill_until = found, found.delivered
+
+    async def _same_again(self) -> Batch | None:
+        """Return the batch over which a reader before died, message by message the same."""
+        messages: list[Message] = []
+        until, after = self._resume_until, self.sequence
+        self._resume_until = 0
+        while found := await self._stored_behind(after):
+            if messages if until == NEXT_ALONE else found.sequence > until:
+                break
+            after = found.sequence
+            message = await self.admit(found, self._created, was_begun=True)
+            if message is not None:
+                messages.append(message)
+        self._in_hand = messages
+        return self._batch(messages, may_repeat=True) if messages else None
+
+    async def _collect(self) -> list[Message]:
+        """Return messages that are there, in order and without a gap, as many as make a batch."""
+        messages: list[Message] = []
+        last, most = self.sequence, self.options.batch_max
+        passed: Delivered | None = None
+        while len(messages) < most:
+            delivered = await self._following(last)
+            if delivered is None:
+                break
+            last = delivered.sequence
+            message = await self.admit(delivered, self._created)
+            if message is None:
+                passed = delivered
+                continue
+            messages.append(message)
+            if last <= self._single_until:
+                break
+        if passed is not None and not messages:
+            await self._advance(passed, [passed.message.reply.decode()])
+        return messages
+
+    async def _following(self, last: int) -> Delivered | None:
+        """Return the message behind *last*, or None where none is there yet."""
+        while self.queue and self.queue[0].sequence <= last:
+            known = self.queue.popleft()
+            self.reading.counts.redelivered += 1
+            await self.book.add([known.message.reply.decode()], 0)
+        upcoming = self.queue[0].sequence if self.queue else 0
+        if upcoming == last + 1:
+            return self.queue.popleft()
+        is_gap = self.consumer.is_contiguous and (upcoming or last < self._fill_until)
+        if is_gap:
+            stored = await self._stored_behind(last)
+            if stored is not None and (not upcoming or stored.sequence < upcoming):
+                return stored
+            self._fill_until = 0 if stored is None else self._fill_until
+        return self.queue.popleft() if self.queue else None
+
+    async def _stored_behind(self, sequence: int) -> Delivered | None:
+        """Return the first message behind *sequence* as it stands in the stream."""
+        while True:
+            try:
+                stored = await self.reading.js.next_from_leader(
+                    self.stream, sequence + 1, self.consumer.filter
+                )
+            except (NotSent, OutcomeUnknown) as error:
+                log.debug("not fetched yet", extra={"stream": self.stream, "reason": str(error)})
+                await self.reading.js.connection.wait_connected()
+                await asyncio.sleep(SAVE_AGAIN_S)
+            else:
+                headers_only = bool(self.consumer.config.get("headers_only"))
+                return _delivered(stored, headers_only=headers_only) if stored else None
+
+    # --- What became of it
+
+    async def begin(self, batch: Batch) -> None:
+        """Note which messages are handed out, so that a successor hands out the same."""
+        assert self._progress is not None
+        working = NEXT_ALONE if self.options.batch_max == 1 else batch.last
+        if self.options.state is not None and working != self._progress.working:
+            await self._save(Progress(self._progress.position, working))
+        await self.claim_is_ours()
+
+    async def claim_is_ours(self) -> None:
+        """Raise `ClaimLost` where another member took the partition over meanwhile."""
+        if self.claim is not None and self.options.state != KV and self.options.group:
+            await self.claim.check()
+
+    async def settle(self, batch: Batch) -> None:
+        """Do what the batch's outcome asks for; see `Lane.settle`."""
+        outcome = batch.outcome or PROCESSED
+        if outcome.kind == "processed":
+            await self._done(batch)
+            return
+        tries = batch.tries + 1
+        if self.is_again(outcome, tries):
+            self.reading.counts.retried += 1
+            reason = {"stream": self.stream, "first": batch.first, "reason": outcome.reason}
+            log.warning("a batch is tried again", extra=reason)
+            self._redo = self._batch(batch.messages, may_repeat=True, tries=tries)
+        elif self.options.on_error == "stop":
+            raise self.stopped(batch, outcome.reason)
+        elif len(batch.messages) > 1:
+            self._single_until = batch.last
+            self._again(batch)
+        else:
+            await self.put_aside(batch.messages[0], self._created, outcome)
+            await self._done(batch)
+
+    def _again(self, batch: Batch) -> None:
+        self._in_hand = []
+        self.queue.extendleft(each.delivered for each in reversed(batch.messages))
+
+    async def _done(self, batch: Batch) -> None:
+        self.reading.counts.processed += len(batch.messages)
+        self._in_hand = []
+        reach("consume.processed")
+        await self._advance(batch.messages[-1].delivered, replies_of(list(batch.messages)))
+
+    async def _advance(self, last: Delivered, replies: list[str]) -> None:
+        working = NEXT_ALONE if self.options.batch_max == 1 else 0
+        position = StreamPosition(self._created, last.sequence, last.time_ns)
+        await self._save(Progress(position, working))
+        # The position is kept, the server does not know yet: what it delivers again is skipped.
+        reach("consume.saved")
+        await self.book.add([reply for reply in replies if reply], len(replies))
+
+    def in_hand(self) -> list[str]:
+        """Return the replies of the messages that were handed out."""
+        return replies_of(self._in_hand)
+
+    async def close(self) -> None:
+        """Acknowledge what was processed, stop reading, and let another one have the partition."""
+        await super().close()
+        if self.claim is not None:
+            await self.claim.release()
+
+
+def _delivered(stored: StoredMessage, *, headers_only: bool) -> Delivered:
+    data = b"" if headers_only else stored.data
+    message = RawMessage(stored.subject.encode(), b"", stored.headers, data)
+    return Delivered(message, stored.sequence, 0, stored.time_ns, 0)

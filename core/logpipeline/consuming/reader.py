@@ -1,0 +1,325 @@
+"""All partitions of a pipeline, read as one consumer: which of them are ours, and whose batch is
+next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from logpipeline.consuming.claims import claim, look
+from logpipeline.consuming.consumer import consumer_of
+from logpipeline.consuming.errors import ClaimLost, ConsumeError, StateForeign
+from logpipeline.consuming.lane import Counts, Lane, Reading
+from logpipeline.consuming.members import ALONE, DIVIDED, SHARED, Members
+from logpipeline.consuming.message import PROCESSED, Batch
+from logpipeline.consuming.options import KV, BadOption, ConsumeOptions, checked, partitions_of
+from logpipeline.consuming.ordered import OrderedLane
+from logpipeline.consuming.shared import SharedLane
+from logpipeline.consuming.statefile import StateFile
+from logpipeline.failpoints import reach
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.spec import LogPipeline
+
+log = logging.getLogger(__name__)
+
+# How often members look for each other, for each take-over time.
+LOOKS_PER_TAKEOVER = 10
+NS = 1_000_000_000
+# Of a name, beside what tells two apart.
+NAME_CHARS = 50
+# A server in trouble; what it refuses for good is below.
+SERVER_TROUBLE = 500
+
+
+class Reader:
+    """Reads *pipeline*'s streams as *options* say; a context, and an iterator of batches.
+
+    The batch before counts as processed when the next one is asked for.
+    """
+
+    def __init__(self, js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -> None:
+        takeover_s = pipeline.spec.collectors.takeover_after_ns / NS
+        self._incarnation = secrets.token_hex(8)
+        options = replace(checked(options), takeover_after_s=takeover_s)
+        if options.ephemeral:
+            # Two who look on at the same time must not share one consumer.
+            options = replace(options, name=f"{options.name[:NAME_CHARS]}-{self._incarnation[:8]}")
+        self.options = replace(options, member=options.member or default_member())
+        self._partitions = partitions_of(options, pipeline.spec.partitions)
+        self._reading = Reading(js, pipeline, self.options, lambda: len(self._partitions))
+        self._bucket = Bucket(js, pipeline.names.state_bucket)
+        self._streams = {
+            pipeline.names.stream(number) for number in range(max(pipeline.spec.partitions, 1))
+        }
+        if strange := sorted(set(options.positions or ()) - self._streams):
+            raise BadOption(f"positions: {strange[0]} is no stream of pipeline {pipeline.name}")
+        self._lanes: dict[int, Lane] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._settled: dict[int, asyncio.Event] = {}
+        self._ready: asyncio.Queue[tuple[Lane, Batch] | Exception] = asyncio.Queue()
+        self._current: tuple[Lane, Batch] | None = None
+        self._file: StateFile | None = None
+        self._members: Members | None = None
+        self._balancing: asyncio.Task[None] | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages so far."""
+        return self._reading.counts
+
+    async def __aenter__(self) -> Reader:
+        """Find out who else reads, and begin.
+
+        Raises:
+            ReaderBusy, StateForeign: see `errors`.
+        """
+        options = self.options
+        if options.state not in (None, KV):
+            self._file = StateFile(Path(str(options.state)), options.name)
+        try:
+            self._check_file()
+            if options.ephemeral:
+                await self._take_all()
+                return self
+            self._members = Members(
+                self._reading.js,
+                self._bucket,
+                consumer=options.name,
+                member=options.member,
+                incarnation=self._incarnation,
+                kind=SHARED if options.is_shared else DIVIDED if options.group else ALONE,
+                takeover_after_s=options.takeover_after_s,
+            )
+            await self._members.enter()
+            if options.is_shared:
+                await self._take_all()
+                return self
+            self._balancing = asyncio.create_task(self._balance(), name="consume-balance")
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    def _check_file(self) -> None:
+        # Begun again for another pipeline, the file would look as if nothing had been processed.
+        strange = sorted(set(self._file.streams) - self._streams) if self._file else []
+        if strange:
+            raise StateForeign(
+                f"{self.options.state} is the state of stream {strange[0]}, which is none of this "
+                "pipeline's; give another file"
+            )
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Acknowledge what was processed, and let others read. What was handed out last counts
+        as processed only if that was said.
+        """
+        try:
+            if self._current and self._current[1].outcome == PROCESSED:
+                await self.settle()
+        finally:
+            await self._end()
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        """Return the batches, as they come."""
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Settle the batch before, and return the next one.
+
+        Raises:
+            ConsumeError: the reader cannot go on; the message says what to do.
+        """
+        await self.settle()
+        while True:
+            found = await self._ready.get()
+            if isinstance(found, Exception):
+                raise found
+            lane, batch = found
+            if self._lanes.get(lane.partition) is not lane:
+                continue
+            try:
+                await lane.begin(batch)
+                reach("consume.begun")
+            except ClaimLost as error:
+                await self._lost(lane, error)
+                continue
+            self._current = found
+            return batch
+
+    async def settle(self) -> None:
+        """Settle the batch that was handed out last, now; see `__anext__`."""
+        if self._current is None:
+            return
+        (lane, batch), self._current = self._current, None
+        try:
+            await lane.settle(batch)
+        except ClaimLost as error:
+            await self._lost(lane, error)
+            return
+        if self._lanes.get(lane.partition) is lane:
+            self._settled[lane.partition].set()
+
+    async def caught_up(self) -> bool:
+        """Return whether nothing is left: what waits for an acknowledgement gets it before."""
+        if not self._ready.empty():
+            return False
+        for lane in list(self._lanes.values()):
+            if hasattr(lane, "book"):
+                await lane.book.flush()
+        try:
+            return all([await self._is_caught_up(number) for number in self._partitions])
+        except (NotSent, OutcomeUnknown, ApiError):
+            # Not now, or not made yet.
+            return False
+
+    async def _is_caught_up(self, partition: int) -> bool:
+        js = self._reading.js
+        stream = self._reading.pipeline.names.stream(partition)
+        found = consumer_of(await js.call(f"CONSUMER.INFO.{stream}.{self.options.name}"))
+        lane = self._lanes.get(partition)
+        if isinstance(lane, OrderedLane):
+            # What a reader before left unacknowledged is behind the position, if it is done.
+            return not found.pending and lane.sequence >= found.delivered and not lane.queue
+        is_acked = found.ack_policy == "none" or not found.unacknowledged
+        return not found.pending and is_acked
+
+    # --- Which partitions are ours
+
+    async def _balance(self) -> None:
+        """Take our share of the partitions, and give up what is another's, for ever."""
+        assert self._members is not None
+        pause_s = self.options.takeover_after_s / LOOKS_PER_TAKEOVER
+        while True:
+            try:
+                living = await self._members.living()
+                count = len(self._partitions)
+                wanted = {
+                    self._partitions[index]
+                    for index in (
+                        self._members.share(living, count).partitions()
+                        if self.options.group
+                        else range(count)
+                    )
+                }
+                for number in sorted(set(self._lanes) - wanted):
+                    await self._give_up(number)
+                for number in sorted(wanted - set(self._lanes)):
+                    await self._claim(number, living)
+            except (NotSent, OutcomeUnknown, ApiError, ConsumeError) as error:
+                is_trouble = isinstance(error, ApiError) and error.code >= SERVER_TROUBLE
+                if isinstance(error, ConsumeError | ApiError) and not is_trouble:
+                    await self._ready.put(error)
+                    return
+                log.debug("members not looked at", extra={"reason": str(error)})
+            except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
+                await self._ready.put(error)
+                return
+            await asyncio.sleep(pause_s)
+
+    async def _claim(self, partition: int, living: list[str]) -> None:
+        found, _ = await look(self._bucket, self.options.name, partition)
+        is_other = (
+            found is not None and not found.released and found.incarnation != self._incarnation
+        )
+        if is_other and found is not None and found.owner in living and self.options.group:
+            return
+        await self._take(partition)
+
+    async def _take_all(self) -> None:
+        for number in self._partitions:
+            await self._take(number)
+
+    async def _take(self, partition: int) -> None:
+        options = self.options
+        lane: Lane
+        if options.is_shared:
+            lane = SharedLane(self._reading, partition)
+        elif options.ephemeral:
+            lane = OrderedLane(self._reading, partition, None, None)
+        else:
+            held = await claim(
+                self._bucket,
+                options.name,
+                partition,
+                member=options.member,
+                incarnation=self._incarnation,
+            )
+            if held is None:
+                return
+            lane = OrderedLane(self._reading, partition, held, self._file)
+        self._lanes[partition] = lane
+        settled = self._settled[partition] = asyncio.Event()
+        task = asyncio.create_task(self._read(lane, settled), name=f"consume-{partition}")
+        self._tasks[partition] = task
+
+    async def _read(self, lane: Lane, settled: asyncio.Event) -> None:
+        """Put one batch after the other where they are asked for."""
+        try:
+            await lane.open()
+            while True:
+                batch = await lane.next()
+                await self._ready.put((lane, batch))
+                await settled.wait()
+                settled.clear()
+        except ClaimLost as error:
+            await self._lost(lane, error)
+        except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
+            await self._ready.put(error)
+
+    async def _give_up(self, partition: int) -> None:
+        """Let another member have *partition*, unless its batch is being processed right now."""
+        lane = self._lanes.get(partition)
+        is_current = self._current is not None and self._current[0] is lane
+        if lane is not None and not is_current:
+            await self._drop(lane)
+            await lane.close()
+
+    async def _lost(self, lane: Lane, error: ClaimLost) -> None:
+        log.warning("another member reads on: %s", error)
+        await self._drop(lane)
+        await lane.close_reader()
+
+    async def _drop(self, lane: Lane) -> None:
+        """Forget *lane*; whoever comes second finds nothing to do."""
+        if self._lanes.get(lane.partition) is not lane:
+            return
+        del self._lanes[lane.partition], self._settled[lane.partition]
+        task = self._tasks.pop(lane.partition)
+        if task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _end(self) -> None:
+        if self._balancing is not None:
+            self._balancing.cancel()
+            await asyncio.wait([self._balancing])
+        self._current = None
+        for number in sorted(self._lanes):
+            await self._give_up(number)
+        if self._members is not None:
+            await self._members.leave()
+        if self._file is not None:
+            self._file.close()
+
+
+def default_member() -> str:
+    """Return a name that no other process has: the machine's (in a pod the pod's), and ours."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
+    return f"{host}-{os.getpid()}"
+

@@ -1,0 +1,48 @@
+"""What a stored message is: whose, and bytes of which source, as its subject and headers tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logpipeline.nats.pull import Delivered
+from logpipeline.subjects import BadHost, BadSubject, Subjects
+from logpipeline.wire import BadMessage, Batch, decode_headers, parse_headers
+
+# nats-server tells a reader of headers alone how large the payload is.
+SIZE_HEADER = "Nats-Msg-Size"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A message whose subject and headers can be believed; *batch* is None for a stranger's."""
+
+    host: str
+    batch: Batch | None
+    fields: dict[str, str]
+
+
+def read_message(subjects: Subjects, partition: int, delivered: Delivered) -> Read:
+    """Return host and headers of a message of *partition*.
+
+    Raises:
+        BadMessage: its subject or headers cannot be; the error's reason says which.
+    """
+    message = delivered.message
+    try:
+        named, host = subjects.read(message.subject.decode("utf-8", "surrogateescape"))
+    except BadHost as error:
+        raise BadMessage("bad-host", str(error)) from error
+    except BadSubject as error:
+        raise BadMessage("bad-subject", str(error)) from error
+    if named != partition:
+        raise BadMessage("bad-subject", f"partition {named} in the stream of {partition}")
+    fields = parse_headers(message.headers) if message.headers else {}
+    return Read(host, decode_headers(fields) if fields else None, fields)
+
+
+def has_its_size(batch: Batch, fields: dict[str, str]) -> bool:
+    """Return whether a message that was read without its payload can be what its headers say."""
+    # A range that its payload contradicts was not archived, so it must not count as known. Of a
+    # compressed payload the size says nothing.
+    size = fields.get(SIZE_HEADER, "")
+    return batch.compressed or not size.isdigit() or int(size) == batch.end - batch.start

@@ -1,0 +1,118 @@
+"""Who still needs what of the streams, as their bucket tells: groups of collectors, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from logpipeline.archiving import KEYS, ArchiveProgress, archive_floor, archive_key
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.jetstream import (
+    MESSAGE_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    ApiError,
+    JetStream,
+    time_ns_of,
+)
+from logpipeline.plan.floors import group_floor, groups_of
+from logpipeline.plan.model import FoundStream
+from logpipeline.plan.observe import ask
+from logpipeline.records import BadRecord, EpochRecord, epoch_key
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import key_value_subject
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """The groups of collectors, and the tables by their keys; None where one has not begun."""
+
+    bucket: Bucket
+    groups: frozenset[str]
+    archives: Mapping[str, ArchiveProgress | None]
+
+    async def floors(self, js: JetStream, stream: FoundStream, partition: int) -> dict[str, int]:
+        """Return the last message of *stream* that each reader has done with."""
+        floors = {
+            f"group {group}": await _group_floor(js, self.bucket, group, partition, stream)
+            for group in sorted(self.groups)
+        }
+        for key, progress in sorted(self.archives.items()):
+            name = f"archive {key.removeprefix(KEYS)}"
+            floors[name] = await _archive_floor(js, progress, stream)
+        return floors
+
+
+async def readers_of(js: JetStream, bucket: Bucket, pipeline: LogPipeline) -> Readers:
+    """Return who reads the streams of *pipeline*.
+
+    Raises:
+        ApiError, NotSent, OutcomeUnknown: the bucket could not be read.
+    """
+    keys = await _keys(js, bucket)
+    ours = archive_key(pipeline.namespace, pipeline.name)
+    tables = {key for key in keys if key.startswith(KEYS)} - {ours}
+    if pipeline.spec.archive.enabled:
+        tables.add(ours)
+    return Readers(
+        bucket,
+        frozenset(groups_of(keys) | {pipeline.spec.collectors.group}),
+        {key: await archive_progress(bucket, key) for key in tables},
+    )
+
+
+async def archive_progress(bucket: Bucket, key: str) -> ArchiveProgress | None:
+    """Return what a table says at *key*, or None where nothing is said that can be read."""
+    entry = await bucket.get(key)
+    try:
+        return ArchiveProgress.decode(entry.value) if entry is not None else None
+    except BadRecord:
+        return None
+
+
+async def _keys(js: JetStream, bucket: Bucket) -> set[str]:
+    prefix = key_value_subject(bucket.name, "")
+    try:
+        info = await ask(js, f"STREAM.INFO.{bucket.stream}", {"subjects_filter": f"{prefix}>"})
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            return set()
+        raise
+    return {subject.removeprefix(prefix) for subject in info["state"].get("subjects") or {}}
+
+
+async def _archive_floor(
+    js: JetStream, progress: ArchiveProgress | None, stream: FoundStream
+) -> int:
+    position = progress.streams.get(stream.name) if progress is not None else None
+    time_ns = await _time_of(js, stream.name, position.sequence) if position else None
+    last = int(stream.state["last_seq"])
+    return archive_floor(position, created=stream.created, last_sequence=last, time_ns=time_ns)
+
+
+async def _group_floor(
+    js: JetStream, bucket: Bucket, group: str, partition: int, stream: FoundStream
+) -> int:
+    try:
+        entry = await bucket.get(epoch_key(group, partition))
+        record = EpochRecord.decode(entry.value) if entry is not None else None
+    except BadRecord:
+        return 0
+    if record is None:
+        return 0
+    time_ns = await _time_of(js, stream.name, record.position.sequence)
+    return group_floor(
+        record, created=stream.created, last_sequence=stream.state["last_seq"], time_ns=time_ns
+    )
+
+
+async def _time_of(js: JetStream, stream: str, sequence: int) -> int | None:
+    # Not by a direct get: that may be answered by a replica that lags behind.
+    if sequence <= 0:
+        return None
+    try:
+        answer = await ask(js, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+    except ApiError as error:
+        if error.err_code == MESSAGE_NOT_FOUND:
+            return None
+        raise
+    return time_ns_of(answer["message"]["time"])

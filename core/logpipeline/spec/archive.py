@@ -1,0 +1,164 @@
+"""The part of the resource about tables: where they are written, how often, and by what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from logpipeline.spec.components import ClaimRetention, EmptyDir
+from logpipeline.spec.fields import spec
+from logpipeline.spec.pods import PodOptions
+from logpipeline.spec.streams import (
+    DAY_NS,
+    GIB,
+    MINUTE_NS,
+    SECOND_NS,
+    SECRET_KEY,
+    SECRET_NAME,
+)
+
+MIB = 2**20
+HOUR_NS = 60 * MINUTE_NS
+# A folder, which on one machine may begin with ${DATA}; or a bucket, and what its keys begin with.
+TABLE_PATH = (
+    r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x20\x7f]*)?"
+    r"|(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f]*)$"
+)
+ENDPOINT = r"^https?://[^\x00-\x20\x7f/]+$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Secret:
+    """Keys of S3 from a Secret."""
+
+    name: str = spec("Name of the Secret.", max_length=253, pattern=SECRET_NAME, example="s3-keys")
+    access_key_id: str = spec(
+        "Key of the access key's id.",
+        default="accessKeyId", max_length=253, pattern=SECRET_KEY, example="accessKeyId",
+    )  # fmt: skip
+    secret_access_key: str = spec(
+        "Key of the secret access key.",
+        default="secretAccessKey", max_length=253, pattern=SECRET_KEY, example="secretAccessKey",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3:
+    """Where S3 is, and who we are; what is not given comes from the environment, as AWS does it."""
+
+    endpoint: str | None = spec(
+        "URL of a server that speaks S3; by default AWS.",
+        default=None, max_length=253, pattern=ENDPOINT, example="https://s3.example.net:9000",
+    )  # fmt: skip
+    region: str | None = spec("Region.", default=None, max_length=64)
+    secret: S3Secret | None = spec("The Secret that holds the keys.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollups:
+    """Counts per minute, host, namespace and level."""
+
+    enabled: bool = spec("Whether they are kept.", default=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRetention:
+    """When hours of the table are deleted; without any limit, never."""
+
+    max_age_ns: int | None = spec(
+        "Age of lines; rollups stay.", default=None, unit="duration", minimum=HOUR_NS
+    )
+    max_bytes: int | None = spec(
+        "Bytes of the files with lines.", default=None, unit="bytes", minimum=64 * MIB
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Puts the small files of an hour that is over together."""
+
+    enabled: bool = spec("Whether that is done.", default=True)
+    target_bytes: int = spec(
+        "Size of a file.", default=256 * MIB, unit="bytes", minimum=MIB, maximum=4 * GIB
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVolume:
+    """The volume of a table that is a folder: a claim, or one of the other kinds."""
+
+    size: int = spec("Size of the claim.", default=50 * GIB, unit="bytes", minimum=MIB)
+    storage_class_name: str | None = spec(
+        "Storage class of the claim.", default=None, max_length=253
+    )
+    retention_policy: ClaimRetention = spec("What becomes of the claim.", factory=ClaimRetention)
+    existing_claim: str | None = spec(
+        "Name of a claim that is there; executors in pods of their own need ReadWriteMany.",
+        default=None, min_length=1, max_length=253,
+    )  # fmt: skip
+    empty_dir: EmptyDir | None = spec(
+        "A folder that goes with the pod, and the table with it.", default=None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executors:
+    """Spark's executors, each a pod of its own."""
+
+    instances: int = spec(
+        "How many; 0: none, the driver does the work.", default=0, minimum=0, maximum=1000
+    )
+    cores: int = spec("Tasks that one runs at once.", default=1, minimum=1, maximum=64)
+    memory: int = spec("Memory of one's JVM.", default=GIB, unit="bytes", minimum=512 * MIB)
+    resources: dict[str, Any] | None = spec("Requests and limits of one's pod.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive(PodOptions):
+    """A table of all lines, kept by Spark."""
+
+    enabled: bool = spec("Whether there is one.", default=False)
+    path: str | None = spec(
+        "Folder or s3://bucket/prefix; by default a volume of its own, and on one machine "
+        "${DATA}/archive.",
+        default=None, max_length=1024, pattern=TABLE_PATH, example="s3://logs/prod",
+    )  # fmt: skip
+    format: Literal["parquet", "delta", "iceberg"] = spec(
+        "Parquet with a manifest; the others are registered besides.", default="parquet"
+    )
+    catalog: dict[str, str] = spec(
+        "Iceberg: properties of the catalog, as pyiceberg has them, and `table`.", factory=dict
+    )
+    runner: Literal["embedded", "native", "sparkApplication"] = spec(
+        "Where Spark runs: in one pod; a driver with executors in pods; or as a SparkApplication "
+        "of an operator for Spark that is there.",
+        default="embedded",
+    )
+    trigger: Literal["continuous", "schedule"] = spec(
+        "All the time, or now and then what has come since.", default="continuous"
+    )
+    every_ns: int | None = spec(
+        "Time between two batches (10s), or between two runs on schedule (1h).",
+        default=None, unit="duration", minimum=SECOND_NS, maximum=DAY_NS,
+    )  # fmt: skip
+    max_bytes_per_batch: int = spec(
+        "Stored bytes that a batch takes at most.",
+        default=256 * MIB, unit="bytes", minimum=MIB, maximum=64 * GIB,
+    )  # fmt: skip
+    rollups: Rollups = spec("Counts per minute.", factory=Rollups)
+    retention: TableRetention = spec("When hours are deleted.", factory=TableRetention)
+    compaction: Compaction = spec("How files are put together.", factory=Compaction)
+    driver_memory: int = spec(
+        "Memory of the driver's JVM.", default=GIB, unit="bytes", minimum=512 * MIB
+    )
+    executors: Executors = spec("Executors in pods (native, sparkApplication).", factory=Executors)
+    persistence: TableVolume | None = spec(
+        "The volume of a table that is a folder; without it a claim of 50Gi.", default=None
+    )
+    s3: S3 = spec("Where S3 is, and who we are.", factory=S3)
+
+    @property
+    def interval_ns(self) -> int:
+        """Return the time between two batches, or between two runs on schedule."""
+        default = 10 * SECOND_NS if self.trigger == "continuous" else HOUR_NS
+        return default if self.every_ns is None else self.every_ns
