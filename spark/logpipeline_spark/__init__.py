@@ -1,0 +1,1 @@
+"""Tables from the streams, with Spark."""

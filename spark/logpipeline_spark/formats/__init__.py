@@ -1,0 +1,1 @@
+"""Lake formats: further registrations of the files that a table has anyway."""

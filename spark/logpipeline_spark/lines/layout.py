@@ -1,0 +1,142 @@
+"""Where each line of a group of messages begins and ends, found at once in one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logpipeline_spark.lines.crilines import are_whole
+from logpipeline_spark.lines.fragments import Piece, may_hold_fragments, piece_of, rejoin
+from logpipeline_spark.lines.opening import Opened
+
+# Behind the last line, so that a fixed number of bytes can be looked at from each line's start.
+PADDING = bytes(64)
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Lines of a group: bytes ``[starts, ends)`` of *buffer*, without their newlines.
+
+    *owners* are the messages that they belong to, *firsts* the number of each message's first
+    line, *offsets* where lines begin in their source (-1: unknown), *pieces* parts of lines.
+    """
+
+    buffer: npt.NDArray[np.uint8]
+    starts: Numbers
+    ends: Numbers
+    owners: Numbers
+    firsts: Numbers
+    offsets: Numbers
+    pieces: dict[int, Piece]
+
+
+@dataclass(slots=True)
+class _Part:
+    """One message's part of the buffer."""
+
+    data: bytes
+    offsets: list[int] | None
+    pieces: dict[int, Piece]
+
+
+def layout(group: Sequence[Opened]) -> Layout:
+    """Return where the lines of *group* are."""
+    parts = [_part(opened) for opened in group]
+    found = _laid_out(group, parts)
+    with_fragments = [
+        number
+        for number in _suspects(group, found)
+        if parts[number].offsets is None and may_hold_fragments(parts[number].data)
+    ]
+    if not with_fragments:
+        return found
+    for number in with_fragments:
+        parts[number] = _rejoined(group[number])
+    return _laid_out(group, parts)
+
+
+def _laid_out(group: Sequence[Opened], parts: Sequence[_Part]) -> Layout:
+    buffer = np.frombuffer(b"".join([*(part.data for part in parts), PADDING]), np.uint8)
+    bounds = np.cumsum([0, *(len(part.data) for part in parts)], dtype=np.int64)
+    ends = np.flatnonzero(buffer[: bounds[-1]] == ord("\n")).astype(np.int64, copy=False)
+    owners = _owners(ends, bounds)
+    is_bad = np.array([bool(opened.reason) for opened in group], np.bool_)
+    if is_bad.any():
+        # What cannot be believed is one line, whatever its bytes are.
+        keep = ~is_bad[owners] | (ends == bounds[owners + 1] - 1)
+        ends, owners = ends[keep], owners[keep]
+    starts = np.concatenate([bounds[:1], ends[:-1] + 1]) if len(ends) else ends
+    firsts = np.searchsorted(owners, np.arange(len(group)))
+    begins = np.array([-1 if o.batch is None else o.batch.start for o in group], np.int64)
+    offsets = np.where(begins[owners] < 0, -1, begins[owners] + starts - bounds[owners])
+    pieces: dict[int, Piece] = {}
+    for number, part in enumerate(parts):
+        _correct(part, int(firsts[number]), int(begins[number]), offsets, pieces)
+    return Layout(buffer, starts, ends, owners, firsts, offsets, pieces)
+
+
+def _suspects(group: Sequence[Opened], found: Layout) -> list[int]:
+    """Return the messages of CRI lines of which a line may be a fragment."""
+    is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
+    rows = np.flatnonzero(is_cri[found.owners])
+    starts = found.starts if len(rows) == len(found.starts) else found.starts[rows]
+    suspects = rows[~are_whole(found.buffer, starts)]
+    return [int(number) for number in np.unique(found.owners[suspects])]
+
+
+def is_cri_lines(opened: Opened) -> bool:
+    """Return whether *opened* says that its lines are CRI's."""
+    return opened.batch is not None and opened.batch.format == "cri"
+
+
+def _owners(ends: Numbers, bounds: Numbers) -> Numbers:
+    counts = np.diff(np.searchsorted(ends, bounds))
+    return np.repeat(np.arange(len(bounds) - 1), counts)
+
+
+def _part(opened: Opened) -> _Part:
+    batch, data = opened.batch, opened.data
+    if opened.reason:
+        return _Part(data + b"\n", None, {})
+    if batch is None:
+        return _Part(data, None, {})
+    is_cut = batch.starts_inside_line or batch.ends_inside_line
+    if batch.format == "cri" and is_cut:
+        return _rejoined(opened)
+    whole = data if data.endswith(b"\n") else data + b"\n"
+    if not is_cut:
+        return _Part(whole, None, {})
+    count = whole.count(b"\n")
+    first = piece_of(
+        starts_before=batch.starts_inside_line, is_cut=batch.ends_inside_line and count == 1
+    )
+    last = piece_of(
+        starts_before=batch.starts_inside_line and count == 1, is_cut=batch.ends_inside_line
+    )
+    pieces = {0: first, count - 1: last} if count > 1 else {0: first}
+    return _Part(whole, None, {row: piece for row, piece in pieces.items() if piece})
+
+
+def _rejoined(opened: Opened) -> _Part:
+    batch = opened.batch
+    assert batch is not None
+    lines = rejoin(
+        opened.data, starts_inside=batch.starts_inside_line, ends_inside=batch.ends_inside_line
+    )
+    return _Part(lines.data, lines.offsets, lines.pieces)
+
+
+def _correct(
+    part: _Part, first: int, begin: int, offsets: Numbers, pieces: dict[int, Piece]
+) -> None:
+    if part.offsets is not None:
+        placed: Any = np.array(part.offsets, np.int64)
+        offsets[first : first + len(placed)] = begin + placed
+    for row, piece in part.pieces.items():
+        pieces[first + row] = piece

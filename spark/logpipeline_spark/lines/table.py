@@ -1,0 +1,148 @@
+"""Lines as Arrow tables: what the headers of a message say is written once, and pointed at by each
+of its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logpipeline_spark.lines import crilines, levels, text
+from logpipeline_spark.lines.layout import Layout, is_cri_lines, layout
+from logpipeline_spark.lines.opening import Opened
+from logpipeline_spark.lines.schema import LINES, LINES_ENCODED, TIME, UNDECODABLE, Origin
+
+# A message may be nothing but newlines; so many lines become one table at a time.
+ROWS_MAX = 262_144
+
+# By the number that `crilines` gives them, from 1 on.
+_FDS = pa.array(["stdout", "stderr"], pa.string())
+# What lines of a message have in common, in the order in which `_shared` returns it.
+_SHARED = ("cluster", "host", "namespace", "pod", "container", "source", "generation")
+
+
+def tables_of(group: Sequence[Opened], origin: Origin) -> Iterator[pa.Table]:
+    """Yield the lines of *group* as tables of `LINES_ENCODED`, at most ROWS_MAX lines each."""
+    found = layout(group)
+    shared = _Shared(group, origin)
+    for begin in range(0, len(found.starts), ROWS_MAX):
+        yield _table(found, shared, begin, min(begin + ROWS_MAX, len(found.starts)))
+
+
+class _Shared:
+    """What lines have of their messages, one value a message."""
+
+    def __init__(self, group: Sequence[Opened], origin: Origin) -> None:
+        messages = [opened.message for opened in group]
+        self.origin = origin
+        self.sequences = np.array([m.sequence for m in messages], np.int64)
+        self.times = np.array([m.time_ns // 1000 for m in messages], np.int64)
+        self.partitions = pa.array([opened.partition for opened in group], pa.int32())
+        self.is_resent = np.array([opened.is_marked for opened in group], np.bool_)
+        self.is_bad = np.array([bool(opened.reason) for opened in group], np.bool_)
+        self.is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
+        rows = list(zip(*(_shared(opened) for opened in group), strict=True))
+        self.columns = {
+            name: pa.array(values, pa.string()).dictionary_encode()
+            for name, values in zip(_SHARED, rows, strict=True)
+        }
+
+
+def _shared(opened: Opened) -> tuple[str | None, ...]:
+    batch = opened.batch
+    if batch is None:
+        return (None, opened.host, None, None, None, None, None)
+    names = (batch.cluster, opened.host, batch.namespace, batch.pod, batch.container, batch.source)
+    return (*(_text(name) for name in names), batch.generation)
+
+
+def _text(name: str | None) -> str | None:
+    if not name:
+        return None
+    if name.isascii():
+        return name
+    # A path may hold bytes that are no UTF-8; replaced by one sign, two paths could become one.
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _table(found: Layout, shared: _Shared, begin: int, end: int) -> pa.Table:
+    rows = slice(begin, end)
+    owners = found.owners[rows]
+    columns = _texts(found, shared, rows)
+    indices = pa.array(owners, pa.int32())
+    for name, values in shared.columns.items():
+        columns[name] = values.take(indices)
+    count = end - begin
+    columns |= {
+        "stream": _constant(shared.origin.stream, count),
+        "incarnation": _constant(shared.origin.incarnation, count),
+        "seq": pa.array(shared.sequences[owners]),
+        "idx": pa.array((np.arange(begin, end) - found.firsts[owners]).astype(np.int32)),
+        "ts": pa.array(shared.times[owners]).view(TIME),
+        "partition": shared.partitions.take(indices),
+        "piece": _pieces(found, begin, end),
+        "offset": pa.array(found.offsets[rows], mask=found.offsets[rows] < 0),
+        "resent": pa.array(shared.is_resent[owners]),
+    }
+    return pa.table([columns[name] for name in LINES.names], schema=LINES_ENCODED)
+
+
+def _texts(found: Layout, shared: _Shared, rows: slice) -> dict[str, pa.Array]:
+    starts, ends, owners = found.starts[rows], found.ends[rows], found.owners[rows]
+    is_cri = shared.is_cri[owners]
+    cri = _cri(found.buffer, starts, ends, is_cri)
+    is_bad = shared.is_bad[owners]
+    raw = text.slices(found.buffer, cri.texts, ends)
+    lines, no_text = text.strings(raw)
+    return {
+        "event_ts": pa.array(cri.times, mask=cri.times == 0).view(TIME),
+        "fd": pa.DictionaryArray.from_arrays(
+            pa.array(cri.fds.astype(np.int32) - 1, mask=cri.fds == 0), _FDS
+        ),
+        "level": _levels(raw, is_bad),
+        "line": lines,
+        "raw": no_text,
+    }
+
+
+def _cri(
+    buffer: npt.NDArray[np.uint8], starts: Any, ends: Any, is_cri: npt.NDArray[np.bool_]
+) -> crilines.CriColumns:
+    if is_cri.all():
+        return crilines.parse(buffer, starts, ends)
+    columns = crilines.CriColumns(
+        np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int8), starts.copy()
+    )
+    if is_cri.any():
+        found = crilines.parse(buffer, starts[is_cri], ends[is_cri])
+        columns.times[is_cri] = found.times
+        columns.fds[is_cri] = found.fds
+        columns.texts[is_cri] = found.texts
+    return columns
+
+
+def _levels(raw: pa.BinaryArray, is_bad: npt.NDArray[np.bool_]) -> pa.DictionaryArray:
+    found = levels.levels(raw)
+    if not is_bad.any():
+        return found
+    names = pa.concat_arrays([found.dictionary, pa.array([UNDECODABLE])])
+    codes = pc.if_else(pa.array(is_bad), len(names) - 1, found.indices)
+    return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), names)
+
+
+def _pieces(found: Layout, begin: int, end: int) -> pa.Array:
+    here = {row - begin: piece for row, piece in found.pieces.items() if begin <= row < end}
+    if not here:
+        return pa.nulls(end - begin, pa.string())
+    return pa.array([here.get(row) for row in range(end - begin)], pa.string())
+
+
+def _constant(value: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(count, np.int32)), pa.array([value], pa.string())
+    )

@@ -1,0 +1,227 @@
+"""One batch: look at the streams, have tasks write what waits there, decide about what was sent
+again, commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from logpipeline.failpoints import reach
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.sources import joined
+from logpipeline_spark.running.known import Learned, learn
+from logpipeline_spark.running.state import StreamState
+from logpipeline_spark.running.task import Done, Task, Work
+from logpipeline_spark.source import planning
+from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.places import EARLIEST
+from logpipeline_spark.source.positions import Position
+from logpipeline_spark.source.positions import StreamState as ServerState
+from logpipeline_spark.source.tasks import RangeTask
+from logpipeline_spark.table.commit import Range
+from logpipeline_spark.table.manifest import STATE
+from logpipeline_spark.table.table import Table
+
+log = logging.getLogger(__name__)
+
+# Losses that are remembered, so that each is told once.
+TOLD_MAX = 1000
+
+# Has tasks done somewhere, and returns what they did, in any order.
+RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What a batch brought: *rows* that are new in the table, bytes that came *twice* without a
+    mark, and bytes that are *missing* now; *lost* messages were gone before they were read. It *has
+    more* where a batch's size cut it.
+    """
+
+    rows: int
+    has_more: bool
+    twice_bytes: int = 0
+    missing_bytes: int = 0
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches of one table, one after the other; *run* has tasks done.
+
+    What was gone before it was read is told, counted and kept in the table, and reading goes on:
+    where it *stops on loss*, a human has to say that it shall.
+    """
+
+    client: Client
+    table: Table
+    work: Work
+    run: RunTasks
+    bytes_max: int
+    tasks_min: int
+    streams: tuple[str, ...]
+    stops_on_loss: bool = False
+    states: dict[str, StreamState] = field(default_factory=dict)
+    _told: set[tuple[str, Range]] = field(default_factory=set)
+    _counter: itertools.count[int] = field(default_factory=itertools.count)
+
+    def load(self) -> None:
+        """Go on from what is committed.
+
+        Raises:
+            Refused: what was kept cannot be read, or is of streams that are not ours any more.
+        """
+        kept = self.table.read_state()
+        if former := sorted(kept.keys() - set(self.streams)):
+            raise Refused(
+                f"{self.work.storage.url} is kept of the streams {', '.join(sorted(kept))}, and "
+                f"{', '.join(former)} would not be read any more: give the pipeline its partitions "
+                "back, or choose another path"
+            )
+        self.states = {name: StreamState() for name in self.streams}
+        for name, data in kept.items():
+            where = f"{self.work.storage.url}/{STATE}/… of {name}"
+            self.states[name] = StreamState.decode(data, where=where)
+
+    def next(self) -> Committed | None:
+        """Commit what waits, up to a batch's size; return None where nothing does.
+
+        Raises:
+            Refused: the server, the storage or another writer keeps it from that.
+        """
+        client, options = self.client, self.work.options
+        seen = planning.states(client, options)
+        known = {name: self._position(name, state) for name, state in seen.items()}
+        begins = planning.begins(client, options, known, seen)
+        skipped = {
+            name: Range(begin.incarnation, known[name].sequence + 1, begin.sequence)
+            for name, begin in begins.items()
+            if _is_behind_loss(name, known[name], begin)
+        }
+        lasts = {name: state.last for name, state in seen.items()}
+        ends = planning.ends(client, begins, seen, lasts, self.bytes_max)
+        batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
+        self._tell(skipped.items())
+        if not batch:
+            return None
+        reach("archive.planned")
+        parts = planning.tasks(options, batch, self.tasks_min)
+        done = self.run(self.work, [Task(part=part) for part in parts])
+        reach("archive.written")
+        # Of a stream that holds nothing the loss is committed with what comes next.
+        skipped = {name: gone for name, gone in skipped.items() if name in batch}
+        committed = self._commit(batch, skipped, done)
+        has_more = any(end.sequence < lasts[name] for name, end in batch.items())
+        return replace(committed, has_more=has_more)
+
+    def _position(self, name: str, state: ServerState) -> Position:
+        """Return up to where a stream was read: at first, up to before what it holds."""
+        position = self.states[name].position
+        if position is None:
+            options = self.work.options
+            position = planning.start(self.client, options, EARLIEST, {name: state})[name]
+        return position
+
+    def _commit(
+        self, batch: Mapping[str, Position], skipped: Mapping[str, Range], done: Sequence[Done]
+    ) -> Committed:
+        lost = {name: _lost(end, name, done) for name, end in batch.items()}
+        told = [(name, gone) for name, found in lost.items() for gone in found]
+        self._tell(told)
+        learned = {name: self._learn(name, done) for name in batch}
+        resent = self.run(self.work, _resent(batch, learned))
+        for name, end in batch.items():
+            self.states[name].position = end
+        self.table.commit_batch(
+            f"{self.table.fence.number}-{next(self._counter)}",
+            {
+                name: Range(end.incarnation, end.after + 1, end.sequence)
+                for name, end in batch.items()
+            },
+            [entry for each in (*done, *resent) for entry in each.files],
+            state={name: self.states[name].encode() for name in batch},
+            skipped=frozenset(skipped),
+            lost={name: found for name, found in lost.items() if found},
+        )
+        return Committed(
+            rows=sum(each.rows for each in (*done, *resent)),
+            has_more=False,
+            twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
+            missing_bytes=sum(each.missing_bytes for each in learned.values()),
+            lost=_count([*skipped.items(), *told]),
+        )
+
+    def _tell(self, lost: Iterable[tuple[str, Range]]) -> None:
+        """Say what is lost for good.
+
+        Raises:
+            Refused: somebody has to say that it goes on without that.
+        """
+        for name, gone in lost:
+            if self.stops_on_loss:
+                raise Refused(
+                    f"stream {name} lost its messages {gone.first} to {gone.last} before they were "
+                    "read (retention, or a purge): run this without --stop-on-loss, and it goes on "
+                    "behind them; `logpipeline archive verify` names them then"
+                )
+            if (name, gone) in self._told:
+                continue
+            self._told = (
+                {*self._told, (name, gone)} if len(self._told) < TOLD_MAX else {(name, gone)}
+            )
+            log.error(
+                "messages were gone before they were read",
+                extra={"stream": name, "first": gone.first, "last": gone.last},
+            )
+
+    def _learn(self, name: str, done: Sequence[Done]) -> Learned:
+        parts = sorted((each for each in done if each.stream == name), key=lambda each: each.first)
+        return learn(self.states[name].known, joined([each.seen for each in parts]))
+
+
+def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
+    """Say what became of a stream since it was read; return whether messages are lost for good."""
+    if known == begin:
+        return False
+    if known.incarnation == begin.incarnation:
+        return True
+    # What was lost there, shippers send again.
+    log.warning(
+        "the stream was made anew" if known.created != begin.created else "the stream went back",
+        extra={"stream": name, "read": known.sequence, "goes_on_behind": begin.sequence},
+    )
+    return False
+
+
+def _lost(end: Position, name: str, done: Sequence[Done]) -> tuple[Range, ...]:
+    """Return what of a stream was gone when tasks came to it."""
+    gone: list[Range] = []
+    for first, last in sorted(pair for each in done if each.stream == name for pair in each.lost):
+        if gone and gone[-1].last + 1 == first:
+            first = gone.pop().first
+        gone.append(Range(end.incarnation, first, last))
+    return tuple(gone)
+
+
+def _count(lost: Iterable[tuple[str, Range]]) -> int:
+    return sum(gone.last - gone.first + 1 for _, gone in lost)
+
+
+def _resent(batch: Mapping[str, Position], learned: Mapping[str, Learned]) -> list[Task]:
+    """Return a task for each stream of which marked messages are wanted."""
+    return [
+        Task(
+            part=RangeTask(
+                stream=name,
+                end=batch[name],
+                first=found.wanted[0].sequence,
+                last=found.wanted[-1].sequence,
+            ),
+            wanted=found.wanted,
+        )
+        for name, found in learned.items()
+        if found.wanted
+    ]

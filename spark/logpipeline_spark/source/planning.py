@@ -1,0 +1,197 @@
+"""What the driver decides: where a query begins, where its next batch ends, and which task reads
+what. It asks for the state of streams and for the message at a position, never for a payload to
+keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from logpipeline.nats.jetstream import rfc3339_of
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.message import Message
+from logpipeline_spark.source import admission
+from logpipeline_spark.source.admission import Backlog
+from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.options import SourceOptions
+from logpipeline_spark.source.places import EARLIEST_NUMBER, LATEST_NUMBER, Place
+from logpipeline_spark.source.positions import (
+    Position,
+    StreamState,
+    Verdict,
+    judge,
+    loss_sentence,
+    moved,
+)
+from logpipeline_spark.source.tasks import RangeTask
+
+Positions = dict[str, Position]
+States = dict[str, StreamState]
+
+
+def states(client: Client, options: SourceOptions) -> States:
+    """Return what each stream of *options* is now."""
+    return {stream: client.state(stream) for stream in options.streams}
+
+
+def start(client: Client, options: SourceOptions, place: Place, seen: States) -> Positions:
+    """Return the positions just before *place*."""
+    result: Positions = {}
+    for stream, state in seen.items():
+        sequence = _sequence_before(client, stream, state, place)
+        time_ns = client.time_at(stream, state, sequence)
+        if time_ns is None:
+            time_ns = state.last_time_ns if sequence == state.last else 0
+        result[stream] = Position(
+            created=state.created,
+            rollbacks=0,
+            sequence=sequence,
+            time_ns=time_ns,
+            after=sequence,
+            message_bytes=state.message_bytes,
+        )
+    return result
+
+
+def lasts(client: Client, options: SourceOptions, seen: States) -> dict[str, int]:
+    """Return the last sequence of each stream that a table is to hold."""
+    place = options.ending
+    if place is None or place.kind == "latest":
+        return {stream: state.last for stream, state in seen.items()}
+    if place.kind == "time":
+        return {name: _sequence_before(client, name, state, place) for name, state in seen.items()}
+    given = {stream: place.of(stream) for stream in seen}
+    return {
+        stream: seen[stream].last if number == LATEST_NUMBER else min(number, seen[stream].last)
+        for stream, number in given.items()
+    }
+
+
+def _sequence_before(client: Client, stream: str, state: StreamState, place: Place) -> int:
+    before_first = max(state.first - 1, 0)
+    if place.kind == "time":
+        return _before_time(client, stream, state, place.time_ns)
+    number = EARLIEST_NUMBER if place.kind == "earliest" else LATEST_NUMBER
+    if place.kind == "sequences":
+        number = place.of(stream)
+    if number == EARLIEST_NUMBER:
+        return before_first
+    if number == LATEST_NUMBER:
+        return state.last
+    if number - 1 > state.last:
+        raise Refused(
+            f"option 'startingOffsets': stream {stream} ends at {state.last}, before {number}; "
+            "name a sequence that is there, or latest"
+        )
+    return max(number - 1, 0)
+
+
+def _before_time(client: Client, stream: str, state: StreamState, time_ns: int) -> int:
+    """Return the sequence before the first message of *time_ns* or later."""
+    if not state.messages:
+        return state.last
+    found = client.first_from(stream, {"start_time": rfc3339_of(time_ns)})
+    return state.last if found is None else found.sequence - 1
+
+
+def begins(
+    client: Client, options: SourceOptions, known: Mapping[str, Position], seen: States
+) -> Positions:
+    """Return where to read on behind *known*: there, where a stream still is the one that was read;
+    else behind the last message that both have.
+
+    Raises:
+        Refused: a stream lost what was not read, and that is not allowed.
+    """
+    result: Positions = {}
+    for stream, state in seen.items():
+        position = known[stream]
+        found = client.time_at(stream, state, position.sequence) if position.time_ns else None
+        verdict = judge(position, state, found)
+        if verdict is not Verdict.GOOD and options.fail_on_data_loss:
+            raise Refused(loss_sentence(stream, verdict, position, state))
+        result[stream] = _resumed(client, stream, position, state, verdict)
+    return result
+
+
+def _resumed(
+    client: Client, stream: str, position: Position, state: StreamState, verdict: Verdict
+) -> Position:
+    if verdict is Verdict.GOOD:
+        return position
+    if verdict is Verdict.PURGED:
+        # The time stays that of the message that was read last: nothing before it comes again.
+        return replace(position, sequence=state.first - 1)
+    # The server's time rises within a stream, and goes on from life to life: what is not later
+    # than the last message that was read, was read.
+    sequence = _before_time(client, stream, state, position.time_ns + 1)
+    is_same = verdict is Verdict.ROLLED_BACK
+    return replace(
+        position,
+        created=state.created,
+        rollbacks=position.rollbacks + 1 if is_same else 0,
+        sequence=sequence,
+        time_ns=client.time_at(stream, state, sequence) or position.time_ns,
+    )
+
+
+def ends(
+    client: Client,
+    begin: Mapping[str, Position],
+    seen: States,
+    lasts: Mapping[str, int],
+    bytes_max: int | None,
+    *,
+    known: Mapping[str, Position] | None = None,
+) -> Positions:
+    """Return the end of a batch that begins at *begin*: not behind *lasts*, about *bytes_max*.
+
+    A stream of which the batch holds nothing keeps its position of *known*.
+    """
+    backlogs = {
+        stream: Backlog(position.sequence + 1, lasts[stream], seen[stream].message_bytes)
+        for stream, position in begin.items()
+    }
+    chosen = admission.ends(backlogs, bytes_max)
+    result: Positions = {}
+    for stream, position in begin.items():
+        state = seen[stream]
+        if chosen[stream] <= position.sequence:
+            is_old = known is not None and known[stream].incarnation == position.incarnation
+            is_old = is_old and known is not None and known[stream].sequence == position.sequence
+            result[stream] = known[stream] if is_old and known else _empty(position)
+            continue
+        end = client.first_from(stream, {"seq": chosen[stream]})
+        sequence, time_ns = _end(end, chosen[stream], lasts[stream], state)
+        result[stream] = moved(
+            position, sequence=sequence, time_ns=time_ns, message_bytes=state.message_bytes
+        )
+    return result
+
+
+def _empty(position: Position) -> Position:
+    return replace(position, after=position.sequence)
+
+
+def _end(found: Message | None, chosen: int, last: int, state: StreamState) -> tuple[int, int]:
+    """Return where a batch ends that is to hold *chosen*, and the time of its last message: at the
+    first message from *chosen* on, since one that was deleted has no time.
+    """
+    if found is not None and found.sequence <= last:
+        return found.sequence, found.time_ns
+    if found is not None:
+        return last, found.time_ns - 1
+    return last, state.last_time_ns
+
+
+def tasks(options: SourceOptions, batch: Mapping[str, Position], tasks_min: int) -> list[RangeTask]:
+    """Return what each task of the batch that ends at *batch* reads."""
+    backlogs = {
+        stream: Backlog(end.after + 1, end.sequence, end.message_bytes)
+        for stream, end in batch.items()
+    }
+    return [
+        RangeTask(stream=stream, end=batch[stream], first=first, last=last)
+        for stream, first, last in admission.split(backlogs, tasks_min=tasks_min)
+    ]

@@ -1,0 +1,89 @@
+"""A table as Arrow's datasets see it: DuckDB, polars and pandas read these, wherever they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+
+from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.storage import Storage
+
+
+def dataset(storage: Storage, entries: Sequence[FileEntry], schema: pa.Schema) -> ds.Dataset:
+    """Return the rows of *entries*; columns that a file lacks are null."""
+    paths = [entry.path for entry in entries]
+    if isinstance(storage, LocalStorage):
+        paths = [f"{storage.url}/{path}" for path in paths]
+        files: pafs.FileSystem = pafs.LocalFileSystem()
+    else:
+        sizes = {entry.path: entry.bytes for entry in entries}
+        files = pafs.PyFileSystem(_Files(storage, sizes))
+    fragments = [ds.ParquetFileFormat().make_fragment(path, files) for path in paths]
+    return ds.FileSystemDataset(fragments, schema, ds.ParquetFileFormat(), files)
+
+
+class _Files(pafs.FileSystemHandler):  # type: ignore[misc]  # Arrow has no types
+    """A storage as Arrow's file system, to read files that are known to be there."""
+
+    def __init__(self, storage: Storage, sizes: dict[str, int]) -> None:
+        super().__init__()
+        self._storage = storage
+        self._sizes = sizes
+
+    def get_type_name(self) -> str:
+        return "logpipeline"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[Any]:
+        return [
+            pafs.FileInfo(path, pafs.FileType.File, size=self._sizes[path])
+            if path in self._sizes
+            else pafs.FileInfo(path, pafs.FileType.NotFound)
+            for path in paths
+        ]
+
+    def get_file_info_selector(self, selector: Any) -> list[Any]:
+        return self.get_file_info(list(self._sizes))
+
+    def open_input_file(self, path: str) -> Any:
+        return pa.PythonFile(self._storage.open(path), mode="r")
+
+    def open_input_stream(self, path: str) -> Any:
+        return self.open_input_file(path)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_dir(self, path: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_file(self, path: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def move(self, source: str, target: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def copy_file(self, source: str, target: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError(_READ_ONLY)
+
+    def open_append_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError(_READ_ONLY)
+
+
+_READ_ONLY = "readers of a table write nothing"

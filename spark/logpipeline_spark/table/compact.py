@@ -1,0 +1,134 @@
+"""Make few large files of the many small ones of an hour that is over.
+
+First the new files are written where no reader looks, then committed there; then the old ones are
+removed, and only then the new ones are shown. A plain reader may miss an hour for a moment, and
+never sees a line twice; a reader of the manifest misses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.merge import groups_of, merged
+from logpipeline_spark.table.names import LINES, compacted_name, end_of, folder_of, waiting
+from logpipeline_spark.table.parquet import ParquetFile
+from logpipeline_spark.table.snapshot import Snapshot
+from logpipeline_spark.table.storage import Storage
+
+# Large enough that a footer costs nothing, small enough that a reader shares an hour's work.
+TARGET_BYTES = 256 * 1024 * 1024
+SMALL_BYTES = 128 * 1024 * 1024
+# Batches that were under way when an hour ended are committed by then.
+GRACE = timedelta(minutes=10)
+# How many files are merged at once; an hour with more takes several rounds.
+FILES_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Files below *small_bytes* are merged, into files of about *target_bytes*."""
+
+    target_bytes: int = TARGET_BYTES
+    small_bytes: int = SMALL_BYTES
+
+    @classmethod
+    def of(cls, target_bytes: int) -> Sizes:
+        """Return sizes of which what was merged is never small again."""
+        return cls(target_bytes, min(SMALL_BYTES, target_bytes // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The files of one hour that become fewer."""
+
+    folder: str
+    sources: tuple[FileEntry, ...]
+
+
+def due(snapshot: Snapshot, now: datetime, sizes: Sizes) -> list[Merge]:
+    """Return what is worth merging in hours that are over, the oldest hour first."""
+    small = defaultdict(list)
+    for entry in snapshot.files.values():
+        folder = folder_of(entry.path)
+        if entry.path.startswith(f"{LINES}/") and entry.bytes < sizes.small_bytes:
+            small[folder].append(entry)
+    return [
+        Merge(folder, tuple(sorted(entries, key=lambda entry: entry.path)[:FILES_MAX]))
+        for folder, entries in sorted(small.items())
+        if len(entries) > 1 and end_of(folder) + GRACE <= now
+    ]
+
+
+def write_merged(
+    storage: Storage, merge: Merge, schema: pa.Schema, *, number: int, sizes: Sizes
+) -> list[FileEntry]:
+    """Write the files that commit *number* will put in the place of *merge*'s, still hidden.
+
+    Raises:
+        Damaged: a file is missing or cannot be read.
+    """
+    groups = [group for entry in merge.sources for group in groups_of(storage, entry.path)]
+    entries: list[FileEntry] = []
+    writer = Parts(storage, merge.folder, schema, number, entries)
+    life: object = None
+    with writer.stack:
+        for table in merged(storage, groups, schema):
+            found = (table["stream"][0].as_py(), table["incarnation"][0].as_py())
+            writer.add(table, is_new_group=found != life, sizes=sizes)
+            life = found
+        writer.end()
+    expected, written = _rows(merge.sources), _rows(entries)
+    assert expected == written, f"{merge.folder}: {expected} rows became {written}"
+    return entries
+
+
+class Parts:
+    """The part that is open, if any, of the files that a merge makes."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        schema: pa.Schema,
+        number: int,
+        entries: list[FileEntry],
+    ) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._schema = schema
+        self._number = number
+        self._entries = entries
+        self._file: ParquetFile | None = None
+        self.stack = ExitStack()
+
+    def add(self, table: pa.Table, *, is_new_group: bool, sizes: Sizes) -> None:
+        """Write rows behind those that are there."""
+        if self._file is not None and self._file.written_bytes >= sizes.target_bytes:
+            self.end()
+        if self._file is None:
+            name = compacted_name(number=self._number, part=len(self._entries))
+            path = waiting(f"{self._folder}/{name}")
+            raw = self.stack.enter_context(self._storage.create(path))
+            self._file = self.stack.enter_context(ParquetFile(raw, path, self._schema))
+        elif is_new_group:
+            # A group is of one stream's life, so that it can be merged again by its statistics.
+            self._file.end_group()
+        self._file.add(table)
+
+    def end(self) -> None:
+        """Finish the part that is open."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            self.stack.close()
+            self._entries.append(file.entry())
+
+
+def _rows(entries: Iterable[FileEntry]) -> int:
+    return sum(entry.rows for entry in entries)

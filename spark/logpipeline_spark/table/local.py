@@ -1,0 +1,175 @@
+"""A table in a folder of this machine.
+
+Files are made in a folder of their own, made durable, and renamed: a reader sees them whole, and
+no glob of a reader sees one that is not ready. (DuckDB and polars do match names that begin with a
+dot.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+from uuid import uuid4
+
+from logpipeline.failpoints import reach
+from logpipeline.statefile import sync_folder
+from logpipeline_spark.table.names import WRITING
+from logpipeline_spark.table.storage import OBJECT_BYTES_MAX, StorageFailed, Stored, said_of
+
+# A disk that lets two win does so each time.
+CHECKS_MAX = 5
+
+
+class LocalStorage:
+    """Objects are files beneath *root*."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+
+    def __reduce__(self) -> tuple[type[LocalStorage], tuple[Path]]:
+        return LocalStorage, (self._root,)
+
+    @property
+    def url(self) -> str:
+        return str(self._root)
+
+    def read(self, path: str) -> bytes | None:
+        with said_of(self.url):
+            try:
+                with (self._root / path).open("rb") as file:
+                    data = file.read(OBJECT_BYTES_MAX + 1)
+            except FileNotFoundError:
+                return None
+        if len(data) > OBJECT_BYTES_MAX:
+            raise StorageFailed(f"{self.url}/{path} is too large to be ours: look at it.")
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        with self.create(path) as file:
+            file.write(data)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        target = self._root / path
+        with said_of(self.url), self._made(data) as temporary:
+            self._make_folder(target.parent)
+            try:
+                # Unlike a rename, a link refuses a name that is taken.
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+            sync_folder(target.parent)
+        return True
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        target = self._root / path
+        with said_of(self.url):
+            temporary = self._temporary()
+            try:
+                with temporary.open("xb") as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                reach("table.file-written")
+                self._show(temporary, target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+
+    def open(self, path: str) -> BinaryIO:
+        with said_of(self.url):
+            return cast(BinaryIO, (self._root / path).open("rb"))
+
+    def copy(self, source: str, target: str) -> None:
+        place = self._root / target
+        with said_of(self.url):
+            self._make_folder(place.parent)
+            # A second name for the same bytes: nothing is read, and both are whole at any time.
+            with suppress(FileExistsError):
+                os.link(self._root / source, place)
+            sync_folder(place.parent)
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        # A listing beside a writer meets folders and files that are gone a moment later.
+        for place, _, names in os.walk(self._root / folder):
+            for name in names:
+                path = Path(place, name)
+                with suppress(FileNotFoundError), said_of(self.url):
+                    size_bytes = path.stat().st_size
+                    yield Stored(path.relative_to(self._root).as_posix(), size_bytes)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        folders = set()
+        with said_of(self.url):
+            for path in paths:
+                place = self._root / path
+                with suppress(FileNotFoundError):
+                    place.unlink()
+                    folders.add(place.parent)
+                reach("table.file-removed")
+            for folder in sorted(folders, reverse=True):
+                self._settle(folder)
+
+    def check(self) -> None:
+        """Links decide who is first: see whether this file system has them."""
+        # Another writer that begins now tidies up, and may take what is written here for a rest.
+        if not any(self._lets_one_win() for _ in range(CHECKS_MAX)):
+            raise StorageFailed(f"{self.url} lets two writers win: choose another disk.")
+
+    def _lets_one_win(self) -> bool:
+        path = f"{WRITING}/{uuid4().hex}"
+        try:
+            return self.put_if_absent(path, b"one") and not self.put_if_absent(path, b"two")
+        finally:
+            self.delete([path])
+
+    def _settle(self, folder: Path) -> None:
+        """Make removals durable, and take folders away that are empty now."""
+        while folder != self._root:
+            sync_folder(folder)
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+    def _show(self, temporary: Path, target: Path) -> None:
+        try:
+            os.rename(temporary, target)
+        except FileNotFoundError:
+            # The folder is new, or was empty and has just been taken away.
+            self._make_folder(target.parent)
+            os.rename(temporary, target)
+        sync_folder(target.parent)
+
+    @contextmanager
+    def _made(self, data: bytes) -> Iterator[Path]:
+        temporary = self._temporary()
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _temporary(self) -> Path:
+        folder = self._root / WRITING
+        self._make_folder(folder)
+        return folder / uuid4().hex
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make *folder* with all above it, durably."""
+        if folder.is_dir():
+            return
+        if folder != folder.parent:
+            self._make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        if not folder.is_dir():
+            raise NotADirectoryError(20, "Not a directory", str(folder))
+        sync_folder(folder.parent)

@@ -1,0 +1,155 @@
+"""How files are named by the range that they hold, so that a batch that is repeated writes the same
+names, and anybody can tell from a name what is inside.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+LINES = "lines"
+ROLLUP = "rollup"
+ROLLUP_MINUTE = f"{ROLLUP}/minute"
+ROLLUP_SOURCE = f"{ROLLUP}/source"
+# What no reader of tables looks into: owner, lease, commits, and files that are not shown yet.
+TABLE = "_table"
+# Whole objects are made here, outside of every glob that a reader may use.
+WRITING = f"{TABLE}/writing"
+# Files that are committed while those that they replace may still be there.
+WAITING = f"{TABLE}/waiting"
+SUFFIX = ".parquet"
+HOUR = timedelta(hours=1)
+
+_RANGE = re.compile(
+    r"(?P<stream>[A-Za-z0-9_~-]+)\.(?P<incarnation>[0-9a-f]+r\d+)"
+    r"-(?P<first>\d+)-(?P<last>\d+)(?:\.(?P<kind>[a-z]+))?\.parquet"
+)
+_COMPACTED = re.compile(r"compacted-(?P<number>\d+)-(?P<part>\d+)\.parquet")
+_HOUR = re.compile(r"dt=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?$")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]|^[_-]")
+_ESCAPE = re.compile(r"~([0-9A-F]+)~")
+
+
+class BadName(ValueError):
+    """A name that is none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """A file with the lines of *stream* from sequence *first* to *last*, of one hour.
+
+    *kind* is empty for lines that are certainly the first of their bytes, and `resent` for those
+    of marked messages.
+    """
+
+    stream: str
+    incarnation: str
+    first: int
+    last: int
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= self.last:
+            raise BadName(f"no range of sequences: {self.first}-{self.last}")
+
+    def __str__(self) -> str:
+        kind = f".{self.kind}" if self.kind else ""
+        return f"{escaped(self.stream)}.{self.incarnation}-{self.first}-{self.last}{kind}{SUFFIX}"
+
+    @classmethod
+    def parse(cls, name: str) -> FileName:
+        """Read a name.
+
+        Raises:
+            BadName: it is another file's.
+        """
+        match = _RANGE.fullmatch(name)
+        if match is None:
+            raise BadName(f"no name of a range: {name}")
+        return cls(
+            stream=unescaped(match["stream"]),
+            incarnation=match["incarnation"],
+            first=int(match["first"]),
+            last=int(match["last"]),
+            kind=match["kind"] or "",
+        )
+
+
+def compacted_name(*, number: int, part: int) -> str:
+    """Return the name of a file that commit *number* makes of others."""
+    return f"compacted-{number}-{part}{SUFFIX}"
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether a file of this name was written by a table, so that one may remove it."""
+    return _RANGE.fullmatch(name) is not None or _COMPACTED.fullmatch(name) is not None
+
+
+def hour_folder(hour: datetime, area: str = LINES) -> str:
+    """Return the folder of an *hour* (UTC); rollups, being small, have one for a day."""
+    day = f"{area}/dt={hour:%Y-%m-%d}"
+    return f"{day}/hour={hour:%H}" if area == LINES else day
+
+
+def hour_of(folder: str) -> datetime:
+    """Return the hour (or day) at which *folder* begins.
+
+    Raises:
+        BadName: it is no such folder.
+    """
+    match = _HOUR.search(folder)
+    if match is None:
+        raise BadName(f"no folder of an hour: {folder}")
+    try:
+        hour = datetime.strptime(f"{match[1]} {match[2] or '00'}", "%Y-%m-%d %H")
+    except ValueError as error:
+        raise BadName(f"no folder of an hour: {folder}") from error
+    return hour.replace(tzinfo=UTC)
+
+
+def end_of(folder: str) -> datetime:
+    """Return when the time of *folder* is over."""
+    is_hourly = "/hour=" in folder
+    return hour_of(folder) + (HOUR if is_hourly else 24 * HOUR)
+
+
+def folder_of(path: str) -> str:
+    """Return the folder of a file."""
+    return path.rpartition("/")[0]
+
+
+def name_of(path: str) -> str:
+    """Return a file's name without its folder."""
+    return path.rpartition("/")[2]
+
+
+def escaped(stream: str) -> str:
+    """Return *stream* so that it fits into a file's name, and no two streams share one.
+
+    Readers skip names that begin with `_` or `.`, so that a first `_` is written otherwise too.
+    """
+    return _UNSAFE.sub(lambda match: f"~{match[0].encode().hex().upper()}~", stream)
+
+
+def unescaped(text: str) -> str:
+    """Return the stream of which *text* is the escaped name."""
+    parts = _ESCAPE.split(text)
+    return "".join(
+        bytes.fromhex(part).decode() if index % 2 else part for index, part in enumerate(parts)
+    )
+
+
+def waiting(path: str) -> str:
+    """Return where a file is kept that is committed, and not yet shown at *path*."""
+    return f"{WAITING}/{path}"
+
+
+def shown(path: str) -> str:
+    """Return where a file will be shown; most are already."""
+    return path.removeprefix(f"{WAITING}/")
+
+
+def has_lines(path: str) -> bool:
+    """Return whether a file holds lines, and no counts; it may be hidden yet."""
+    return shown(path).startswith(f"{LINES}/")

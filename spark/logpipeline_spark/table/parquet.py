@@ -1,0 +1,113 @@
+"""How Parquet files of a table are made: the same for what tasks write and what compaction does."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from logpipeline_spark.lines.schema import FEW_VALUES
+from logpipeline_spark.table.commit import FileEntry
+
+# Readers skip groups by their statistics; a group must fit into memory several times.
+GROUP_ROWS_MAX = 128 * 1024
+GROUP_BYTES_MAX = 64 * 1024 * 1024
+# Statistics of it would hold whole lines, and help nobody.
+NO_STATISTICS = ("line",)
+# Numbers that rise, mostly by the same step: so they are a tenth as large, and faster to write.
+STEPS = ("seq", "idx", "ts", "event_ts", "offset")
+
+
+class ParquetFile:
+    """One file that is being written: rows are collected into groups."""
+
+    def __init__(self, file: BinaryIO, path: str, schema: pa.Schema) -> None:
+        self._file = file
+        self._path = path
+        self._writer = pq.ParquetWriter(
+            file,
+            schema,
+            compression="zstd",
+            use_dictionary=[name for name in schema.names if name in FEW_VALUES],
+            column_encoding={
+                name: "DELTA_BINARY_PACKED" for name in schema.names if name in STEPS
+            },
+            write_statistics=[name for name in schema.names if name not in NO_STATISTICS],
+            # Without it all readers see plain types: a dictionary is a matter of the file.
+            store_schema=False,
+        )
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self._waiting_bytes = 0
+        self._bytes = 0
+        self._times_us: tuple[int, ...] = ()
+        self.rows = 0
+
+    def __enter__(self) -> ParquetFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.end_group()
+            self._writer.close()
+            self._bytes = self.written_bytes
+        else:
+            # What is not finished is not shown: nothing more is written, not even when this is
+            # collected, to a file that is closed by then.
+            self._waiting = []
+            self._writer.is_open = False
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows after those that are there."""
+        if not table.num_rows:
+            return
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        self._rows += table.num_rows
+        self.rows += table.num_rows
+        times = pc.min_max(table["ts"].cast(pa.int64())).as_py()
+        seen_us = (*self._times_us, times["min"], times["max"])
+        self._times_us = (min(seen_us), max(seen_us))
+        if self._rows >= GROUP_ROWS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
+            self.end_group()
+
+    def end_group(self) -> None:
+        """Write what was collected."""
+        if self._waiting:
+            table = pa.concat_tables(self._waiting)
+            self._writer.write_table(table, row_group_size=GROUP_ROWS_MAX)
+            self._waiting, self._rows, self._waiting_bytes = [], 0, 0
+
+    @property
+    def written_bytes(self) -> int:
+        """How large the file is by now."""
+        return self._file.tell()
+
+    def entry(self) -> FileEntry:
+        """Say what has been written, once it is."""
+        return FileEntry(
+            path=self._path,
+            rows=self.rows,
+            bytes=self._bytes,
+            first_us=min(self._times_us),
+            last_us=max(self._times_us),
+        )
+
+
+def columns_of(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    """Return names and types as a manifest has them; a dictionary counts as what it holds."""
+    return tuple((field.name, str(_plain(field.type))) for field in schema)
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Return *schema* as readers see it."""
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

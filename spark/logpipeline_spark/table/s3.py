@@ -1,0 +1,242 @@
+"""A table in a bucket that speaks S3, through obstore.
+
+Tried beside it: pyarrow.fs, which has no conditional put, and completes an upload even when the
+writer failed half-way. `If-None-Match: *` decides who is first; a server that does not know it is
+found out when a table is opened. Large objects are made in a file of this machine and sent in
+parts, completed only when the last one is there.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from uuid import uuid4
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import S3Store
+
+from logpipeline.failpoints import reach
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.table.names import WRITING
+from logpipeline_spark.table.storage import OBJECT_BYTES_MAX, StorageFailed, Stored, said_of
+
+# A bucket that is away for longer fails the batch, which is repeated.
+RETRY_TIMEOUT_S = 60
+# Of what a server says; a sentence must still hold what to do.
+SAID_CHARS_MAX = 300
+# A key is a line; a larger file is another one.
+SECRET_BYTES_MAX = 16 * 1024
+# Parquet reads a footer and then columns: small reads are answered from what came with them.
+READ_BUFFER_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How to reach a bucket. What is not said is taken from the environment, as AWS's tools do.
+
+    Secrets are named by their files, and read where they are used: they never travel with a task.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_file: Path | None = None
+    secret_key_file: Path | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what obstore needs to know."""
+        said: dict[str, Any] = self.named(
+            "endpoint", "region", "access_key_id", "secret_access_key"
+        )
+        if self.endpoint is not None and self.endpoint.startswith("http://"):
+            said["client_options"] = {"allow_http": True}
+        return said
+
+    def named(self, endpoint: str, region: str, access: str, secret: str) -> dict[str, str]:
+        """Return what is said, by the names that another library has for it."""
+        files = {access: self.access_key_file, secret: self.secret_key_file}
+        said = {name: _secret(file) for name, file in files.items() if file is not None}
+        said |= {endpoint: self.endpoint or "", region: self.region or ""}
+        return {name: value for name, value in said.items() if value}
+
+
+class S3Storage:
+    """Objects are those of *bucket* whose keys begin with *prefix*."""
+
+    def __init__(self, bucket: str, prefix: str, options: S3Options) -> None:
+        self._bucket = bucket
+        self._prefix = prefix.strip("/")
+        self._options = options
+
+    def __reduce__(self) -> tuple[type[S3Storage], tuple[str, str, S3Options]]:
+        return S3Storage, (self._bucket, self._prefix, self._options)
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    @cached_property
+    def _store(self) -> S3Store:
+        return S3Store(
+            self._bucket,
+            prefix=self._prefix or None,
+            retry_config={"retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S)},
+            **self._options.arguments(),
+        )
+
+    def read(self, path: str) -> bytes | None:
+        with self._said():
+            try:
+                answer = obstore.get(self._store, path)
+                if answer.meta["size"] > OBJECT_BYTES_MAX:
+                    raise StorageFailed(f"{self.url}/{path} is too large to be ours: look at it.")
+                return bytes(answer.bytes())
+            except (FileNotFoundError, NotFoundError):
+                return None
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._said():
+            obstore.put(self._store, path, data, use_multipart=False)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        with self._said():
+            try:
+                obstore.put(self._store, path, data, mode="create")
+            except AlreadyExistsError:
+                # A put whose answer was lost is sent again, and then meets itself.
+                return self.read(path) == data
+        return True
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        with said_of(tempfile.gettempdir()), tempfile.TemporaryFile() as file:
+            yield cast(BinaryIO, file)
+            reach("table.file-written")
+            file.seek(0)
+            with self._said():
+                obstore.put(self._store, path, file)
+
+    def open(self, path: str) -> BinaryIO:
+        with self._said():
+            size_bytes = obstore.head(self._store, path)["size"]
+        return cast(
+            BinaryIO,
+            io.BufferedReader(_Object(partial(self._range, path), size_bytes), READ_BUFFER_BYTES),
+        )
+
+    def copy(self, source: str, target: str) -> None:
+        with self._said():
+            obstore.copy(self._store, source, target)
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        with self._said():
+            for objects in obstore.list(self._store, f"{folder}/" if folder else None):
+                for found in objects:
+                    yield Stored(found["path"], found["size"])
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with self._said(), suppress(FileNotFoundError, NotFoundError):
+                obstore.delete(self._store, path)
+            reach("table.file-removed")
+
+    def check(self) -> None:
+        """Try whether this server lets one writer win.
+
+        Raises:
+            Refused: it overwrites what is there, so that two writers would damage a table; or there
+                is no such bucket.
+        """
+        # Some servers make a bucket of whatever name a write has, also of one that is mistyped.
+        any(self.list(WRITING))
+        path = f"{WRITING}/{uuid4().hex}"
+        try:
+            if not self.put_if_absent(path, b"one") or self.put_if_absent(path, b"two"):
+                raise Refused(
+                    f"{self.url} does not keep the first of two writers (If-None-Match): "
+                    "use a server that does."
+                )
+        finally:
+            self.delete([path])
+
+    def _range(self, path: str, start: int, length: int) -> memoryview:
+        with self._said():
+            return memoryview(obstore.get_range(self._store, path, start=start, length=length))
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseError as error:
+            raise StorageFailed(self._sentence(error)) from error
+
+    def _sentence(self, error: BaseError) -> str:
+        said = str(error)
+        if "NoSuchBucket" in said:
+            return f"There is no bucket {self._bucket}: make it, or name another one."
+        if any(word in said for word in _KEYLESS):
+            return (
+                f"{self.url} needs keys, and there are none: set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, in Kubernetes by spec.archive.s3.secret."
+            )
+        if any(word in said for word in _DENIED):
+            return f"{self.url} refuses us: check the access key, the secret and its rights."
+        if any(word in said for word in _FULL):
+            return f"{self.url} is full: make room there, or let retention keep less."
+        where = self._options.endpoint or "S3"
+        return (
+            f"{self.url} does not answer as it should: see whether {where} is well, and has room "
+            f"({said:.{SAID_CHARS_MAX}})."
+        )
+
+
+# Where no key is given, a cloud's machine is asked for one.
+_KEYLESS = ("/latest/api/token", "/latest/meta-data")
+_DENIED = ("403 Forbidden", "401 Unauthorized", "AccessDenied", "InvalidAccessKeyId")
+_FULL = ("507 ", "QuotaExceeded", "XMinioStorageFull", "InsufficientStorage")
+
+
+class _Object(io.RawIOBase):
+    """An object as a file that can be read from any place."""
+
+    def __init__(self, read: Callable[[int, int], memoryview], size_bytes: int) -> None:
+        self._read = read
+        self._size_bytes = size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size_bytes - self._at)
+        if length <= 0:
+            return 0
+        buffer[:length] = self._read(self._at, length)
+        self._at += length
+        return length
+
+
+def _secret(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(SECRET_BYTES_MAX).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: put the key of the bucket there.") from error
