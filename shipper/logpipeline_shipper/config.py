@@ -10,11 +10,11 @@ from typing import Literal
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalShipper
+from logpipeline_shipper.files.chain import ReadFrom
 from logpipeline_shipper.files.selection import Rules
 from logpipeline_shipper.files.sources import HostSources
 from logpipeline_shipper.kubernetes.client import Access
 
-Acknowledge = Literal["batch", "each", "none"]
 Compression = Literal["zstd", "none"]
 
 KIB = 1024
@@ -28,20 +28,21 @@ LINE_BYTES_MAX = 1_000_000
 class BatchOptions:
     """How lines are put together into messages.
 
-    *acknowledge* `each` sends one line at a time and waits for it, `none` sends without waiting.
+    With *message* ``line`` each message is one line without headers, as fshipper sends it.
     """
 
     bytes_max: int = 512 * KIB
     line_bytes_max: int = LINE_BYTES_MAX
     linger_s: float = 0.02
     compression: Compression = "zstd"
-    acknowledge: Acknowledge = "batch"
+    message: Literal["batch", "line"] = "batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShipperConfig:
     """One shipper: where it reads, where it sends, and its limits.
 
+    An empty *control_root* says that no collectors of ours are there to tell how far they are.
     With *kubernetes*, the API server is asked for the pods of the node *node*. With *read_out_s*
     nobody else writes any more when the shipper is asked to stop: it first ships, for so long at
     most, what stands in the files, to the last byte.
@@ -56,7 +57,7 @@ class ShipperConfig:
     rules: Rules = field(default_factory=Rules)
     kubernetes: Access | None = None
     node: str = ""
-    read_from: Literal["beginning", "end"] = "beginning"
+    read_from: ReadFrom = "beginning"
     batch: BatchOptions = field(default_factory=BatchOptions)
     in_flight_bytes_max: int = 16 * MIB
     open_files_max: int = 1024
@@ -106,6 +107,7 @@ def from_pipeline(
             pipeline=pipeline.name,
             matches=spec.shippers.match,
             labels=spec.shippers.labels,
+            ack=spec.batch.ack,
         ),
         kubernetes=kubernetes,
         node=name if kubernetes is not None else "",
@@ -115,7 +117,7 @@ def from_pipeline(
             line_bytes_max=spec.batch.max_line_bytes or LINE_BYTES_MAX,
             linger_s=spec.batch.linger_ns / NS,
             compression=spec.batch.compression,
-            acknowledge=spec.batch.ack,
+            message=spec.batch.message,
         ),
         in_flight_bytes_max=spec.shippers.max_in_flight_bytes,
         open_files_max=spec.shippers.max_open_files,
@@ -136,7 +138,9 @@ def _hosts(local: LocalShipper, host: str, *, container_logs: bool) -> tuple[Hos
         hosts_below=Path(local.hosts_below) if local.hosts_below else None,
     )
     files = tuple(
-        HostSources(host=host, include=patterns.include, exclude=patterns.exclude)
+        HostSources(
+            host=host, include=patterns.include, exclude=patterns.exclude, ack=patterns.ack
+        )
         for patterns in local.files
     )
     return (folders, *files) if pods or local.hosts_below else files

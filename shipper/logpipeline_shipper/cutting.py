@@ -37,6 +37,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         first_time_ns=_first_time_ns(tail, log_format) or chunk.last_time_ns,
         previous=None,
         starts_inside_line=is_inside,
+        begins=False,
     )
     return first, second
 
@@ -59,11 +60,27 @@ def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
 
 def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
     """Yield *chunk* line by line, a run of fragments as one line."""
-    rest = chunk
-    while (cut := _first_cut(rest.data, 0, log_format)) and cut < len(rest.data):
-        line, rest = split_at(rest, rest.start + cut, log_format)
-        yield line
-    yield rest
+    data, begin = chunk.data, 0
+    for end in _line_ends(data, log_format):
+        is_first, is_last = begin == 0, end == len(data)
+        if is_first and is_last:
+            yield chunk
+            return
+        line = data[begin:end]
+        yield replace(
+            chunk,
+            start=chunk.start + begin,
+            end=chunk.start + end,
+            data=line,
+            lines=line.count(b"\n") + (not line.endswith(b"\n")),
+            first_time_ns=_first_time_ns(line, log_format) or chunk.first_time_ns,
+            last_time_ns=_last_time_ns(line, log_format) or chunk.first_time_ns,
+            previous=chunk.previous if is_first else None,
+            starts_inside_line=is_first and chunk.starts_inside_line,
+            ends_inside_line=is_last and chunk.ends_inside_line,
+            begins=is_first and chunk.begins,
+        )
+        begin = end
 
 
 def piece_of(
@@ -95,6 +112,17 @@ def piece_of(
         starts_inside_line=inside,
         ends_inside_line=is_cut,
     )
+
+
+def _line_ends(data: bytes, log_format: wire.Format) -> Iterator[int]:
+    """Yield where lines of *data*, or runs of fragments, end; the last one is the end of *data*."""
+    begin = end = 0
+    while end := data.find(b"\n", end) + 1:
+        is_whole = log_format != "cri" or cri.last_cut(data[begin:end]) == end - begin
+        if is_whole and end < len(data):
+            yield end
+            begin = end
+    yield len(data)
 
 
 def _last_cut(data: bytes, log_format: wire.Format) -> int:

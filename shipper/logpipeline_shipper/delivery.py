@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
+from logpipeline.spec.streams import Acknowledge
 from logpipeline_shipper import cutting
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
@@ -15,12 +18,17 @@ from logpipeline_shipper.sending import Unsendable
 from logpipeline_shipper.shared import Shared
 from logpipeline_shipper.standing import Standing
 
+# Where each line is a message: each of them is kept in mind until all of a chunk have arrived, and
+# what needs no answer is sent without giving others a turn. The rest is read once more.
+LINES_AT_ONCE_MAX = 2048
+
 
 @dataclass(slots=True)
 class Lot:
     """A chunk that was read, in the pieces in which it travels; the first one is packed.
 
     *is_part* says that it is only the first part of what was read: the rest is read once more.
+    *ack* is what was to be waited for when it was read; it holds for all of it.
     """
 
     chunk: Chunk
@@ -28,18 +36,22 @@ class Lot:
     pieces: deque[Piece]
     parcel: Parcel
     held_bytes: int
+    ack: Acknowledge
 
 
 class Delivery:
-    """The way of one source's chunks to the server."""
+    """The way of one source's chunks to the server. *ack* is what lots wait for that are read from
+    now on.
+    """
 
-    __slots__ = ("_packer", "_past", "_shared", "_standing", "id", "key")
+    __slots__ = ("_packer", "_past", "_shared", "_standing", "ack", "id", "key")
 
     def __init__(
         self, id: SourceId, packer: Packer, past: Past, standing: Standing, shared: Shared
     ) -> None:
         self.id = id
         self.key = Key(id.host, id.source)
+        self.ack: Acknowledge = "batch"
         self._packer = packer
         self._past = past
         self._standing = standing
@@ -47,38 +59,46 @@ class Delivery:
 
     def prepare(self, chunk: Chunk) -> Lot:
         """Return *chunk* ready to be sent; it may be done in a thread."""
+        ack = self.ack
         pieces = deque(self._past.pieces(chunk, self.id.format))
+        if ack == "each" or self._shared.options.message == "line":
+            pieces = deque(islice(self._single(pieces), LINES_AT_ONCE_MAX))
         end = pieces[-1].chunk.end
         is_part = end < chunk.end
         if is_part:
             chunk, _ = cutting.split_at(chunk, end, self.id.format)
-        if self._shared.options.acknowledge == "each":
-            pieces = deque(
-                Piece(line, piece.attempt, piece.resend)
-                for piece in pieces
-                for line in cutting.single_lines(piece.chunk, self.id.format)
-            )
         parcel = self._packer.pack(pieces[0].chunk, pieces[0].attempt)
-        return Lot(chunk, is_part, pieces, parcel, len(chunk.data) + len(parcel.payload))
+        return Lot(chunk, is_part, pieces, parcel, len(chunk.data) + len(parcel.payload), ack)
 
     async def deliver(self, lot: Lot) -> None:
         """Send all of *lot*, one message after the other."""
         self._standing.begin(lot.chunk.generation, lot.chunk.start)
         parcel: Parcel | None = lot.parcel
+        is_asked = lot.ack != "none" or any(piece.attempt for piece in lot.pieces)
         while lot.pieces:
             piece = lot.pieces.popleft()
-            smaller = await self._send(piece, parcel, is_noted=True)
+            smaller = await self._send(piece, parcel, lot.ack, is_noted=True)
             lot.pieces.extendleft(reversed(smaller))
             parcel = None
+        if not is_asked or self._shared.options.message == "line":
+            # Nobody will ever say whether these are archived: none of them is sent again.
+            self._standing.pass_over(lot.chunk)
 
     async def repeat(self, chunk: Chunk, attempt: str) -> None:
         """Send *chunk*, which had been acknowledged before, under ids of its own."""
         pieces = [Piece(chunk, attempt, True)]
         while pieces:
             # Nothing is noted: if it is lost, whoever misses the bytes asks for them again.
-            pieces[:0] = await self._send(pieces.pop(0), None, is_noted=False)
+            pieces[:0] = await self._send(pieces.pop(0), None, "batch", is_noted=False)
 
-    async def _send(self, piece: Piece, parcel: Parcel | None, *, is_noted: bool) -> list[Piece]:
+    def _single(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            for line in cutting.single_lines(piece.chunk, self.id.format):
+                yield Piece(line, piece.attempt, piece.resend)
+
+    async def _send(
+        self, piece: Piece, parcel: Parcel | None, ack: Acknowledge, *, is_noted: bool
+    ) -> list[Piece]:
         """Send one message; return the smaller pieces that are to be sent in its place, if any."""
         sender, chunk = self._shared.sender, piece.chunk
         if parcel is None:
@@ -87,10 +107,10 @@ class Delivery:
             sender.check_size(parcel)
             if is_noted:
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt)
-                if intent not in self._standing.in_flight:
-                    self._standing.in_flight.append(intent)
+                self._standing.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
-            if self._shared.options.acknowledge == "none":
+            # What has an attempt of its own makes up for a loss, which must come to an end.
+            if ack == "none" and not piece.attempt:
                 await sender.send_unacknowledged(parcel, resend=piece.resend)
             else:
                 await sender.send(parcel, resend=piece.resend)

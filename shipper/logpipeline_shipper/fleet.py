@@ -7,14 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed
 from logpipeline.subjects import BadHost, Subjects
-from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.chain import Chain, ReadFrom
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.selection import Labels
+from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Packer
@@ -46,7 +45,7 @@ class SourceOptions:
     subjects: Subjects
     installation: str
     cluster: str
-    read_from: Literal["beginning", "end"]
+    read_from: ReadFrom
     limits: ReadLimits
     is_compressing: bool
 
@@ -68,15 +67,16 @@ class Fleet:
         self._on_host = on_host
         self._is_in_doubt = not state.is_complete
         # A lost state must not become lost lines: what came since it was lost stands in the files.
-        self._read_from = "beginning" if state.was_broken else options.read_from
+        is_late = state.was_broken and options.read_from == "end"
+        self._read_from: ReadFrom = "beginning" if is_late else options.read_from
         self._records = dict(state.sources)
         self._warm: set[Key] = set()
         self._lost_subjects: set[str] = set()
         self._is_ending = False
         self._lost_partitions: set[int] = set()
 
-    def take(self, listing: Listing, labels: Labels = ()) -> None:
-        """Take in what discovery saw of one source, whose lines carry *labels*."""
+    def take(self, listing: Listing, how: Take) -> None:
+        """Take in what discovery saw of one source, which is to be shipped as *how* says."""
         key = Key(listing.id.host, listing.id.source)
         pump = self.pumps.get(key)
         if pump is None:
@@ -86,7 +86,7 @@ class Fleet:
             self._shared.changed()
         self._warm.add(key)
         pump.is_wanted = True
-        pump.relabel(labels)
+        pump.change(how)
         pump.list(listing)
 
     def leave(self, id: SourceId) -> None:
@@ -235,6 +235,7 @@ class Fleet:
             installation=options.installation,
             cluster=options.cluster,
             is_compressing=options.is_compressing,
+            is_line=self._shared.options.message == "line",
         )
         pump = Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
         # Losses are noticed when the connection stands, which may be before the source is found.

@@ -71,6 +71,7 @@ class ShipperMetrics:
 
         return [
             ("acks", "Messages acknowledged.", lambda: sender.acks),
+            ("unacknowledged", "Messages sent unasked.", lambda: sender.unacknowledged),
             ("acked_bytes", "Log bytes acknowledged.", lambda: sender.acked_bytes),
             ("duplicates", "Messages the server already had.", lambda: sender.duplicates),
             ("resends", "Publishes marked as perhaps sent before.", lambda: sender.resends),
@@ -85,6 +86,7 @@ class ShipperMetrics:
             ("dropped", "Refused messages lost.", lambda: quarantine.dropped),
             ("dropped_bytes", "Bytes of those.", lambda: quarantine.dropped_bytes),
             ("decided_by_path", "Pods not known in time.", lambda: gate.by_path_alone),
+            ("refused_acks", "Bad annotations of pods.", lambda: gate.refused_acks),
             ("vanished_undecided", "Logs gone in that time.", lambda: gate.vanished_undecided),
             *((name, _HELP[name], chains(name)) for name in COUNTERS),
         ]

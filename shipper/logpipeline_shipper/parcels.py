@@ -20,15 +20,21 @@ COMPRESSED_BYTES_MIN = 128
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One message, ready to be sent as often as it takes; *about* names its bytes."""
+    """One message, ready to be sent as often as it takes; *batch* tells of its bytes, which
+    *is_line* keeps to ourselves: the message is a line alone.
+    """
 
     subject: str
     batch: wire.Batch
     identifier: str
     payload: bytes
+    is_line: bool = False
 
     def headers(self, *, resend: bool) -> dict[str, str]:
         """Return the headers; *resend* says that these bytes may have been sent before."""
+        if self.is_line:
+            # By it a server with JetStream knows a line that is sent twice.
+            return {wire.MESSAGE_ID: self.identifier}
         batch = replace(self.batch, resend=True) if resend else self.batch
         return wire.encode_headers(batch, self.identifier)
 
@@ -38,9 +44,9 @@ class Parcel:
 
 
 class Packer:
-    """Packs the chunks of one source."""
+    """Packs the chunks of one source; with *is_line* each of them is a line."""
 
-    __slots__ = ("_cluster", "_id", "_is_compressing", "_key", "labels", "subject")
+    __slots__ = ("_cluster", "_id", "_is_compressing", "_is_line", "_key", "labels", "subject")
 
     def __init__(
         self,
@@ -51,13 +57,15 @@ class Packer:
         cluster: str,
         labels: tuple[tuple[str, str], ...] = (),
         is_compressing: bool,
+        is_line: bool = False,
     ) -> None:
         self.subject = subject
         self._id = id
         self._key = wire.source_key(installation, id.host, id.source)
         self._cluster = cluster
         self.labels = labels
-        self._is_compressing = is_compressing
+        self._is_compressing = is_compressing and not is_line
+        self._is_line = is_line
 
     def pack(self, chunk: Chunk, attempt: str) -> Parcel:
         """Return *chunk* as a message; *attempt* makes its id a fresh one."""
@@ -86,7 +94,9 @@ class Packer:
             labels=self.labels,
         )
         identifier = wire.message_id(self._key, batch, attempt=attempt)
-        return Parcel(self.subject, batch, identifier, payload)
+        if self._is_line:
+            payload = payload.removesuffix(b"\n")
+        return Parcel(self.subject, batch, identifier, payload, self._is_line)
 
 
 _threads = threading.local()

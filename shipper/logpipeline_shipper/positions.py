@@ -44,7 +44,8 @@ class SourceRecord:
     """What is kept of one source. *saved* is the chain's own; *first* is where shipping began.
 
     *generations* are those that were sent, oldest first; *committed* is each collector group's
-    word; *absent_since_s* is the wall-clock time since which the source has been gone.
+    word; *absent_since_s* is the wall-clock time since which the source has been gone; *unasked* is
+    where the last bytes begin and end that were sent without asking whether they arrived.
     """
 
     saved: dict[str, Any] | None = None
@@ -53,6 +54,7 @@ class SourceRecord:
     generations: tuple[str, ...] = ()
     committed: dict[str, Position] = field(default_factory=dict)
     absent_since_s: float | None = None
+    unasked: tuple[Position, Position] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
         "generations": record.generations,
         "committed": record.committed,
         "absent": record.absent_since_s,
+        "unasked": record.unasked,
     }
 
 
@@ -252,7 +255,13 @@ def _record(row: dict[str, Any]) -> SourceRecord:
             for group, (generation, offset) in row["committed"].items()
         },
         absent_since_s=row["absent"],
+        unasked=_range(row.get("unasked")),
     )
+
+
+def _range(value: Iterable[Any] | None) -> tuple[Position, Position] | None:
+    first, last = map(_position, value) if value is not None else (None, None)
+    return None if first is None or last is None else (first, last)
 
 
 def _position(value: Iterable[Any] | None) -> Position | None:

@@ -127,6 +127,8 @@ class ProgressListener:
 
     def _fill(self, pump: Pump, committed: Committed) -> None:
         for hole in committed.holes:
+            if pump.standing.covers(hole):
+                continue
             match self._tries.due(pump.key, hole, self._clock()):
                 case Due.NOW:
                     pump.fill(hole)

@@ -14,6 +14,7 @@ from logpipeline.records import Committed
 from logpipeline_shipper import healing
 from logpipeline_shipper.delivery import Delivery, Lot
 from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.mending import mend, rewind
@@ -84,9 +85,10 @@ class Pump:
         if self._task is None and self._may_go_on():
             self._task = self._shared.spawn(self._run())
 
-    def relabel(self, labels: tuple[tuple[str, str], ...]) -> None:
-        """Let what is packed from now on carry *labels*."""
-        self._packer.labels = labels
+    def change(self, how: Take) -> None:
+        """Let what is read from now on be shipped as *how* says."""
+        self._packer.labels = how.labels
+        self._delivery.ack = how.ack
 
     def list(self, listing: Listing) -> None:
         """Take the source's files as they are now."""
@@ -127,7 +129,9 @@ class Pump:
     def lacks_word(self, patience_s: float) -> bool:
         """Return whether collectors owe us a word on what was sent, and were silent so long."""
         position = self.chain.position()
-        if position is None or self._shared.clock() - self.standing.told_s < patience_s:
+        if position is None or self.standing.is_waived(position):
+            return False
+        if self._shared.clock() - self.standing.told_s < patience_s:
             return False
         return not self.standing.is_settled(position)
 

@@ -60,6 +60,7 @@ class Sender:
         floor: Callable[[str], int],
     ) -> None:
         self.acks = 0
+        self.unacknowledged = 0
         self.acked_bytes = 0
         self.duplicates = 0
         self.resends = 0
@@ -116,8 +117,9 @@ class Sender:
         while True:
             await self._gate.wait()
             try:
-                headers = parcel.headers(resend=resend)
+                headers = None if parcel.is_line else parcel.headers(resend=resend)
                 await self._js.connection.publish(parcel.subject, parcel.payload, headers=headers)
+                self.unacknowledged += 1
                 return
             except TooLarge as error:
                 raise Unsendable(str(error), is_too_large=True) from error

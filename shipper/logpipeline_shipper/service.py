@@ -125,6 +125,7 @@ class Shipper:
             on_take=self._fleet.take,
             on_leave=self._fleet.leave,
             clock=loop.time,
+            files=tuple(host for host in config.hosts if host.include),
         )
         self._health = Health(
             self._connection, self._fleet, self._shared, self._keeper, root=config.subject_root
@@ -139,10 +140,11 @@ class Shipper:
             if self._config.http_port is not None:
                 server = await self._serve_http(self._config.http_port)
                 stack.push_async_callback(server.close)
-            await self._listener.start()
-            await self._connection.listen(
-                ControlSubjects(self._config.control_root).status("shipper"), self._asked
-            )
+            if self._config.control_root:
+                await self._listener.start()
+                await self._connection.listen(
+                    ControlSubjects(self._config.control_root).status("shipper"), self._asked
+                )
             # Before anything is sent: from now on the saved state is one of a running shipper.
             await self._keeper.save()
             await self._connection.start()
@@ -269,7 +271,8 @@ class Shipper:
         )
 
     def _host_appeared(self, host: str) -> None:
-        self._spawn(self._listener.listen(host))
+        if self._config.control_root:
+            self._spawn(self._listener.listen(host))
 
     def _subject_lost(self, subject: str) -> int:
         return self._fleet.rewind_subjects({subject})

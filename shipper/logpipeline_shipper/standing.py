@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logpipeline_shipper.healing import GENERATIONS_MAX, GROUPS_MAX, is_before, least
+from logpipeline_shipper.files.chunks import Chunk
+from logpipeline_shipper.healing import GENERATIONS_MAX, GROUPS_MAX, Hole, is_before, least
 from logpipeline_shipper.intents import Intent
 from logpipeline_shipper.positions import Position, SourceRecord
 
@@ -20,14 +21,17 @@ class Standing:
     first: Position | None
     generations: list[str]
     committed: dict[str, Position]
-    in_flight: list[Intent] = field(default_factory=list)
+    unasked: tuple[Position, Position] | None = None
+    in_flight: dict[Intent, None] = field(default_factory=dict)  # a set in order
     has_holes: bool = False
     told_s: float = 0.0
 
     @staticmethod
     def of(record: SourceRecord) -> Standing:
         """Return what was saved; what was in flight then is the past's."""
-        return Standing(record.first, list(record.generations), dict(record.committed))
+        return Standing(
+            record.first, list(record.generations), dict(record.committed), record.unasked
+        )
 
     def record(self, saved: dict[str, Any] | None) -> SourceRecord:
         """Return what is to be saved, with the chain's own state."""
@@ -37,6 +41,7 @@ class Standing:
             first=self.first,
             generations=tuple(self.generations),
             committed=dict(self.committed),
+            unasked=self.unasked,
         )
 
     def begin(self, generation: str, start: int) -> None:
@@ -47,11 +52,48 @@ class Standing:
             self.generations.append(generation)
             del self.generations[:-GENERATIONS_MAX]
 
+    def pass_over(self, chunk: Chunk) -> None:
+        """Note that nobody answers for the bytes of *chunk*, which were just sent."""
+        here, end = (chunk.generation, chunk.start), (chunk.generation, chunk.end)
+        start = here
+        if self.unasked is not None and self._adjoins(self.unasked[1], here):
+            start = self.unasked[0]
+            if start[0] not in self.generations:
+                start = (self.generations[0], 0)
+        self.unasked = (start, end)
+
+    def _adjoins(self, position: Position, next_one: Position) -> bool:
+        if position[0] == next_one[0]:
+            return position[1] == next_one[1]
+        return next_one[1] == 0 and is_before(position, next_one, self.generations)
+
+    def covers(self, hole: Hole) -> bool:
+        """Return whether nobody answers for any byte of *hole*."""
+        generation, start, end = hole
+        if self.unasked is None:
+            return False
+        first, last = self.unasked
+        begins_before = is_before((generation, start), first, self.generations)
+        return not begins_before and not is_before(last, (generation, end), self.generations)
+
+    def is_waived(self, position: Position) -> bool:
+        """Return whether nobody answers for anything that is not confirmed of the bytes up to
+        *position*.
+        """
+        return self.unasked is not None and self.unconfirmed(position) is None
+
     def unconfirmed(self, frontier: Position) -> Position | None:
         """Return where what was sent up to *frontier* is to be sent from again after a loss: as far
-        as every group has confirmed, else from the first byte; None if nothing is.
+        as every group has confirmed, else from the first byte; None if nothing is. Bytes for
+        which nobody answers are passed over where they come first.
         """
         start = least(self.committed, self.generations) or self.first
+        if start is not None and self.unasked is not None:
+            first, last = self.unasked
+            if not is_before(start, first, self.generations) and is_before(
+                start, last, self.generations
+            ):
+                start = last
         if start is None or not is_before(start, frontier, self.generations):
             return None
         return start

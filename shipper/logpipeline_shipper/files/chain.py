@@ -22,6 +22,9 @@ from logpipeline_shipper.files.tail import Changed, Tail
 __all__ = ["Chain", "Chunk"]
 
 SAVED_VERSION = 1
+
+ReadFrom = Literal["beginning", "end", "live"]
+
 # A file that cannot be read is tried again after 1, 2, 4 … seconds.
 _RETRY_MAX_S = 60.0
 # So long the newer files of the source wait for it; it is read late if it becomes readable.
@@ -33,8 +36,9 @@ _PASSES_MAX = 8
 
 
 class Chain(Counts):
-    """See the module. *read_from* ``end`` leaves out what the first listing shows; whoever makes
-    a chain gives it for sources that were there before the first start, not for new ones.
+    """See the module. *read_from* ``end`` leaves out what the first listing shows, ``live`` the
+    rotated files of it; whoever makes a chain gives them for sources that were there before the
+    first start, not for new ones.
     """
 
     def __init__(
@@ -42,7 +46,7 @@ class Chain(Counts):
         id: SourceId,
         *,
         saved: dict[str, Any] | None,
-        read_from: Literal["beginning", "end"],
+        read_from: ReadFrom,
         limits: ReadLimits,
     ) -> None:
         super().__init__()
@@ -53,7 +57,8 @@ class Chain(Counts):
         self._files: tuple[ChainFile, ...] = ()
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._position: tuple[str, int] | None = None
-        self._skips_existing = read_from == "end" and saved is None
+        self._skips_existing = read_from != "beginning" and saved is None
+        self._read_from: ReadFrom = read_from
         self._begun: tuple[str, int] | None = None
         if saved is not None:
             self._restore(saved)
@@ -313,6 +318,8 @@ class Chain(Counts):
         for generation in self._lineage.generations:
             if generation.newer_since_s is not None:
                 generation.finish(None)
+                continue
+            if self._read_from == "live":
                 continue
             size = generation.extent
             start = max(0, size - self._limits.line_bytes)

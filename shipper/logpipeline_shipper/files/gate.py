@@ -6,15 +6,20 @@ After that its path decides, and what Kubernetes says later is heeded when it sa
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from logpipeline.spec.streams import Acknowledge
+from logpipeline_shipper.files.patterns import Patterns
 from logpipeline_shipper.files.selection import (
+    ACK_ANNOTATION,
+    ACKS,
     Container,
     Decision,
-    Labels,
     Leave,
     Metadata,
     Rules,
@@ -23,13 +28,15 @@ from logpipeline_shipper.files.selection import (
     decide,
     decide_by_path,
 )
-from logpipeline_shipper.files.sources import Listing, SourceId
+from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+
+log = logging.getLogger(__name__)
 
 # kubelet has a pod from the API server before it makes the pod's folder: whoever is not heard of
 # for so long, is not heard of because nobody answers.
 METADATA_WAIT_S = 5.0
 
-OnTake = Callable[[Listing, Labels], None]
+OnTake = Callable[[Listing, Take], None]
 OnLeave = Callable[[SourceId], None]
 
 
@@ -51,23 +58,48 @@ class _Seen:
     decision: Decision
 
 
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """What is waited for where one entry's files are sent."""
+
+    ack: Acknowledge | None
+    include: Patterns
+    exclude: Patterns
+
+    @staticmethod
+    def of(files: HostSources) -> _Mode:
+        return _Mode(files.ack, Patterns.of(files.include), Patterns.of(files.exclude))
+
+    def fits(self, listing: Listing) -> bool:
+        # A pattern may name the rotated files alone; they are of one source with the live one.
+        paths = {Path(listing.id.source), *(file.path for file in listing.files)}
+        return any(
+            self.include.match_path(path) and not self.exclude.match_path(path) for path in paths
+        )
+
+
 class Gate:
-    """See the module. Without a *directory* the path alone decides."""
+    """See the module. Without a *directory* the path alone decides. *files* say what is waited for
+    when lines of plain files are sent, the first one that fits.
+    """
 
     def __init__(
         self,
         rules: Rules,
         directory: PodDirectory | None,
         *,
+        files: tuple[HostSources, ...] = (),
         on_take: OnTake,
         on_leave: OnLeave,
         clock: Callable[[], float],
     ) -> None:
         self.by_path_alone = 0
         self.vanished_undecided = 0
+        self.refused_acks = 0
         self.left_out: Counter[str] = Counter()
         self._rules = rules
         self._directory = directory
+        self._modes = tuple(map(_Mode.of, files)) if any(each.ack for each in files) else ()
         self._on_take = on_take
         self._on_leave = on_leave
         self._clock = clock
@@ -79,7 +111,7 @@ class Gate:
         """Take in what discovery saw of one source."""
         id = listing.id
         if id.format != "cri":
-            self._on_take(listing, ())
+            self._on_take(listing, Take(ack=self._ack_of(listing)))
             return
         seen = self._seen.get(id)
         if seen is None:
@@ -92,7 +124,7 @@ class Gate:
             return
         seen.listing = listing
         if isinstance(seen.decision, Take):
-            self._on_take(listing, seen.decision.labels)
+            self._on_take(listing, seen.decision)
         if not listing.files:
             self._forget(id)
 
@@ -127,9 +159,33 @@ class Gate:
         self._count(was, -1)
         self._count(decision, 1)
         if isinstance(decision, Take):
-            self._on_take(seen.listing, decision.labels)
+            self._note_refused(seen.listing.id, decision, was)
+            self._on_take(seen.listing, decision)
         elif isinstance(was, Take):
             self._on_leave(id)
+
+    def _note_refused(self, id: SourceId, decision: Take, was: Decision) -> None:
+        before = was.refused if isinstance(was, Take) else None
+        if decision.refused is None or decision.refused == before:
+            return
+        self.refused_acks += 1
+        log.warning(
+            "the annotation %s of a pod is none of %s; it is left aside",
+            ACK_ANNOTATION,
+            ", ".join(ACKS),
+            extra={
+                "namespace": id.namespace,
+                "pod": id.pod,
+                "container": id.container,
+                "found": decision.refused,
+                "taken": decision.ack,
+            },
+        )
+
+    def _ack_of(self, listing: Listing) -> Acknowledge:
+        fitting = (mode for mode in self._modes if mode.fits(listing))
+        first = next(fitting, None)
+        return (first.ack if first is not None else None) or self._rules.ack
 
     def _count(self, decision: Decision, change: int) -> None:
         if isinstance(decision, Leave):

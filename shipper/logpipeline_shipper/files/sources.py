@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from logpipeline.spec.streams import Acknowledge
+
 Format = Literal["cri", "plain"]
 
 
@@ -60,7 +62,8 @@ class HostSources:
 
     *pods_dir* has the layout of ``/var/log/pods``; *include* and *exclude* are patterns of absolute
     paths, in which ``**`` stands for any folders; each folder F below *hosts_below* is one more
-    host F with ``F/pods`` and ``F/files/**``.
+    host F with ``F/pods`` and ``F/files/**``. *ack* is what is waited for when lines of *include*
+    are sent, None for what the shipper's default is.
     """
 
     host: str
@@ -68,3 +71,4 @@ class HostSources:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     hosts_below: Path | None = None
+    ack: Acknowledge | None = None

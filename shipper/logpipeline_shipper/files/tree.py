@@ -22,6 +22,8 @@ from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
 
 # A deeper folder is a mistake, or a trap.
 _DEPTH_MAX = 32
+# A folder in which names never stand still is taken as it was seen last.
+LOOKS_MAX = 5
 # Everything below a host's own `files` folder.
 _EVERYTHING = Patterns((("**", "*"),))
 _EVERYTHING_STATES: frozenset[State] = frozenset({(0, 0), (0, 1)})
@@ -46,6 +48,7 @@ class Folder:
     subfolders: dict[str, Folder] = field(default_factory=dict)
     listings: dict[SourceId, Listing] = field(default_factory=dict)
     sources: dict[str, SourceId] = field(default_factory=dict)  # by the name of a file
+    names_seen: set[str] = field(default_factory=set)
     text: TextCheck = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,8 +60,7 @@ class Folder:
         Where it cannot be observed, what was known stays.
         """
         try:
-            view = look_into(self.path, follow_link=self.depth == 0)
-            listings, sources = self._find_sources(view)
+            view, listings, sources = self._look_steadily()
         except FolderUnreadable as error:
             self.skipped(self.path, str(error))
             return True
@@ -73,6 +75,25 @@ class Folder:
             if child is not None:
                 self.subfolders[name] = child
         return True
+
+    def _look_steadily(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
+        """Look, and where there are other names than before until two looks see the same files: of
+        a log that is just being rotated, one look may lack the very generation that is moved, and
+        what is older would come last.
+        """
+        view, listings, sources = self._look_once()
+        if view.files | view.links != self.names_seen:
+            for _ in range(LOOKS_MAX):
+                before = listings
+                view, listings, sources = self._look_once()
+                if _places(listings) == _places(before):
+                    break
+        self.names_seen = view.files | view.links
+        return view, listings, sources
+
+    def _look_once(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
+        view = look_into(self.path, follow_link=self.depth == 0)
+        return view, *self._find_sources(view)
 
     def walk(self) -> Iterator[Folder]:
         """Yield this folder and all below it that are known."""
@@ -166,6 +187,11 @@ class Folder:
         for name, reason in reasons.items():
             if self.include.match(self.states, name):
                 self.skipped(self.path / name, reason)
+
+
+def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int]]]:
+    """Return which file stands where."""
+    return {(file.path, file.key) for listing in listings.values() for file in listing.files}
 
 
 def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:

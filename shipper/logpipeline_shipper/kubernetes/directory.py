@@ -7,13 +7,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from logpipeline_shipper.files.selection import EXCLUDE_ANNOTATION, Container, Metadata
+from logpipeline_shipper.files.selection import (
+    ACK_ANNOTATION,
+    EXCLUDE_ANNOTATION,
+    Container,
+    Metadata,
+)
 
 # A node runs 110 pods by default, a few hundred at most.
 PODS_MAX = 5_000
 # Pods that are gone, whose last files may still be found.
 GONE_PODS_MAX = 1_000
 EXCLUDED_NAMESPACES_MAX = 50_000
+# Of an annotation of 256 KiB, so much is kept and shown.
+ANNOTATION_CHARS_MAX = 64
 # kubelet names the folder of a static pod after the hash of its file, which it writes here.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
@@ -24,6 +31,7 @@ class Pod:
 
     labels: Mapping[str, str] = field(default_factory=dict)
     is_excluded: bool = False
+    ack: str | None = None
 
 
 @dataclass(slots=True)
@@ -55,7 +63,7 @@ class Directory:
         if pod.is_excluded or namespace_is_excluded:
             return Metadata(labels=pod.labels, is_excluded=True)
         if self.are_namespaces_known or is_last:
-            return Metadata(labels=pod.labels)
+            return Metadata(labels=pod.labels, ack=pod.ack)
         return None
 
     def replace_pods(self, objects: Iterable[Any]) -> None:
@@ -119,12 +127,17 @@ def _pod_of(object: Any) -> tuple[str, Pod]:
     return str(uid), Pod(
         labels=dict(metadata.get("labels") or {}),
         is_excluded=_is_excluding(annotations),
+        ack=_text_of(annotations.get(ACK_ANNOTATION)),
     )
 
 
 def _namespace_of(object: Any) -> tuple[str, bool]:
     metadata = object["metadata"]
     return str(metadata["name"]), _is_excluding(metadata.get("annotations") or {})
+
+
+def _text_of(annotation: Any) -> str | None:
+    return None if annotation is None else str(annotation)[:ANNOTATION_CHARS_MAX]
 
 
 def _is_excluding(annotations: Mapping[str, Any]) -> bool:
