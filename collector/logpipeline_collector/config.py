@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_collector.archive.config import ArchiveConfig
+from logpipeline_collector.beginning import DeliverPolicy
 
 if TYPE_CHECKING:
     from logpipeline.spec import LogPipeline
@@ -39,6 +40,7 @@ class CollectorConfig:
     snapshot_stream: str
     snapshot_root: str
     dead_letter_root: str
+    dead_letter_stream: str
     group: str
     member: str
     archive: ArchiveConfig
@@ -50,6 +52,9 @@ class CollectorConfig:
     stop_deadline_s: float = STOP_DEADLINE_S
     http_host: str = "127.0.0.1"
     http_port: int | None = None
+    # Where the group begins in a partition that it never had.
+    deliver_policy: DeliverPolicy = "all"
+    opt_start_time: str | None = None
 
     @property
     def partitions(self) -> int:
@@ -93,6 +98,7 @@ def from_pipeline(
         snapshot_stream=names.snapshot_stream,
         snapshot_root=names.snapshot_subject,
         dead_letter_root=names.dead_letter_subject,
+        dead_letter_stream=names.dead_letter_stream,
         group=collectors.group,
         member=member,
         archive=_archive(pipeline, data),
@@ -102,6 +108,8 @@ def from_pipeline(
         snapshot_every_s=collectors.snapshot_every_ns / 1e9,
         http_host=http_host,
         http_port=http_port,
+        deliver_policy=collectors.deliver_policy,
+        opt_start_time=collectors.opt_start_time,
     )
 
 

@@ -21,6 +21,7 @@ from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.reading import ConsumerName
+from logpipeline_collector.sharing import Share
 from logpipeline_collector.snapshots import SnapshotStore
 from logpipeline_collector.tenure import Tenure
 
@@ -43,6 +44,7 @@ class Context:
     metrics: CollectorMetrics
     committed_to: Callable[[Tenure, float], None]
     wanted_count: Callable[[], int]
+    share: Share | None = None
     _opened: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def open_archive(self, partition: int) -> PartitionArchive:

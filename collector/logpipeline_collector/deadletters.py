@@ -6,33 +6,18 @@ are bounded.
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logpipeline.nats.connection import NotSent, OutcomeUnknown, TooLarge
-from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.deadletters import Letter, keep
+from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import Delivered
-from logpipeline.subjects import dead_letter_subject
 
-log = logging.getLogger(__name__)
-
-# What a human needs to see of a bad message; the rest of it is cut.
-PAYLOAD_BYTES_MAX = 64 * 1024
-HEADERS_BYTES_MAX = 16 * 1024
-SUBJECT_BYTES_MAX = 512
-DETAIL_CHARACTERS_MAX = 500
 # Dead letters of one host: a burst, then so many a second; further ones are only counted.
 BURST_PER_HOST = 50
 RATE_PER_HOST_S = 5.0
-HOSTS_MAX = 1024
-# Longer than a leader's election; then the pipeline goes on without the letter.
-DEADLINE_S = 10.0
-RETRY_S = 0.2
-# JetStream's code while a stream has no leader.
-UNAVAILABLE = 503
+NAMES_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -42,19 +27,23 @@ class _Bucket:
 
 
 class RateLimit:
-    """So many letters a second for each host; the hosts that were quiet longest are forgotten."""
+    """A *burst* of letters, then so many a second, for each name (a host's, a consumer's); the
+    names that were quiet longest are forgotten.
+    """
 
-    def __init__(self) -> None:
-        self._hosts: OrderedDict[str, _Bucket] = OrderedDict()
+    def __init__(self, burst: int = BURST_PER_HOST, rate_s: float = RATE_PER_HOST_S) -> None:
+        self._burst = burst
+        self._rate_s = rate_s
+        self._names: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def admits(self, host: str, now_s: float) -> bool:
-        """Return whether one more letter of *host* may be sent now."""
-        bucket = self._hosts.setdefault(host, _Bucket(BURST_PER_HOST, now_s))
-        self._hosts.move_to_end(host)
-        if len(self._hosts) > HOSTS_MAX:
-            self._hosts.popitem(last=False)
-        earned = (now_s - bucket.at_s) * RATE_PER_HOST_S
-        bucket.left, bucket.at_s = min(bucket.left + earned, BURST_PER_HOST), now_s
+    def admits(self, name: str, now_s: float) -> bool:
+        """Return whether one more letter of *name* may be sent now."""
+        bucket = self._names.setdefault(name, _Bucket(self._burst, now_s))
+        self._names.move_to_end(name)
+        if len(self._names) > NAMES_MAX:
+            self._names.popitem(last=False)
+        earned = (now_s - bucket.at_s) * self._rate_s
+        bucket.left, bucket.at_s = min(bucket.left + earned, self._burst), now_s
         if bucket.left < 1:
             return False
         bucket.left -= 1
@@ -83,65 +72,23 @@ class DeadLetters:
     ) -> None:
         """Keep the message with its *reason* (one token); *host* is empty where it has none.
 
-        It returns at the latest after `DEADLINE_S`; then, or above the host's rate, the message is
-        only counted and logged.
+        It returns at the latest after `logpipeline.deadletters.DEADLINE_S`; then, or above the
+        host's rate, the message is only counted and logged.
         """
-        is_sent = False
+        is_kept = False
         if self._limit.admits(host, asyncio.get_running_loop().time()):
-            # The same message, read again after a crash, makes no second letter.
-            identifier = f"{stream}.{created}.{delivered.sequence}.{delivered.time_ns}"
-            headers = {
-                "Nats-Msg-Id": identifier,
-                "Dead-Reason": reason,
-                "Dead-Detail": printable(detail)[:DETAIL_CHARACTERS_MAX],
-                "Dead-Stream": stream,
-                "Dead-Sequence": str(delivered.sequence),
-                "Dead-Time-Ns": str(delivered.time_ns),
-                "Dead-Subject": printable(_text(delivered.message.subject)),
-                "Dead-Headers": json.dumps(_text(delivered.message.headers)),
-                "Dead-Bytes": str(len(delivered.message.data)),
-            }
-            subject = dead_letter_subject(self._root, partition, reason)
-            payload = delivered.message.data[:PAYLOAD_BYTES_MAX]
-            is_sent = await self._send(subject, payload, headers)
-        self._counted(partition, reason, is_sent)
-
-    async def _send(self, subject: str, payload: bytes, headers: dict[str, str]) -> bool:
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                return await self._until_stored(subject, payload, headers)
-        except TimeoutError:
-            log.warning("dead letter not kept: no answer", extra=_position_of(headers))
-            return False
-
-    async def _until_stored(self, subject: str, payload: bytes, headers: dict[str, str]) -> bool:
-        while True:
-            try:
-                await self._js.publish(subject, payload, headers)
-            except (TooLarge, ApiError) as error:
-                if not isinstance(error, ApiError) or error.code != UNAVAILABLE:
-                    extra = _position_of(headers) | {"reason": str(error)}
-                    log.warning("dead letter not kept: refused", extra=extra)
-                    return False
-            except (NotSent, OutcomeUnknown) as error:
-                log.debug("dead letter not sent yet", extra={"reason": str(error)})
-            else:
-                return True
-            await asyncio.sleep(RETRY_S)
-
-
-def printable(text: str) -> str:
-    """Return *text* with all escaped that could end a header or steer a terminal."""
-    return "".join(
-        character if character.isascii() and character.isprintable() else ascii(character)[1:-1]
-        for character in text
-    )
-
-
-def _position_of(headers: dict[str, str]) -> dict[str, object]:
-    return {"stream": headers["Dead-Stream"], "sequence": headers["Dead-Sequence"]}
-
-
-def _text(raw: bytes) -> str:
-    cut = raw[:HEADERS_BYTES_MAX] if raw.startswith(b"NATS/") else raw[:SUBJECT_BYTES_MAX]
-    return cut.decode("utf-8", "backslashreplace")
+            message = delivered.message
+            letter = Letter(
+                reason=reason,
+                detail=detail,
+                stream=stream,
+                created=created,
+                sequence=delivered.sequence,
+                time_ns=delivered.time_ns,
+                subject=message.subject.decode("utf-8", "surrogateescape"),
+                headers=message.headers,
+                payload=message.data,
+                payload_bytes=len(message.data),
+            )
+            is_kept = await keep(self._js, self._root, partition, letter)
+        self._counted(partition, reason, is_kept)

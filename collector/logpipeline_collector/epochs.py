@@ -65,8 +65,10 @@ class EpochRecords:
         assignment: int,
         position: StreamPosition,
         rollbacks: int,
+        is_beginning: bool = False,
     ) -> HeldEpoch:
-        """Become the owner in *epoch*, going on from *position*.
+        """Become the owner in *epoch*, going on from *position*; where *is_beginning*, the group
+        begins behind it, for good.
 
         Raises:
             Fenced: the record is no longer the one that was *seen*.
@@ -85,6 +87,8 @@ class EpochRecords:
             snapshot=former.snapshot if former else 0,
             snapshot_at=former.snapshot_at if former else 0,
             history=((former.history if former else ()) + (start,))[-EPOCH_HISTORY_MAX:],
+            begun=position.sequence if is_beginning else former.begun if former else 0,
+            begun_ns=position.time_ns if is_beginning else former.begun_ns if former else 0,
         )
         held = HeldEpoch(self._bucket, epoch_key(self._group, partition), record, seen.revision)
         await held.take()

@@ -12,6 +12,7 @@ from pathlib import Path
 from logpipeline.statefile import StateBroken, read_state, set_aside, write_state
 
 KIND = "collector-folder"
+IDENTITY = "identity"
 VERSION = 1
 
 
@@ -22,10 +23,10 @@ class FolderBusy(Exception):
 class Folder:
     """A claimed folder. *incarnation* names this process; it begins with the folder's own name."""
 
-    def __init__(self, descriptor: int, identity: str) -> None:
+    def __init__(self, descriptor: int | None, identity: str, token: str) -> None:
         self._descriptor = descriptor
         self.identity = identity
-        self.incarnation = f"{identity}-{secrets.token_hex(6)}"
+        self.incarnation = f"{identity}-{token}"
 
     @staticmethod
     def claim(folder: Path, group: str, member: str) -> Folder:
@@ -46,29 +47,48 @@ class Folder:
                 f"{folder}: another process runs as {member} of group {group} in this folder; "
                 "stop it first, or give this one another folder and name"
             ) from None
-        return Folder(lock, _identity_of(state))
+        return Folder(lock, _identity_of(state), secrets.token_hex(6))
+
+    @staticmethod
+    def joined(incarnation: str) -> Folder:
+        """Return the folder that the process of *incarnation* has locked, for a worker of it."""
+        identity, _, token = incarnation.rpartition("-")
+        return Folder(None, identity, token)
 
     def is_ours(self, incarnation: str) -> bool:
-        """Return whether *incarnation* was a process of this folder; it is gone, unless it is us:
-        we hold the locks that it held.
+        """Return whether *incarnation* was a process of this folder; it is gone, unless it is us or
+        another worker: we hold the lock that it held. That a worker has let a partition go is told
+        by the lock of the partition's files.
         """
         return incarnation.startswith(self.identity + "-")
 
     def close(self) -> None:
         """Give the folder up."""
-        os.close(self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def known_identity(folder: Path, group: str) -> str | None:
+    """Return what the incarnations of *folder* begin with; None where it never had one."""
+    return _known(folder / "state" / group)
 
 
 def _identity_of(state: Path) -> str:
-    # A copied folder must not pass for the first one: its inode is another one.
-    path = state / "identity"
     try:
-        known = read_state(path, KIND, VERSION)
+        known = _known(state)
     except StateBroken:
-        set_aside(path)
+        set_aside(state / IDENTITY)
         known = None
-    inode = state.stat().st_ino
-    if not isinstance(known, dict) or known.get("inode") != inode:
-        known = {"inode": inode, "name": secrets.token_hex(8)}
-        write_state(path, KIND, VERSION, known)
+    if known is None:
+        known = secrets.token_hex(8)
+        written = {"inode": state.stat().st_ino, "name": known}
+        write_state(state / IDENTITY, KIND, VERSION, written)
+    return known
+
+
+def _known(state: Path) -> str | None:
+    # A copied folder must not pass for the first one: its inode is another one.
+    known = read_state(state / IDENTITY, KIND, VERSION)
+    if not isinstance(known, dict) or known.get("inode") != state.stat().st_ino:
+        return None
     return str(known["name"])

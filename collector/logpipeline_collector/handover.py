@@ -73,6 +73,7 @@ async def catch_up(
 def _import(tenure: Tenure, found: Found) -> StreamPosition:
     """Take the snapshot's sources over, and return the position that they describe."""
     why = found.why
+    begun = tenure.held.record.begun
     if found.snapshot is not None:
         try:
             tenure.archive.import_sources(found.snapshot.sources)
@@ -80,12 +81,13 @@ def _import(tenure: Tenure, found: Found) -> StreamPosition:
             why = str(error)
         else:
             return found.snapshot.position
-    log.warning(
-        "no snapshot of the sources' positions; reading the headers of the whole stream",
-        extra={"partition": tenure.partition, "reason": why},
-    )
     tenure.archive.import_sources(b"")
-    return StreamPosition(tenure.position.created, 0, 0)
+    if tenure.position.sequence > begun:
+        log.warning(
+            "no snapshot of the sources' positions; reading the headers of the whole stream",
+            extra={"partition": tenure.partition, "reason": why},
+        )
+    return StreamPosition(tenure.position.created, begun, 0)
 
 
 async def _take_until(reader: StreamReader, intake: Intake, tenure: Tenure) -> int:

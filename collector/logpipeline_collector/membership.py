@@ -12,6 +12,7 @@ from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import Connection, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.records import member_key
+from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.folder import Folder
 
 log = logging.getLogger(__name__)
@@ -155,3 +156,17 @@ class Membership:
 
     async def _write(self, revision: int) -> None:
         self._revision = await self._bucket.swap(self._key, self._value, revision=revision)
+
+
+def membership_of(
+    config: CollectorConfig, bucket: Bucket, connection: Connection, folder: Folder
+) -> Membership:
+    """Return the membership of the collector that *config* describes."""
+    return Membership(
+        bucket,
+        connection,
+        group=config.group,
+        member=config.member,
+        folder=folder,
+        takeover_after_s=config.takeover_after_s,
+    )

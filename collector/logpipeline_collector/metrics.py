@@ -34,7 +34,9 @@ class CollectorMetrics:
             "commit_seconds", "From the first write to disk to the group's word"
         )
         self.dead_letters = counter(
-            "dead_letters", "Messages that could not be archived", ("partition", "reason", "kept")
+            "dead_letters",
+            "Messages that could not be archived, or that readers gave up",
+            ("partition", "reason", "kept"),
         )
         self.missed = counter(
             "missed_messages", "Messages that left the stream before we read them", by_partition

@@ -12,6 +12,7 @@ from typing import Any
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.plan.model import COLLECTOR_GROUP_KEY
 from logpipeline.records import StreamPosition
 
 # Longer than a collector's reconnects, short enough that consumers of the dead do not pile up.
@@ -63,7 +64,7 @@ def consumer_config(
         "num_replicas": 1,
         "headers_only": headers_only,
         "inactive_threshold": CONSUMER_INACTIVE_S * 1_000_000_000,
-        "metadata": {"logpipeline.dev/collector-group": name.group},
+        "metadata": {COLLECTOR_GROUP_KEY: name.group},
     }
 
 

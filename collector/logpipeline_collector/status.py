@@ -70,6 +70,7 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
         "component": "collector",
         "group": config.group,
         "member": config.member,
+        "worker": context.share.index if context.share else 0,
         "incarnation": context.folder.incarnation,
         "open_files": context.descriptors.count,
         "partitions": [

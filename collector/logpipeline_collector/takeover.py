@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
-from logpipeline.records import BadRecord, EpochRecord
+from logpipeline.records import BadRecord, EpochRecord, StreamPosition
 from logpipeline_collector.archive.errors import ArchiveBusy, ArchiveFull
 from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.beginning import first_position
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced, Seen
 from logpipeline_collector.handover import catch_up, find_snapshot
@@ -98,23 +99,28 @@ class TakeOver:
         )
 
     async def _take(self, archive: PartitionArchive, seen: Seen, free: Claim) -> Tenure:
+        config = self._context.config
         found = settle(self._context, self._partition, archive, seen.record)
+        is_beginning = seen.record is None and found.source is Source.NOTHING
+        position = await self._begin() if is_beginning else found.position
         held = await self._context.epochs.take_over(
             self._partition,
             seen,
             epoch=found.epoch,
             assignment=self._generation(),
-            position=found.position,
+            position=position,
             rollbacks=found.rollbacks,
+            is_beginning=is_beginning,
         )
         reach("collector.after-take-over")
-        config = self._context.config
+        if held.record.begun:
+            archive.begin_midway()
         tenure = Tenure(
             partition=self._partition,
             stream=config.stream_of(self._partition),
             archive=archive,
             held=held,
-            position=found.position,
+            position=position,
             rollbacks=found.rollbacks,
             marks=load_marks(config.marks_path(self._partition)),
             assignment=self._generation,
@@ -131,12 +137,22 @@ class TakeOver:
             extra={
                 "partition": self._partition,
                 "epoch": held.record.epoch,
-                "sequence": found.position.sequence,
+                "sequence": position.sequence,
                 "positions": found.source.value,
                 "reason": free.reason,
             },
         )
         return tenure
+
+    async def _begin(self) -> StreamPosition:
+        context, config = self._context, self._context.config
+        return await first_position(
+            context.js,
+            config.stream_of(self._partition),
+            context.next_consumer(0),
+            policy=config.deliver_policy,
+            start_time=config.opt_start_time,
+        )
 
     async def _bring_sources(self, tenure: Tenure) -> None:
         context = self._context

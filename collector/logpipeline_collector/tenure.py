@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from logpipeline.failpoints import reach
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import Committed, StreamPosition
+from logpipeline.streamstate import Verdict
 from logpipeline_collector.archive.errors import ArchiveFull
 from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
 from logpipeline_collector.epochs import Fenced, HeldEpoch
 from logpipeline_collector.marks import Marks
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.threads import in_thread
-from logpipeline_collector.verify import Verdict, Verified
+from logpipeline_collector.verify import Verified
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +138,12 @@ class Tenure:
     def is_known_already(self, delivered: Delivered) -> bool:
         """Return whether a message without a range was read before a roll-back."""
         return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
+
+    def is_left_out(self, delivered: Delivered) -> bool:
+        """Return whether a message that a roll-back brought again lies before where the group
+        began.
+        """
+        return self.verified is not None and delivered.time_ns <= self.held.record.begun_ns
 
     async def until_takes(self) -> None:
         """Return when messages may be taken: at once, unless files are being rotated."""

@@ -1,16 +1,12 @@
-"""Whether a stream is still the one that a position was read from. A server that lost its tail
-uses sequence numbers again, so a sequence that exists proves nothing: the server's time of the
-message at it does.
-"""
+"""Where to read on in a stream after a look whether it still is the one that was read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any
 
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
+from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
 from logpipeline_collector.marks import Marks
 
 
@@ -19,23 +15,6 @@ class StreamMissing(Exception):
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"stream {stream} does not exist; run `logpipeline apply` to create it")
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """A stream as the server describes it: *first* and *last* are sequences."""
-
-    created: str
-    first: int
-    last: int
-
-
-class Verdict(Enum):
-    """What became of a position."""
-
-    GOOD = "good"
-    ROLLED_BACK = "rolled back"
-    RECREATED = "recreated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +32,6 @@ class Verified:
     settled_at: int = 0
 
 
-def judge(position: StreamPosition, stream: StreamState, found_time_ns: int | None) -> Verdict:
-    """Return what *stream*, and the time of the message that now stands at the position's sequence
-    (None: no message), say about *position*.
-    """
-    if position.created and position.created != stream.created:
-        return Verdict.RECREATED
-    if position.sequence == 0:
-        return Verdict.GOOD
-    if stream.last < position.sequence:
-        return Verdict.ROLLED_BACK
-    # A message that expired, or was removed, can no longer be compared.
-    if found_time_ns is None or found_time_ns == position.time_ns:
-        return Verdict.GOOD
-    return Verdict.ROLLED_BACK
-
-
-def state_of(info: dict[str, Any]) -> StreamState:
-    """Return what JetStream's answer to STREAM.INFO says about the stream."""
-    state = info["state"]
-    return StreamState(str(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
-
-
 async def verify(js: JetStream, name: str, position: StreamPosition, marks: Marks) -> Verified:
     """Return where to read on in the stream *name*, after reading up to *position*.
 
@@ -86,7 +43,7 @@ async def verify(js: JetStream, name: str, position: StreamPosition, marks: Mark
     if info is None:
         raise StreamMissing(name)
     stream = state_of(info)
-    found = await _time_at(js, name, stream, position.sequence)
+    found = await time_at(js, name, stream, position.sequence)
     verdict = judge(position, stream, found)
     if verdict is Verdict.GOOD:
         known = StreamPosition(stream.created, position.sequence, position.time_ns)
@@ -103,14 +60,6 @@ async def _common_prefix(
             continue
         # Below the first message nothing can be compared any more, nor read again.
         is_gone = mark.sequence < stream.first
-        if is_gone or await _time_at(js, name, stream, mark.sequence) == mark.time_ns:
+        if is_gone or await time_at(js, name, stream, mark.sequence) == mark.time_ns:
             return mark
     return StreamPosition(stream.created, 0, 0)
-
-
-async def _time_at(js: JetStream, name: str, stream: StreamState, sequence: int) -> int | None:
-    # A stream that never had a message names 0 as its first.
-    if not max(stream.first, 1) <= sequence <= stream.last:
-        return None
-    stored = await js.message(name, sequence)
-    return None if stored is None else stored.time_ns

@@ -11,7 +11,8 @@ from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
-from logpipeline_collector.archive.errors import ArchiveFull
+from logpipeline.streamstate import Verdict
+from logpipeline_collector.archive.errors import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced
 from logpipeline_collector.handover import SNAPSHOT_DEADLINE_S, write_snapshot
@@ -21,7 +22,7 @@ from logpipeline_collector.settling import tidy
 from logpipeline_collector.takeover import PASSING, NotYet, TakeOver
 from logpipeline_collector.tenure import FULL_RETRY_S, Tenure
 from logpipeline_collector.threads import in_thread
-from logpipeline_collector.verify import StreamMissing, Verdict, verify
+from logpipeline_collector.verify import StreamMissing, verify
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,9 @@ class PartitionWorker:
                 await tidy(self._context, self.partition, is_wanted=self.is_wanted)
                 return
             except PASSING as error:
+                if isinstance(error, ArchiveBusy) and not self.is_wanted:
+                    # Another worker of our collector has it, and will leave it in order.
+                    return
                 self._note(str(error))
             if self._is_ending:
                 return

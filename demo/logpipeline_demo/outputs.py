@@ -132,3 +132,15 @@ def _decompressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 frame = None
     if frame is not None:
         raise EOFError("the last frame is cut off")
+
+
+def count_lines(outputs: Iterable[Path], place: str) -> int:
+    """Return how many lines are archived at *place*, in all of *outputs* together."""
+    count = 0
+    for chain in find_chains(outputs):
+        if chain.place == place:
+            stream, used = ChainStream(chain), 0
+            while stream.fill(used):
+                count += stream.buffer.count(b"\n")
+                used = len(stream.buffer)
+    return count

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logpipeline.failpoints import reach
+from logpipeline.knowledge import Knowledge
 from logpipeline_collector.archive import beneath
 from logpipeline_collector.archive.beneath import Blocked
 from logpipeline_collector.archive.errors import (
@@ -18,7 +19,6 @@ from logpipeline_collector.archive.errors import (
     ArchiveFull,
     disk_error,
 )
-from logpipeline_collector.archive.knowledge import Knowledge
 from logpipeline_collector.archive.output import OutputFile, OutputFiles
 from logpipeline_collector.archive.render import Tail
 from logpipeline_collector.archive.rows import LocalCommit, SourceName, Stage

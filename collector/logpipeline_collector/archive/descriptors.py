@@ -33,8 +33,8 @@ class Descriptors:
     another file under its number; *limit* gives way by as many as there are threads.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.usage = Usage()
+    def __init__(self, limit: int, usage: Usage | None = None) -> None:
+        self.usage = usage or Usage()
         self._limit = max(limit, 1)
         self._open: OrderedDict[Key, _Open] = OrderedDict()
         self._lock = threading.Lock()

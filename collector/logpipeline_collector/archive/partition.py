@@ -145,6 +145,10 @@ class PartitionArchive:
             self.late_ranges += sum(part.is_late for part in decision.ranges)
             self.unknown_chains += decision.is_unknown_chain
 
+    def begin_midway(self) -> None:
+        """Expect sources to have older bytes, which nobody here wants."""
+        self._sources.is_from_midway = True
+
     def take_headers(self, host: str, batch: wire.Batch) -> None:
         """Note that another collector has archived *batch*."""
         with self._output.lock:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import zstandard
 
+from logpipeline.knowledge import Knowledge, decode
 from logpipeline_collector.archive.errors import BadSnapshot
-from logpipeline_collector.archive.knowledge import Knowledge, decode
 from logpipeline_collector.archive.rows import SourceName
 
 VERSION = 1

@@ -6,15 +6,15 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from logpipeline.records import Committed
-from logpipeline.wire import Batch
-from logpipeline_collector.archive.knowledge import (
+from logpipeline.knowledge import (
     NOTHING,
     Decision,
     Knowledge,
     committed_of,
     decide,
 )
+from logpipeline.records import Committed
+from logpipeline.wire import Batch
 from logpipeline_collector.archive.rows import LocalCommit, SourceName
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ class Sources:
 
     def __init__(self) -> None:
         self.missing_bytes = 0
+        # Whether the group left out what was stored before it began.
+        self.is_from_midway = False
         self._known: dict[SourceName, Knowledge] = {}
         self._committed: dict[SourceName, Knowledge] = {}
         self._changed: dict[SourceName, Knowledge | None] = {}
@@ -51,7 +53,8 @@ class Sources:
 
     def decide(self, host: str, batch: Batch) -> Decision:
         """Return what is new in *batch* of *host*; nothing is changed by it."""
-        return decide(self._known.get((host, batch.source), NOTHING), batch)
+        known = self._known.get((host, batch.source), NOTHING)
+        return decide(known, batch, is_from_midway=self.is_from_midway)
 
     def learn(self, host: str, batch: Batch, decision: Decision, *, sequence: int = 0) -> None:
         """Know what *decision* says: its bytes were written."""

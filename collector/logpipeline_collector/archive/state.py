@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from logpipeline.knowledge import Knowledge, decode, encode
 from logpipeline_collector.archive.errors import ArchiveBroken, ArchiveFailed, ArchiveFull
-from logpipeline_collector.archive.knowledge import Knowledge, decode, encode
 from logpipeline_collector.archive.rows import FileRow, LocalCommit, Rotations, SourceName, Stage
 
 VERSION = 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from logpipeline.knowledge import Range
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.config import ArchiveConfig
 from logpipeline_collector.archive.errors import ArchiveFailed
-from logpipeline_collector.archive.knowledge import Range
 from logpipeline_collector.archive.naming import Template, origin_of
 from logpipeline_collector.archive.output import Append, FileLost, OutputFile, OutputFiles
 from logpipeline_collector.archive.render import Piece, Tail, pieces, render
