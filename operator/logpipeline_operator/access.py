@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets as random_secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,8 @@ class Access:
             SecretProblem: a Secret is missing, or lacks a key.
             ClusterError, ClusterAway: it could not be read.
         """
+        if not pipeline.spec.nats.servers and pipeline.spec.archive.enabled:
+            await self._archive_user(pipeline, may_write=may_write)
         wanted = credential_files(pipeline, nats_auth.OPERATOR)
         found: dict[str, Manifest | None] = {}
         for name in sorted({file.secret for file in wanted}):
@@ -91,20 +93,36 @@ class Access:
         await self.links.close()
 
     async def _managed(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
-        """Return the Secret of the managed server's users, made once: a new password would shut
-        every running pod out.
-        """
-        name = nats_auth.name(pipeline)
+        """Return the Secret of the managed server's users."""
+
+        def make() -> Manifest:
+            return nats_auth.secret(pipeline, {role: _password() for role in nats_auth.ROLES})
+
+        return await self._once(pipeline, nats_auth.name(pipeline), make, may_write=may_write)
+
+    async def _archive_user(self, pipeline: LogPipeline, *, may_write: bool) -> None:
+        """Make the archive's user, before the server that is to know it, and who logs in as it."""
+
+        def make() -> Manifest:
+            return nats_auth.archive_secret(pipeline, _password())
+
+        name = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
+        await self._once(pipeline, name, make, may_write=may_write)
+
+    async def _once(
+        self, pipeline: LogPipeline, name: str, make: Callable[[], Manifest], *, may_write: bool
+    ) -> Manifest | None:
+        """Return the Secret *name*, made once: a new password would shut every running pod out."""
         there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
         if there is not None or not may_write:
             return there
-        passwords = {
-            role: random_secrets.token_urlsafe(PASSWORD_BYTES) for role in nats_auth.ROLES
-        }
         try:
-            return await self.cluster.create(nats_auth.secret(pipeline, passwords))
+            return await self.cluster.create(make())
         except ClusterError as error:
             if error.status != 409:
                 raise
             return await self.cluster.get(kind("Secret"), pipeline.namespace, name)
 
+
+def _password() -> str:
+    return random_secrets.token_urlsafe(PASSWORD_BYTES)

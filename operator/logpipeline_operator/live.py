@@ -15,7 +15,7 @@ from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.claims import Growth
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
-from logpipeline_operator.cluster.kinds import kind, kind_of
+from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of
 from logpipeline_operator.differences import Changes, Wanted, place, title
 from logpipeline_operator.queue import Key
 
@@ -55,7 +55,7 @@ async def children(
     selector = f"{PIPELINE_LABEL}={pipeline.name}"
     lists = await asyncio.gather(
         *(
-            cluster.list(kind(each.kind), pipeline.namespace, selector)
+            cluster.list(kind_in(each.api_version, each.kind), pipeline.namespace, selector)
             for each in kinds
             if each.is_namespaced
         )

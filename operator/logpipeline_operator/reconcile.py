@@ -152,10 +152,11 @@ class Reconciler:
             return
         await self._observe(seen, pipeline)
         collectors = names.collector(pipeline)
-        stateful_set = seen.child("StatefulSet", collectors)
-        if stateful_set is not None and seen.may_write:
-            stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
-            await live.delete_pods(self.cluster, stuck)
+        for name in (collectors, names.archive(pipeline)):
+            stateful_set = seen.child("StatefulSet", name)
+            if stateful_set is not None and seen.may_write:
+                stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
+                await live.delete_pods(self.cluster, stuck)
         if seen.may_write:
             growths = claims.to_grow(seen.desired, seen.claims)
             seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
@@ -171,6 +172,9 @@ class Reconciler:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
             seen.findings.append(errors.of_no_image(error))
+        archive = pipeline.spec.archive
+        if archive.enabled and archive.runner == "sparkApplication" and not settings.spark_api:
+            seen.findings.append(errors.of_no_spark_operator())
         found = await live.children(
             self.cluster, pipeline, seen.desired, kinds(settings)
         )
@@ -292,9 +296,12 @@ class Reconciler:
             image_collector=self.settings.image_collector,
             image_shipper=self.settings.image_shipper,
             image_nats=self.settings.image_nats,
+            image_archive=self.settings.image_archive,
             image_pull_policy=self.settings.image_pull_policy,
             image_pull_secrets=self.settings.image_pull_secrets,
             shipper_cluster_role=self.settings.shipper_cluster_role,
+            spark_role=self.settings.spark_role,
+            spark_api=self._features.spark_api,
             has_pod_monitors=self._features.has_pod_monitors,
             has_max_unavailable=self._features.has_max_unavailable,
         )

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from logpipeline_operator.children import names
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import application, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError, NotFound
@@ -149,12 +150,23 @@ def facts_of(seen: Seen, *, version: str) -> Facts:
         facts,
         collectors=pods.stateful_set(collectors, wanted=wanted),
         shippers=pods.daemon_set(seen.child("DaemonSet", names.shipper(pipeline))),
+        archive=_archive(seen, pipeline),
         nats=(
             None
             if pipeline.spec.nats.servers
             else pods.stateful_set(nats, wanted=servers) or Workload(wanted=servers)
         ),
     )
+
+
+def _archive(seen: Seen, pipeline: LogPipeline) -> Workload | None:
+    if pipeline.spec.archive.runner == "sparkApplication":
+        return pods.spark_application(_applications(seen))
+    return pods.stateful_set(seen.child("StatefulSet", names.archive(pipeline)), wanted=1)
+
+
+def _applications(seen: Seen) -> list[Manifest]:
+    return [each for (kind, _), each in seen.children.items() if kind == application.KIND]
 
 
 def _mode(seen: Seen) -> Mode:
@@ -179,6 +191,7 @@ def _findings(seen: Seen) -> list[Finding]:
         for failure in seen.failures
     ]
     found += pods.problems(seen.pods, seen.claims, seen.refusals)
+    found += pods.spark_problems(_applications(seen))
     return found
 
 
@@ -192,6 +205,7 @@ def _jetstream(seen: Seen) -> JetStreamFacts | None:
         assignment=there.assignment,
         partitions=there.partitions,
         commit_ages_s=there.commit_ages_s(time.time_ns()),
+        archive=there.archive,
     )
 
 

@@ -32,9 +32,11 @@ class Settings:
     image_collector: str = ""
     image_shipper: str = ""
     image_nats: str = ""
+    image_archive: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     shipper_cluster_role: str = ""
+    spark_role: str = ""
 
     @property
     def version(self) -> str:
@@ -93,9 +95,11 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         image_collector=given("IMAGE_COLLECTOR"),
         image_shipper=given("IMAGE_SHIPPER"),
         image_nats=given("IMAGE_NATS"),
+        image_archive=given("IMAGE_ARCHIVE"),
         image_pull_policy=given("IMAGE_PULL_POLICY"),
         image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
         shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
+        spark_role=given("SPARK_ROLE"),
     )
 
 

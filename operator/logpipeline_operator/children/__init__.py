@@ -5,7 +5,14 @@ manifests, whatever the clock, the cluster and the operator's version say.
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import collectors, managed_nats, policies, services, shippers
+from logpipeline_operator.children import (
+    archive,
+    collectors,
+    managed_nats,
+    policies,
+    services,
+    shippers,
+)
 from logpipeline_operator.children.kinds import KINDS, ChildKind, kinds, order
 from logpipeline_operator.children.model import ChildSettings, Component, Manifest, NoImage
 from logpipeline_operator.children.names import binding_name
@@ -35,6 +42,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         *managed_nats.build(pipeline, settings),
         *collectors.build(pipeline, settings),
         *shippers.build(pipeline, settings),
+        *archive.build(pipeline, settings),
         *policies.build(pipeline, settings),
     ]
     if settings.has_pod_monitors:

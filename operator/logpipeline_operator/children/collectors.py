@@ -16,7 +16,9 @@ from logpipeline_operator.children.model import (
 from logpipeline_operator.children.quantities import quantity
 
 CLAIM = "data"
-RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+# For each worker: a process of its own, with buffers of its own.
+CPU_MILLICORES = 100
+MEMORY_MIB = 256
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
@@ -72,7 +74,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         ],
         security=pods.RESTRICTED_POD,
         service_account=name,
-        resources=RESOURCES,
+        resources=_resources(collectors.workers),
         grace_s=collectors.drain_timeout_seconds,
         config_hash=config.hash_of(text, config.volume(pipeline, name, nats_auth.COLLECTOR)),
         is_spread=True,
@@ -87,25 +89,18 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         "template": pods.template(pipeline, plan, settings),
     }
     if _has_own_claims(volume):
-        spec["volumeClaimTemplates"] = [
-            services.claim_template(
-                pipeline,
-                Component.COLLECTOR,
-                CLAIM,
-                size_bytes=volume.size,
-                storage_class=volume.storage_class_name,
-            )
-        ]
-        spec["persistentVolumeClaimRetentionPolicy"] = {
-            "whenDeleted": volume.retention_policy.when_deleted,
-            "whenScaled": volume.retention_policy.when_scaled,
-        }
+        spec |= services.own_claims(pipeline, Component.COLLECTOR, CLAIM, volume)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": labels.metadata(pipeline, name, Component.COLLECTOR),
         "spec": spec,
     }
+
+
+def _resources(workers: int) -> Manifest:
+    cpu, memory = CPU_MILLICORES * workers, MEMORY_MIB * workers
+    return {"requests": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}}
 
 
 def _container(pipeline: LogPipeline, volume: Persistence) -> pods.Container:

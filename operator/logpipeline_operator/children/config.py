@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline, LogPipelineSpec, dump
+from logpipeline.spec.archive import S3, Archive, TableVolume
 from logpipeline.spec.components import Collectors, FilePatterns, Local, LocalShipper, Shippers
 from logpipeline.spec.streams import Nats, Stream
 from logpipeline_operator.children import credentials, labels, names, nats_auth
@@ -22,6 +24,8 @@ from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 FOLDER = PurePosixPath("/etc/logpipeline")
 NATS_FOLDER = "nats"
 FILE = "pipeline.yaml"
+TABLE = "/archive"
+BUCKET = "s3://"
 POD_LOGS = "/var/log/pods"
 NODE_SHIPPER = "node"
 SIDECAR_SHIPPER = "sidecar"
@@ -30,7 +34,12 @@ SIDECAR_FILES = "/var/log/app/*.log"
 
 _COLLECTORS = (
     "group", "path", "file_path", "output", "rotation", "compression", "retention",
-    "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns",
+    "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns", "workers",
+    "deliver_policy", "opt_start_time",
+)  # fmt: skip
+_ARCHIVE = (
+    "format", "catalog", "runner", "trigger", "max_bytes_per_batch", "rollups", "retention",
+    "compaction", "driver_memory", "executors",
 )  # fmt: skip
 _SHIPPERS = (
     "read_from", "match", "labels", "container_logs", "max_in_flight_bytes", "deleted_files",
@@ -72,6 +81,35 @@ def for_collector(pipeline: LogPipeline) -> LogPipeline:
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
 
+def for_archive(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* as its archive's job reads it."""
+    given = pipeline.spec.archive
+    volume = given.persistence
+    claim = volume.existing_claim if volume is not None else None
+    spec = replace(
+        _common(pipeline),
+        archive=Archive(
+            enabled=True,
+            path=table_path(pipeline),
+            every_ns=given.interval_ns,
+            # Kept apart from how the volume is made, which restarts nobody.
+            persistence=TableVolume(existing_claim=claim) if claim else None,
+            s3=S3(endpoint=given.s3.endpoint, region=given.s3.region),
+            **{name: getattr(given, name) for name in _ARCHIVE},
+        ),
+        local=Local(nats=_local_nats(pipeline, nats_auth.ARCHIVE)),
+    )
+    return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
+
+
+def table_path(pipeline: LogPipeline) -> str:
+    """Return where the table lies, as the archive's pods see it. What is said of one machine's
+    folders has no meaning in a pod.
+    """
+    path = pipeline.spec.archive.path or ""
+    return path if path.startswith(("/", BUCKET)) else TABLE
+
+
 def for_shipper(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* as the shipper of a node reads it."""
     shippers = pipeline.spec.shippers
@@ -96,25 +134,36 @@ def render(pipeline: LogPipeline) -> str:
     return yaml.safe_dump(dump(pipeline), sort_keys=True, allow_unicode=True, width=100)
 
 
-def config_map(pipeline: LogPipeline, name: str, component: Component, text: str) -> Manifest:
-    """Return the ConfigMap *name* with the resource *text*."""
+def config_map(
+    pipeline: LogPipeline,
+    name: str,
+    component: Component,
+    text: str,
+    more: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Return the ConfigMap *name* with the resource *text*, and *more* texts by their keys."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": labels.metadata(pipeline, name, component),
-        "data": {FILE: text},
+        "data": {FILE: text, **(more or {})},
     }
 
 
-def volume(pipeline: LogPipeline, config_map_name: str, role: str) -> Manifest:
-    """Return the one volume below FOLDER: the resource, and the credentials of *role*."""
+def volume(
+    pipeline: LogPipeline, config_map_name: str, role: str, files: Sequence[str] = (FILE,)
+) -> Manifest:
+    """Return the one volume below FOLDER: the *files* of a ConfigMap, and the credentials of
+    *role*.
+    """
+    items = [{"key": file, "path": file} for file in files]
     return {
         "name": "config",
         "projected": {
             # Its owner is root; the pod's group may read it, and nobody else.
             "defaultMode": 0o440,
             "sources": [
-                {"configMap": {"name": config_map_name, "items": [{"key": FILE, "path": FILE}]}},
+                {"configMap": {"name": config_map_name, "items": items}},
                 *credentials.projections(pipeline, role, NATS_FOLDER),
             ],
         },

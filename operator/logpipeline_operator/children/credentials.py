@@ -31,7 +31,7 @@ def credential_files(pipeline: LogPipeline, role: str) -> list[CredentialFile]:
     """
     if not pipeline.spec.nats.servers:
         user, password = nats_auth.keys(role)
-        secret = nats_auth.name(pipeline)
+        secret = nats_auth.secret_of(pipeline, role)
         return [
             CredentialFile(field="user_file", secret=secret, key=user, path="user/user"),
             CredentialFile(

@@ -33,16 +33,26 @@ KINDS = (
     ChildKind("apps/v1", "StatefulSet"),
     ChildKind("apps/v1", "DaemonSet"),
 )
+ROLE_BINDING = ChildKind("rbac.authorization.k8s.io/v1", "RoleBinding")
+# Of the one or the other operator for Spark.
+SPARK_APPLICATION = "SparkApplication"
 POD_MONITOR = ChildKind("monitoring.coreos.com/v1", "PodMonitor")
 
 
 def kinds(settings: ChildSettings) -> tuple[ChildKind, ...]:
     """Return the kinds of which there may be children in this cluster."""
-    return (*KINDS, POD_MONITOR) if settings.has_pod_monitors else KINDS
+    found = [*KINDS]
+    if settings.spark_role:
+        found.append(ROLE_BINDING)
+    if settings.spark_api:
+        found.append(ChildKind(settings.spark_api, SPARK_APPLICATION))
+    if settings.has_pod_monitors:
+        found.append(POD_MONITOR)
+    return tuple(found)
 
 
 def order(manifest: Mapping[str, Any]) -> tuple[int, str]:
     """Return the place of *manifest* in the order in which children are made."""
-    known = [(kind.api_version, kind.kind) for kind in (*KINDS, POD_MONITOR)]
-    place = known.index((manifest["apiVersion"], manifest["kind"]))
+    known = [kind.kind for kind in (ROLE_BINDING, *KINDS, POD_MONITOR)] + [SPARK_APPLICATION]
+    place = known.index(manifest["kind"])
     return place, str(manifest["metadata"]["name"])

@@ -110,6 +110,10 @@ def _config_volume(pipeline: LogPipeline) -> Manifest:
     files = [nats_auth.USERS_FILE]
     if pipeline.spec.nats.managed.replicas > 1:
         files.append(nats_auth.ROUTES_FILE)
+    secrets = [(nats_auth.name(pipeline), files)]
+    if pipeline.spec.archive.enabled:
+        archive = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
+        secrets.append((archive, [nats_auth.ARCHIVE_FILE]))
     return {
         "name": "config",
         "projected": {
@@ -121,12 +125,15 @@ def _config_volume(pipeline: LogPipeline) -> Manifest:
                         "items": [{"key": CONFIG_FILE, "path": CONFIG_FILE}],
                     }
                 },
-                {
-                    "secret": {
-                        "name": nats_auth.name(pipeline),
-                        "items": [{"key": file, "path": file} for file in files],
+                *(
+                    {
+                        "secret": {
+                            "name": secret,
+                            "items": [{"key": file, "path": file} for file in files],
+                        }
                     }
-                },
+                    for secret, files in secrets
+                ),
             ],
         },
     }

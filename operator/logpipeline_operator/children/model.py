@@ -16,6 +16,10 @@ SHIPPER_PORT = 9101
 NATS_PORT = 4222
 NATS_MONITOR_PORT = 8222
 NATS_CLUSTER_PORT = 6222
+ARCHIVE_PORT = 9104
+# Fixed, so that policies can name them: where executors find their driver, and everybody blocks.
+SPARK_DRIVER_PORT = 7078
+SPARK_BLOCKS_PORT = 7079
 DNS_PORT = 53
 
 # Said though it is the default: where a StatefulSet names its strategy and nothing more, Kubernetes
@@ -30,6 +34,9 @@ class Component(StrEnum):
     COLLECTOR = "collector"
     SHIPPER = "shipper"
     NATS = "nats"
+    ARCHIVE = "archive"
+    # Made by the archive, and not by us.
+    EXECUTOR = "executor"
 
 
 class NoImage(ValueError):
@@ -50,10 +57,16 @@ class ChildSettings:
     image_collector: str = ""
     image_shipper: str = ""
     image_nats: str = ""
+    image_archive: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     # Lets shippers read labels of pods and annotations; without it they select by path alone.
     shipper_cluster_role: str = ""
+    # Lets an archive make pods for its executors: a ClusterRole, or a Role in every namespace that
+    # the operator looks after, as Kind/name; without it accounts have to have the right already.
+    spark_role: str = ""
+    # The API of SparkApplications that the cluster has, empty where there is none.
+    spark_api: str = ""
     has_pod_monitors: bool = False
     # An API server before 1.35 drops the field, and we would find it changed for ever.
     has_max_unavailable: bool = False
@@ -64,6 +77,8 @@ class ChildSettings:
             Component.COLLECTOR: self.image_collector,
             Component.SHIPPER: self.image_shipper,
             Component.NATS: self.image_nats,
+            Component.ARCHIVE: self.image_archive,
+            Component.EXECUTOR: self.image_archive,
         }[component]
 
 

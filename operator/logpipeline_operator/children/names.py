@@ -37,6 +37,21 @@ def nats_auth(pipeline: LogPipeline) -> str:
     return f"{pipeline.name}-nats-auth"
 
 
+def archive(pipeline: LogPipeline) -> str:
+    """Return the name of all that belongs to the archive."""
+    return f"{pipeline.name}-archive"
+
+
+def archive_auth(pipeline: LogPipeline) -> str:
+    """Return the name of the Secret with the archive's user of the managed server."""
+    return f"{pipeline.name}-nats-auth-archive"
+
+
+def executor(pipeline: LogPipeline) -> str:
+    """Return the name of what is about the archive's executors."""
+    return f"{pipeline.name}-executor"
+
+
 def binding_name(namespace: str, name: str) -> str:
     """Return the name of the ClusterRoleBinding of the shippers of *namespace*/*name*."""
     return f"logpipeline-shipper:{namespace}:{name}"

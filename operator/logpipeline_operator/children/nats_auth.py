@@ -1,5 +1,8 @@
-"""The users of the managed server. Their passwords are made once, by who applies this Secret; the
+"""The users of the managed server. Their passwords are made once, by who applies these Secrets; the
 server reads them from files, and never from its command line.
+
+The archive's user has a Secret of its own: it is there only where there is an archive, and comes
+to a pipeline that runs already without a change of what the others log in with.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from logpipeline_operator.children.model import NATS_CLUSTER_PORT, Component, Ma
 OPERATOR = "operator"
 COLLECTOR = "collector"
 SHIPPER = "shipper"
+ARCHIVE = "archive"
 # Servers of a cluster show it to each other.
 ROUTE = "route"
 USERS = (OPERATOR, COLLECTOR, SHIPPER)
 ROLES = (*USERS, ROUTE)
 
 USERS_FILE = "users.conf"
+ARCHIVE_FILE = "archive.conf"
 ROUTES_FILE = "routes.conf"
 CLUSTER_SERVERS = 3
 # They stand in the server's own format and in URLs, where other characters mean something.
@@ -39,6 +44,16 @@ def name(pipeline: LogPipeline) -> str:
     return names.nats_auth(pipeline)
 
 
+def secret_of(pipeline: LogPipeline, role: str) -> str:
+    """Return the name of the Secret that holds *role*'s user and password."""
+    return names.archive_auth(pipeline) if role == ARCHIVE else name(pipeline)
+
+
+def users(pipeline: LogPipeline) -> tuple[str, ...]:
+    """Return the roles that log in to the managed server."""
+    return (*USERS, ARCHIVE) if pipeline.spec.archive.enabled else USERS
+
+
 def secret(pipeline: LogPipeline, passwords: Mapping[str, str]) -> Manifest:
     """Return the Secret with a password for each of ROLES.
 
@@ -46,26 +61,51 @@ def secret(pipeline: LogPipeline, passwords: Mapping[str, str]) -> Manifest:
         ValueError: a password is missing, or could mean something else where it is written.
     """
     for role in ROLES:
-        if not _PASSWORD.fullmatch(passwords.get(role, "")):
-            raise ValueError(f"the password of {role} needs 16 to 128 of A-Z a-z 0-9 _ -")
-    data: dict[str, str] = {}
-    for role in USERS:
-        user_key, password_key = keys(role)
-        data |= {user_key: role, password_key: passwords[role]}
-    data[USERS_FILE] = "".join(f'{variable(role)}: "{passwords[role]}"\n' for role in USERS)
+        _check(role, passwords.get(role, ""))
+    data = _data({role: passwords[role] for role in USERS}, USERS_FILE)
     data[ROUTES_FILE] = _routes(pipeline, passwords[ROUTE])
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": labels.metadata(pipeline, name(pipeline), Component.NATS),
-        "type": "Opaque",
-        "stringData": data,
-    }
+    return _manifest(pipeline, name(pipeline), data)
+
+
+def archive_secret(pipeline: LogPipeline, password: str) -> Manifest:
+    """Return the Secret with the archive's *password*.
+
+    Raises:
+        ValueError: it could mean something else where it is written.
+    """
+    _check(ARCHIVE, password)
+    data = _data({ARCHIVE: password}, ARCHIVE_FILE)
+    return _manifest(pipeline, secret_of(pipeline, ARCHIVE), data)
 
 
 def variable(role: str) -> str:
     """Return the variable of the server's configuration that holds *role*'s password."""
     return f"{role}_password"
+
+
+def _check(role: str, password: str) -> None:
+    if not _PASSWORD.fullmatch(password):
+        raise ValueError(f"the password of {role} needs 16 to 128 of A-Z a-z 0-9 _ -")
+
+
+def _data(passwords: Mapping[str, str], file: str) -> dict[str, str]:
+    """Return users and passwords, each under a key, and all in the *file* for the server."""
+    data: dict[str, str] = {}
+    for role, password in passwords.items():
+        user_key, password_key = keys(role)
+        data |= {user_key: role, password_key: password}
+    data[file] = "".join(f'{variable(role)}: "{word}"\n' for role, word in passwords.items())
+    return data
+
+
+def _manifest(pipeline: LogPipeline, name: str, data: dict[str, str]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": labels.metadata(pipeline, name, Component.NATS),
+        "type": "Opaque",
+        "stringData": data,
+    }
 
 
 def _routes(pipeline: LogPipeline, password: str) -> str:

@@ -40,7 +40,7 @@ class Variable:
 def render(pipeline: LogPipeline) -> str:
     """Return the configuration; it holds no secret."""
     managed = pipeline.spec.nats.managed
-    lines = [f'include "{nats_auth.USERS_FILE}"']
+    lines = [f'include "{file}"' for file in user_files(pipeline)]
     lines += [f"{name}: {_value(value)}" for name, value in _server(pipeline).items()]
     if managed.replicas > 1:
         lines += [
@@ -53,6 +53,12 @@ def render(pipeline: LogPipeline) -> str:
             "}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def user_files(pipeline: LogPipeline) -> list[str]:
+    """Return the files with passwords that stand beside the configuration."""
+    archive = [nats_auth.ARCHIVE_FILE] if pipeline.spec.archive.enabled else []
+    return [nats_auth.USERS_FILE, *archive]
 
 
 def payload_bytes(pipeline: LogPipeline) -> int:
@@ -95,7 +101,7 @@ def _server(pipeline: LogPipeline) -> dict[str, Any]:
                     "password": Variable(nats_auth.variable(role)),
                     "permissions": permissions(pipeline, role),
                 }
-                for role in nats_auth.USERS
+                for role in nats_auth.users(pipeline)
             ]
         },
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from logpipeline.archiving import archive_key
 from logpipeline.records import assignment_key, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, key_value_subject
@@ -30,6 +31,8 @@ def permissions(pipeline: LogPipeline, role: str) -> Permissions:
     """Return what *role* may publish and subscribe to."""
     if role == nats_auth.OPERATOR:
         return _operator(pipeline)
+    if role == nats_auth.ARCHIVE:
+        return _archive(pipeline)
     return _collector(pipeline) if role == nats_auth.COLLECTOR else _shipper(pipeline)
 
 
@@ -53,7 +56,8 @@ def _operator(pipeline: LogPipeline) -> Permissions:
 
 def _collector(pipeline: LogPipeline) -> Permissions:
     """Return what collectors need: to read streams, to keep their state, to tell how far they are.
-    No stream is made, changed or deleted, and only snapshots are purged.
+    No stream is made, changed or deleted, and only snapshots are purged. Single messages go beside
+    the dead letters alone: a letter takes the place of what the server said of its message.
     """
     names = pipeline.names
     group, bucket = pipeline.spec.collectors.group, names.state_bucket
@@ -73,6 +77,7 @@ def _collector(pipeline: LogPipeline) -> Permissions:
                     f"{_API}.DIRECT.GET.*",
                     f"{_API}.DIRECT.GET.{state}.{key_value_subject(bucket, '>')}",
                     f"{_API}.STREAM.PURGE.{names.snapshot_stream}",
+                    f"{_API}.STREAM.MSG.DELETE.{names.dead_letter_stream}",
                     *(key_value_subject(bucket, key) for key in keys),
                     f"{names.snapshot_subject}.{group}.>",
                     f"{names.dead_letter_subject}.>",
@@ -116,6 +121,26 @@ def _shipper(pipeline: LogPipeline) -> Permissions:
             )
         },
         "allow_responses": {"max": ANSWERS_MAX, "expires": ANSWERS_FOR},
+    }
+
+
+def _archive(pipeline: LogPipeline) -> Permissions:
+    """Return what an archive needs: to read streams without a consumer, and to tell how far its
+    table is, at its own key.
+    """
+    key = archive_key(pipeline.namespace, pipeline.name)
+    return {
+        "publish": {
+            "allow": sorted(
+                [
+                    f"{_API}.STREAM.INFO.*",
+                    f"{_API}.DIRECT.GET.*",
+                    f"{_API}.STREAM.MSG.GET.*",
+                    key_value_subject(pipeline.names.state_bucket, key),
+                ]
+            )
+        },
+        "subscribe": {"allow": [f"{inbox_prefix(nats_auth.ARCHIVE)}.>"]},
     }
 
 

@@ -22,6 +22,7 @@ from logpipeline_operator.children.quantities import canonical_resources
 
 USER = 65532
 CONFIG_HASH_ANNOTATION = "logpipeline.dev/config-hash"
+LAST_WORDS = "FallbackToLogsOnError"
 HOSTNAME_TOPOLOGY = "kubernetes.io/hostname"
 
 RESTRICTED_POD: Manifest = {
@@ -62,6 +63,8 @@ class Container:
     probes: Manifest
     security: Manifest
     command: Sequence[str] = ()
+    # Whether the end of its log is kept, where the pod's status shows why it ended.
+    tells_last_words: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ def http_probe(path: str, port: str, *, period_s: int, failures: int) -> Manifes
 
 
 def component_probes() -> Manifest:
-    """Return the probes of collectors and shippers, which serve them on the port `http`."""
+    """Return the probes of our own components, which serve them on the port `http`."""
     return {
         # Positions of thousands of files are read before the page is there.
         "startupProbe": http_probe("/healthz", "http", period_s=2, failures=150),
@@ -184,6 +187,7 @@ def _container(pods: Pods, settings: ChildSettings) -> Manifest:
         **container.probes,
         **given(
             {
+                "terminationMessagePolicy": LAST_WORDS if container.tells_last_words else None,
                 "command": list(container.command),
                 "env": env,
                 "imagePullPolicy": options.image_pull_policy or settings.image_pull_policy,

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import labels, names
+from logpipeline_operator.children import executors, labels, names, table
 from logpipeline_operator.children.model import (
+    ARCHIVE_PORT,
     COLLECTOR_PORT,
     DNS_PORT,
     NATS_CLUSTER_PORT,
     NATS_MONITOR_PORT,
     NATS_PORT,
     SHIPPER_PORT,
+    SPARK_BLOCKS_PORT,
+    SPARK_DRIVER_PORT,
     ChildSettings,
     Component,
     Manifest,
@@ -25,6 +28,9 @@ from logpipeline_operator.children.shippers import asks_kubernetes
 # Where the API server listens, behind its Service and without.
 API_PORTS = (443, 6443)
 _SCHEME_PORTS = {"ws": 80, "wss": 443}
+_WEB_PORTS = {"http": 80, "https": 443}
+# Where a cloud tells a pod its keys.
+_IDENTITY_PORT = 80
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
@@ -52,9 +58,59 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
                 egress=[*_to_nats(pipeline), *api],
             )
         )
+    if pipeline.spec.archive.enabled:
+        found += _archive(pipeline)
     if not pipeline.spec.nats.servers:
         found.append(_nats(pipeline))
     return found
+
+
+def _archive(pipeline: LogPipeline) -> list[Manifest]:
+    """Return the policies of the archive and of its executors, which find each other."""
+    outside = [*_to_nats(pipeline), *_to_tables(pipeline)]
+    ingress, egress = [_from_anywhere(ARCHIVE_PORT)], list(outside)
+    if not executors.has_executors(pipeline):
+        name = names.archive(pipeline)
+        return [_policy(pipeline, Component.ARCHIVE, name, ingress=ingress, egress=egress)]
+    driver, workers = (
+        {"podSelector": {"matchLabels": labels.selector(pipeline, component)}}
+        for component in (Component.ARCHIVE, Component.EXECUTOR)
+    )
+    to_driver = _ports(SPARK_DRIVER_PORT, SPARK_BLOCKS_PORT)
+    blocks = _ports(SPARK_BLOCKS_PORT)
+    return [
+        _policy(
+            pipeline,
+            Component.ARCHIVE,
+            names.archive(pipeline),
+            ingress=[*ingress, {"from": [workers], "ports": to_driver}],
+            egress=[*egress, {"to": [workers], "ports": blocks}, {"ports": _ports(*API_PORTS)}],
+        ),
+        _policy(
+            pipeline,
+            Component.EXECUTOR,
+            names.executor(pipeline),
+            ingress=[{"from": [driver, workers], "ports": blocks}],
+            egress=[
+                *outside,
+                {"to": [driver], "ports": to_driver},
+                {"to": [workers], "ports": blocks},
+            ],
+        ),
+    ]
+
+
+def _to_tables(pipeline: LogPipeline) -> list[Manifest]:
+    """Return the rule for the bucket and for the catalog, of which a policy knows the ports."""
+    archive = pipeline.spec.archive
+    found: set[int] = set()
+    if table.is_in_bucket(pipeline):
+        found.add(_web_port(archive.s3.endpoint or "https://"))
+        if archive.s3.secret is None:
+            found.add(_IDENTITY_PORT)
+    if uri := archive.catalog.get("uri"):
+        found.add(_web_port(uri))
+    return [{"ports": _ports(*sorted(found))}] if found else []
 
 
 def _nats(pipeline: LogPipeline) -> Manifest:
@@ -93,13 +149,19 @@ def _to_nats(pipeline: LogPipeline) -> list[Manifest]:
 
 
 def _port(url: str) -> int:
-    parts = urlsplit(url)
+    return _chosen_port(url) or _SCHEME_PORTS.get(urlsplit(url).scheme, NATS_PORT)
+
+
+def _web_port(url: str) -> int:
+    return _chosen_port(url) or _WEB_PORTS.get(urlsplit(url).scheme, _WEB_PORTS["https"])
+
+
+def _chosen_port(url: str) -> int | None:
     try:
-        chosen = parts.port
+        return urlsplit(url).port
     except ValueError:
         # A client will refuse it, and say so.
-        chosen = None
-    return chosen or _SCHEME_PORTS.get(parts.scheme, NATS_PORT)
+        return None
 
 
 def _from_anywhere(port: int) -> Manifest:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.archive import TableVolume
+from logpipeline.spec.components import Persistence
 from logpipeline_operator.children import labels
 from logpipeline_operator.children.model import Component, Manifest
 from logpipeline_operator.children.quantities import quantity
+
+# The others serve metrics of their own kind, or none.
+MONITORED = (Component.ARCHIVE, Component.COLLECTOR, Component.SHIPPER)
 
 
 def service(
@@ -62,7 +67,7 @@ def disruption_budget(
 
 
 def pod_monitor(pipeline: LogPipeline) -> Manifest:
-    """Return what has Prometheus' operator scrape collectors and shippers."""
+    """Return what has Prometheus' operator scrape our own components."""
     found = labels.selector(pipeline, Component.COLLECTOR)
     del found[labels.COMPONENT_LABEL]
     return {
@@ -76,12 +81,35 @@ def pod_monitor(pipeline: LogPipeline) -> Manifest:
                     {
                         "key": labels.COMPONENT_LABEL,
                         "operator": "In",
-                        "values": [Component.COLLECTOR.value, Component.SHIPPER.value],
+                        "values": [each.value for each in MONITORED],
                     }
                 ],
             },
             "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
             "podTargetLabels": [labels.COMPONENT_LABEL, labels.PIPELINE_LABEL],
+        },
+    }
+
+
+def own_claims(
+    pipeline: LogPipeline,
+    component: Component,
+    name: str,
+    volume: Persistence | TableVolume,
+) -> Manifest:
+    """Return what a StatefulSet says so that each of its pods gets a claim of its own."""
+    template = claim_template(
+        pipeline,
+        component,
+        name,
+        size_bytes=volume.size,
+        storage_class=volume.storage_class_name,
+    )
+    return {
+        "volumeClaimTemplates": [template],
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": volume.retention_policy.when_deleted,
+            "whenScaled": volume.retention_policy.when_scaled,
         },
     }
 

@@ -9,9 +9,10 @@ import re
 import time
 from dataclasses import dataclass
 
+from logpipeline_operator.children import application
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
-from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
 
 LOOK_EVERY_S = 300.0
 # Older ones drop the field without a word, and it would be sent to them for ever.
@@ -26,6 +27,8 @@ class Features:
     cluster: Cluster
     has_pod_monitors: bool = False
     has_max_unavailable: bool = False
+    # The API of SparkApplications, empty where there is none.
+    spark_api: str = ""
     _looked: float = -math.inf
 
     async def refresh(self, namespace: str) -> None:
@@ -34,13 +37,21 @@ class Features:
             return
         version = parse_version(await self.cluster.version())
         self.has_max_unavailable = version >= MAX_UNAVAILABLE_SINCE
+        self.has_pod_monitors = await self._has(kind("PodMonitor"), namespace)
+        self.spark_api = ""
+        for api in application.APIS:
+            if await self._has(kind_in(api, application.KIND), namespace):
+                self.spark_api = api
+                break
+        self._looked = time.monotonic()
+
+    async def _has(self, wanted: Kind, namespace: str) -> bool:
         try:
-            await self.cluster.list(kind("PodMonitor"), namespace, _NOTHING)
-            self.has_pod_monitors = True
+            await self.cluster.list(wanted, namespace, _NOTHING)
         except ClusterError:
             # Not known here, or not ours to make.
-            self.has_pod_monitors = False
-        self._looked = time.monotonic()
+            return False
+        return True
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -53,9 +53,15 @@ _TABLE = (
         "clusterrolebindings",
         is_namespaced=False,
     ),
+    Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
     Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors"),
 )
-_BY_NAME = {(kind.group_version, kind.name): kind for kind in _TABLE}
+# Two of one name: the group tells them apart.
+_APPLICATIONS = tuple(
+    Kind(group_version, "SparkApplication", "sparkapplications")
+    for group_version in ("spark.apache.org/v1", "sparkoperator.k8s.io/v1beta2")
+)
+_BY_NAME = {(kind.group_version, kind.name): kind for kind in (*_TABLE, *_APPLICATIONS)}
 _BY_KIND = {kind.name: kind for kind in _TABLE}
 
 
@@ -64,10 +70,19 @@ def kind(name: str) -> Kind:
     return _BY_KIND[name]
 
 
+def kind_in(api_version: str, name: str) -> Kind:
+    """Return the kind called *name* of *api_version*.
+
+    Raises:
+        KeyError: the operator does not handle it.
+    """
+    return _BY_NAME[api_version, name]
+
+
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
     """Return the kind that *manifest* says it is.
 
     Raises:
         KeyError: the operator does not handle it.
     """
-    return _BY_NAME[manifest["apiVersion"], manifest["kind"]]
+    return kind_in(manifest["apiVersion"], manifest["kind"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from logpipeline.archiving import ArchiveState
 from logpipeline.assigning import GroupTaken, ensure_assigned
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NoResponders
@@ -16,6 +17,8 @@ from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState, survey
+from logpipeline_operator.jetstream.archive import archive_state
+from logpipeline_operator.jetstream.removal import forget_archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,8 @@ class JetStreamSeen:
     # When the assignment was written, in the server's time.
     assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
+    # None where there shall be no table.
+    archive: ArchiveState | None = None
 
     def commit_ages_s(self, now_ns: int) -> dict[int, float]:
         """Return the seconds since each partition's last commit, where there was one."""
@@ -85,12 +90,16 @@ async def look(
         except GroupTaken as error:
             plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
         await trim_once(js, pipeline)
+        if pipeline.spec.stream.external and not pipeline.spec.archive.enabled:
+            # Their owner would keep what a table that is no longer kept has not read.
+            await forget_archive(js, pipeline)
     return JetStreamSeen(
         plan=plan,
         report=report,
         assignment=_decoded(entry),
         assigned_ns=entry.time_ns if entry else 0,
         partitions=tuple(await survey(js, pipeline)),
+        archive=await archive_state(js, pipeline) if pipeline.spec.archive.enabled else None,
     )
 
 

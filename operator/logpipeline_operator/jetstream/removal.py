@@ -4,39 +4,87 @@ Delete``.
 
 from __future__ import annotations
 
-from logpipeline.assigning import forget_group
-from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.plan.desired import mark_of
-from logpipeline.plan.model import is_ours
-from logpipeline.plan.observe import found_stream
-from logpipeline.spec import LogPipeline
+from collections.abc import Iterable
 
-_STREAM_NOT_FOUND = 10059
+from logpipeline.archiving import archive_key
+from logpipeline.assigning import forget_group
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.plan.desired import mark_of
+from logpipeline.plan.model import Config, is_ours
+from logpipeline.plan.observe import consumers_of, found_stream
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import key_value_subject
 
 
 async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> list[str]:
-    """Delete every stream of *pipeline* that is its own, or what external streams know of its
-    group; return the names of what went.
+    """Delete every stream of *pipeline* that is its own, or, of external streams, what they have
+    for it: its consumers, and what is known of its group and of its table. Return the names of
+    what went.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError: not all were deleted; the next call goes on.
+        NotSent, OutcomeUnknown, ApiError, Conflict: not all were deleted; the next call goes on.
     """
     names = pipeline.names
-    if pipeline.spec.stream.external:
-        is_forgotten = await forget_group(js, pipeline, installation=installation)
-        return [f"group {pipeline.spec.collectors.group}"] if is_forgotten else []
-    mark = mark_of(pipeline, installation)
-    wanted = [names.stream(number) for number in range(max(pipeline.spec.partitions, 1))]
-    wanted += [names.snapshot_stream, names.dead_letter_stream, f"KV_{names.state_bucket}"]
+    ours: Config = {"metadata": mark_of(pipeline, installation)}
+    logs = [names.stream(number) for number in range(max(pipeline.spec.partitions, 1))]
+    if not pipeline.spec.stream.external:
+        side = [names.snapshot_stream, names.dead_letter_stream, f"KV_{names.state_bucket}"]
+        return await _remove_streams(js, [*logs, *side], ours)
+    removed = await _remove_consumers(js, logs, ours)
+    if await found_stream(js, f"KV_{names.state_bucket}") is None:
+        # The owner was deleted before. A direct get of a stream that is not there is answered by
+        # nobody, which would be taken for a server that is busy.
+        return removed
+    if await forget_archive(js, pipeline):
+        removed.append("progress of the archive")
+    if await forget_group(js, pipeline, installation=installation):
+        removed.append(f"group {pipeline.spec.collectors.group}")
+    return removed
+
+
+async def forget_archive(js: JetStream, pipeline: LogPipeline) -> bool:
+    """Delete what the bucket knows of *pipeline*'s table, so that nothing is kept for it any more;
+    the table stays. Return whether there was anything.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: it may be there still; the next call goes on.
+    """
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    key = archive_key(pipeline.namespace, pipeline.name)
+    if await bucket.get(key) is None:
+        return False
+    await js.call(
+        f"STREAM.PURGE.{bucket.stream}", {"filter": key_value_subject(bucket.name, key)}
+    )
+    return True
+
+
+async def _remove_streams(js: JetStream, names: Iterable[str], ours: Config) -> list[str]:
     removed = []
-    for name in wanted:
+    for name in names:
         stream = await found_stream(js, name)
-        if stream is None or not is_ours(stream.config, {"metadata": mark}):
+        if stream is None or not is_ours(stream.config, ours):
             continue
         try:
             await js.call(f"STREAM.DELETE.{name}", {})
         except ApiError as error:
-            if error.err_code != _STREAM_NOT_FOUND:
+            if error.err_code != STREAM_NOT_FOUND:
                 raise
         removed.append(f"stream {name}")
+    return removed
+
+
+async def _remove_consumers(js: JetStream, streams: Iterable[str], ours: Config) -> list[str]:
+    """Delete the consumers that bear our mark, also such as the resource names no longer: other
+    people's, those of collectors among them, bear another, or none.
+    """
+    removed = []
+    for stream in streams:
+        if await found_stream(js, stream) is None:
+            continue
+        for consumer in await consumers_of(js, stream):
+            if is_ours(consumer["config"], ours):
+                await js.consumer_delete(stream, str(consumer["name"]))
+                removed.append(f"consumer {stream}/{consumer['name']}")
     return removed

@@ -35,6 +35,7 @@ def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
         _streams(facts, found),
         _collectors(facts, found),
         _shippers(facts, found),
+        _archive(facts, found),
         _durable(facts, found),
         _paused(facts),
     )
@@ -79,6 +80,20 @@ def _shippers(facts: Facts, found: Sequence[Finding]) -> Condition:
     if facts.pipeline is not None and facts.pipeline.spec.shippers.mode == "sidecar":
         return Condition(kind, "Unknown", Reason.SIDECARS, Reason.SIDECARS.value.description)
     return _workload(kind, facts.shippers, facts, found)
+
+
+def _archive(facts: Facts, found: Sequence[Finding]) -> Condition:
+    kind = "ArchiveRunning"
+    if facts.pipeline is not None and not facts.pipeline.spec.archive.enabled:
+        reason = Reason.ARCHIVE_DISABLED
+        return Condition(kind, "False", reason, reason.value.description)
+    cause = _first(found, Part.ARCHIVE)
+    if cause is not None and facts.pipeline is not None:
+        return _from(kind, "False", cause)
+    if facts.archive is not None:
+        return _holds(kind, Reason.ARCHIVE_RUNNING)
+    cause = _first(found, Part.PIPELINE, Part.NATS)
+    return _from(kind, "Unknown", cause) if cause is not None else _unseen(kind)
 
 
 def _workload(

@@ -91,6 +91,15 @@ def of_no_image(error: NoImage) -> Finding:
     return Finding(reason=Reason.IMAGE_UNKNOWN, part=part, what=str(error), advice="")
 
 
+def of_no_spark_operator() -> Finding:
+    """Return what it means that nobody here runs SparkApplications."""
+    what = (
+        "spec.archive.runner is sparkApplication, and the cluster has none of spark.apache.org/v1 "
+        "and sparkoperator.k8s.io/v1beta2"
+    )
+    return Finding(reason=Reason.SPARK_OPERATOR_MISSING, part=Part.ARCHIVE, what=what)
+
+
 def of_cluster_away(message: str) -> Finding:
     """Return what the API server's silence means."""
     what = message or "the API server did not answer"

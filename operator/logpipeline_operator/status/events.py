@@ -17,13 +17,17 @@ _ORDER = (
     "StreamsReady",
     "CollectorsAvailable",
     "ShippersAvailable",
+    "ArchiveRunning",
     "Durable",
     "Paused",
 )
 # As a pipeline begins, these go without saying.
-_EXPECTED = (Reason.ACTIVE.word, Reason.SYNC_ALWAYS.word)
+_EXPECTED = (Reason.ACTIVE.word, Reason.SYNC_ALWAYS.word, Reason.ARCHIVE_DISABLED.word)
 # What users asked for themselves is no reason to warn them.
-_CHOSEN = tuple(reason.word for reason in (Reason.PAUSED, Reason.UNMANAGED, Reason.READ_ONLY))
+_CHOSEN = tuple(
+    reason.word
+    for reason in (Reason.PAUSED, Reason.UNMANAGED, Reason.READ_ONLY, Reason.ARCHIVE_DISABLED)
+)
 DRIFTS_SHOWN_MAX = 8
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from logpipeline.archiving import ArchiveState
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
@@ -64,6 +65,8 @@ class JetStreamFacts:
     assignment: Assignment | None = None
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
+    # None where there shall be no table.
+    archive: ArchiveState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,7 @@ class Facts:
     jetstream: JetStreamFacts | None = None
     collectors: Workload | None = None
     shippers: Workload | None = None
+    archive: Workload | None = None
     # Of the managed server; None where the user's own is used.
     nats: Workload | None = None
     sync: Sync = Sync(why_unknown="it was not looked at yet")

@@ -20,9 +20,12 @@ class Part(Enum):
     NATS = Component.NATS.value
     COLLECTORS = Component.COLLECTOR.value
     SHIPPERS = Component.SHIPPER.value
+    ARCHIVE = Component.ARCHIVE.value
 
 
 _PART_BY_ENDING = {
+    "-archive": Part.ARCHIVE,
+    "-executor": Part.ARCHIVE,
     "-collector": Part.COLLECTORS,
     "-shipper": Part.SHIPPERS,
     "-sidecar": Part.SHIPPERS,
@@ -59,6 +62,8 @@ def part_of(name: str) -> Part:
     """Return which part the child *name* (``StatefulSet prod-collector``) belongs to."""
     if name.startswith("ClusterRoleBinding "):
         return Part.SHIPPERS
+    if name.startswith("SparkApplication "):
+        return Part.ARCHIVE
     endings = (part for ending, part in _PART_BY_ENDING.items() if name.endswith(ending))
     return next(endings, Part.PIPELINE)
 

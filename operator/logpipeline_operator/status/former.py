@@ -5,10 +5,14 @@ have written anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 # The schema allows no more collectors than that.
 ASSIGNMENTS_MAX = 1024
+ARCHIVE_STREAMS_MAX = 64
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+ARCHIVE_FIGURES = ("path", "commit", "rows", "committedAt", "streams")
 
 
 def condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
@@ -49,6 +53,43 @@ def assignments(status: Mapping[str, Any]) -> list[dict[str, str]]:
             if isinstance(name, str) and isinstance(owned, str):
                 found[name] = {"name": name, "partitions": owned}
     return list(found.values())[:ASSIGNMENTS_MAX]
+
+
+def archive(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the table stood."""
+    there = status.get("archive")
+    known = there if isinstance(there, Mapping) else {}
+    found: dict[str, Any] = {
+        name: known[name] for name in ("path", "lag") if isinstance(known.get(name), str)
+    }
+    found |= {name: known[name] for name in ("commit", "rows") if _is_count(known.get(name))}
+    if _is_time(known.get("committedAt")):
+        found["committedAt"] = known["committedAt"]
+    if isinstance(known.get("streams"), list):
+        found["streams"] = _streams(known["streams"])
+    return found
+
+
+def _streams(rows: list[Any]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if isinstance(row, Mapping):
+            name, sequence = row.get("name"), row.get("sequence")
+            if isinstance(name, str) and _is_count(sequence):
+                found[name] = {"name": name, "sequence": sequence}
+    return list(found.values())[:ARCHIVE_STREAMS_MAX]
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        datetime.strptime(value, TIME)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _collectors(status: Mapping[str, Any]) -> Mapping[str, Any]:

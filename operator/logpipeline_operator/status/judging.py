@@ -26,6 +26,7 @@ def findings(facts: Facts) -> list[Finding]:
         found += _of_jetstream(facts, facts.pipeline)
         found += _of_collectors(facts, facts.pipeline)
         found += _of_shippers(facts, facts.pipeline)
+        found += _of_archive(facts, facts.pipeline)
     if not found and (facts.pipeline is None or facts.jetstream is None):
         what = "the pipeline was not looked at yet"
         found.append(Finding(reason=Reason.NOT_SEEN, part=Part.PIPELINE, what=what))
@@ -135,6 +136,32 @@ def _of_shippers(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
     else:
         kinds = (Reason.SHIPPERS_NOT_READY, Reason.SHIPPERS_UPDATING)
         yield from _of_workload(workload, Part.SHIPPERS, "shipper", *kinds)
+
+
+def _of_archive(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
+    if not pipeline.spec.archive.enabled:
+        return
+    part, kinds = Part.ARCHIVE, (Reason.ARCHIVE_NOT_READY, Reason.ARCHIVE_NOT_READY)
+    if facts.archive is None:
+        what = f"the {_kind_of_archive(pipeline)} of the archive is not there yet"
+        yield Finding(reason=Reason.ARCHIVE_NOT_READY, part=part, what=what)
+    else:
+        yield from _of_workload(facts.archive, part, "archive", *kinds)
+    state = facts.jetstream.archive if facts.jetstream is not None else None
+    if state is None:
+        return
+    if state.progress is not None and state.progress.problem:
+        what = f"the archive's job says: {state.progress.problem}"
+        yield Finding(reason=Reason.ARCHIVE_FAILED, part=part, what=what, advice="")
+    if state.overtaken_soon:
+        streams = listed(state.overtaken_soon)
+        what = f"lines that are not in the table yet are about to be deleted from {streams}"
+        yield Finding(reason=Reason.ARCHIVE_FALLING_BEHIND, part=part, what=what)
+
+
+def _kind_of_archive(pipeline: LogPipeline) -> str:
+    is_application = pipeline.spec.archive.runner == "sparkApplication"
+    return "SparkApplication" if is_application else "StatefulSet"
 
 
 def _of_workload(

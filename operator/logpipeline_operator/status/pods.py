@@ -11,10 +11,23 @@ from logpipeline_operator.status.errors import of_pod_refusal
 from logpipeline_operator.status.facts import Workload
 from logpipeline_operator.status.finding import Finding, Part, grouped
 from logpipeline_operator.status.reasons import Reason
+from logpipeline_operator.status.text import bounded
 
 Manifest = Mapping[str, Any]
 
-_PARTS = {component.value: Part(component.value) for component in Component}
+_PARTS = {
+    component.value: Part.ARCHIVE if component is Component.EXECUTOR else Part(component.value)
+    for component in Component
+}
+# How our commands begin the sentence that says why they ended.
+OUR_WORDS = "logpipeline: "
+# Of that sentence, where somebody else wrote it.
+LAST_WORDS_BYTES_MAX = 400
+# States of Apache's operator and of Kubeflow's in which the driver does its work.
+_SPARK_RUNS = {
+    "DriverReady", "InitializedBelowThresholdExecutors", "RunningHealthy",
+    "RunningWithBelowThresholdExecutors", "RunningWithPartialCapacity", "RUNNING",
+}  # fmt: skip
 _WAITING = {
     "ImagePullBackOff": Reason.IMAGE_NOT_PULLED,
     "ErrImagePull": Reason.IMAGE_NOT_PULLED,
@@ -58,6 +71,43 @@ def daemon_set(manifest: Manifest | None) -> Workload | None:
         updated=int(status.get("updatedNumberScheduled", 0)),
         is_current=_is_current(manifest),
     )
+
+
+def spark_application(manifests: Iterable[Manifest]) -> Workload | None:
+    """Return the state of the archive's SparkApplication, whichever operator runs it; None where
+    there is none.
+    """
+    found = list(manifests)
+    if not found:
+        return None
+    states = {_spark_state(manifest) for manifest in found}
+    return Workload(wanted=1, present=len(found), ready=int(bool(states & _SPARK_RUNS)), updated=1)
+
+
+def spark_problems(manifests: Iterable[Manifest]) -> list[Finding]:
+    """Return what operators for Spark say of applications that do not run."""
+    return [
+        Finding(
+            reason=Reason.ARCHIVE_NOT_READY,
+            part=Part.ARCHIVE,
+            what=f"{manifest['metadata']['name']}: the SparkApplication is in state "
+            f"{_spark_state(manifest)}: {message}",
+        )
+        for manifest in manifests
+        if _spark_state(manifest) not in _SPARK_RUNS and (message := _spark_message(manifest))
+    ]
+
+
+def _spark_state(manifest: Manifest) -> str:
+    status = manifest.get("status") or {}
+    apache, kubeflow = status.get("currentState") or {}, status.get("applicationState") or {}
+    return str(apache.get("currentStateSummary") or kubeflow.get("state") or "")
+
+
+def _spark_message(manifest: Manifest) -> str:
+    status = manifest.get("status") or {}
+    apache, kubeflow = status.get("currentState") or {}, status.get("applicationState") or {}
+    return str(apache.get("message") or kubeflow.get("errorMessage") or "")
 
 
 def problems(
@@ -136,15 +186,23 @@ def _of_containers(pod: Manifest) -> tuple[Reason, str] | None:
             return Reason.OUT_OF_MEMORY, f"container {name} used more memory than its limit"
         if reason is Reason.CRASH_LOOPING:
             code = ended.get("exitCode")
-            return reason, f"container {name} ends again and again" + (
-                f", last with exit code {code}" if code is not None else ""
-            )
+            text = f", last with exit code {code}" if code is not None else ""
+            return reason, f"container {name} ends again and again{text}{_last_words(ended)}"
         if reason is Reason.IMAGE_NOT_PULLED:
             image = container.get("image", "")
             return reason, f"the image {image} of container {name} cannot be pulled"
         if reason is not None:
             return reason, f"container {name}: {waiting.get('message') or waiting.get('reason')}"
     return None
+
+
+def _last_words(ended: Mapping[str, Any]) -> str:
+    """Return the sentence that one of our commands ended with. Other lines of its log have times,
+    and would be news each time.
+    """
+    lines = str(ended.get("message") or "").splitlines()
+    said = [line.removeprefix(OUR_WORDS) for line in lines if line.startswith(OUR_WORDS)]
+    return f": {bounded(said[-1], bytes_max=LAST_WORDS_BYTES_MAX)}" if said else ""
 
 
 def _ended(container: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,21 +6,9 @@ where several things are wrong, `Ready` gives the first, since the later ones of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What *word* says, and what people *do* about it.
-
-    *is_passing*: it ends by itself, so that nobody needs to be warned.
-    """
-
-    word: str
-    description: str
-    do: str = ""
-    is_passing: bool = False
+from logpipeline_operator.status.meaning import Meaning
 
 
 class Reason(Enum):
@@ -155,6 +143,12 @@ class Reason(Enum):
         "OutOfMemory",
         "A container was ended because it used more memory than its limit.",
         "Raise resources.limits.memory.",
+    )
+    # Its own words, where it could still say them, tell more than that it ends.
+    ARCHIVE_FAILED = Meaning(
+        "ArchiveFailed",
+        "The archive's job ended with an error, and is started again.",
+        "Do what the message says; the job goes on where it was.",
     )
     CRASH_LOOPING = Meaning(
         "CrashLooping",
@@ -321,6 +315,26 @@ class Reason(Enum):
         is_passing=True,
     )
 
+    # The table.
+    ARCHIVE_FALLING_BEHIND = Meaning(
+        "ArchiveFallingBehind",
+        "A stream is about to delete lines that are not in the table yet.",
+        "Let the archive do more (spec.archive.maxBytesPerBatch, resources, executors), or keep "
+        "lines for longer (spec.stream.maxAge, maxBytes).",
+    )
+    SPARK_OPERATOR_MISSING = Meaning(
+        "SparkOperatorMissing",
+        "The archive shall be a SparkApplication, and no operator for Spark is there to run it.",
+        "Install one (Apache's or Kubeflow's; it is found within five minutes), or set "
+        "spec.archive.runner to native or embedded.",
+    )
+    ARCHIVE_NOT_READY = Meaning(
+        "ArchiveNotReady",
+        "The archive's pod is not ready.",
+        "Java and Spark take some ten seconds to start; look at the pod when it lasts.",
+        is_passing=True,
+    )
+
     # How lasting what is acknowledged is.
     SYNC_DELAYED = Meaning(
         "SyncDelayed",
@@ -352,6 +366,8 @@ class Reason(Enum):
         "Sidecars",
         "Shippers run in pods that `logpipeline inject` put them into; nobody counts them.",
     )
+    ARCHIVE_RUNNING = Meaning("ArchiveRunning", "The table follows the streams.")
+    ARCHIVE_DISABLED = Meaning("ArchiveDisabled", "spec.archive.enabled is false.")
     SYNC_ALWAYS = Meaning("SyncAlways", "The server syncs each message before it acknowledges it.")
     ACTIVE = Meaning("Active", "The operator carries changes out.")
     NOT_SEEN = Meaning("NotSeen", "It could not be looked at yet.", is_passing=True)
@@ -381,9 +397,3 @@ _BY_WORD = {reason.word: reason for reason in Reason}
 def reason_of(word: str) -> Reason | None:
     """Return the reason that a status calls *word*, None for one of another version."""
     return _BY_WORD.get(word)
-
-
-def markdown() -> str:
-    """Return the table of all reasons, for the page about operations."""
-    rows = [f"| `{r.word}` | {r.value.description} | {r.value.do} |" for r in Reason]
-    return "\n".join(["| Reason | What it says | What to do |", "|---|---|---|", *rows]) + "\n"

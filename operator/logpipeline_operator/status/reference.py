@@ -7,11 +7,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from logpipeline_operator.status import reasons
+from logpipeline_operator.status.reasons import Reason
 
 FILE = Path("docs/operations.md")
 BEGIN = "<!-- Made by `python -m logpipeline_operator.status.reference`; change the code. -->\n"
 END = "<!-- End of what is made. -->\n"
+
+
+def markdown() -> str:
+    """Return the table of all reasons."""
+    rows = [f"| `{r.word}` | {r.value.description} | {r.value.do} |" for r in Reason]
+    return "\n".join(["| Reason | What it says | What to do |", "|---|---|---|", *rows]) + "\n"
 
 
 def with_reasons(page: str) -> str:
@@ -24,7 +30,7 @@ def with_reasons(page: str) -> str:
     _, end, tail = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
-    return f"{head}{begin}{reasons.markdown()}{end}{tail}"
+    return f"{head}{begin}{markdown()}{end}{tail}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status import former
+from logpipeline_operator.status.archive import archive_status
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
 from logpipeline_operator.status.judging import findings
@@ -38,6 +39,9 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         "shippers": _shippers(facts, previous),
         "version": facts.version,
     }
+    archive = _archive(facts, previous, now)
+    if archive is not None:
+        status["archive"] = archive
     if facts.nats is not None:
         status["nats"] = {"ready": _ready(facts.nats)}
     return status
@@ -145,6 +149,15 @@ def _shippers(facts: Facts, previous: Mapping[str, Any]) -> Status:
     if facts.pipeline is None and facts.shippers is None:
         figures |= former.figures(previous, "shippers", _kinds(figures))
     return figures
+
+
+def _archive(facts: Facts, previous: Mapping[str, Any], now: datetime) -> Status | None:
+    if facts.pipeline is None:
+        return former.archive(previous) or None
+    if not facts.pipeline.spec.archive.enabled:
+        return None
+    state = facts.jetstream.archive if facts.jetstream is not None else None
+    return archive_status(facts.pipeline, state, previous, now)
 
 
 def _kinds(figures: Mapping[str, Any]) -> dict[str, type]:

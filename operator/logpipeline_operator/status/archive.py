@@ -1,0 +1,89 @@
+"""How the table stands, as it is written to the resource: seldom, though it grows all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from logpipeline.archiving import ArchiveProgress, ArchiveState
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.status import former
+from logpipeline_operator.status.lag import UNKNOWN, fresh_from, words
+from logpipeline_operator.status.text import bounded, clean
+
+Status = dict[str, Any]
+
+# Figures that change with every batch are written at most so often, and only while lines come.
+FIGURES_EVERY_S = 60.0
+# As many as a person looks through; the progress in the bucket has all of them.
+STREAMS_MAX = former.ARCHIVE_STREAMS_MAX
+PATH_BYTES_MAX = 512
+# What the resource can hold, where the bucket has nonsense.
+_NUMBER_MAX = 2**63 - 1
+_TIME_MAX_S = 253_402_300_799
+
+
+def archive_status(
+    pipeline: LogPipeline, state: ArchiveState | None, previous: Mapping[str, Any], now: datetime
+) -> Status:
+    """Return the part of the status that is about the table of *pipeline*; *state* is None where
+    nobody could look.
+    """
+    before = former.archive(previous)
+    if state is None:
+        return {**before, "lag": UNKNOWN}
+    lag = _lag(pipeline, state, str(before.get("lag", "")))
+    if state.progress is None:
+        return {"lag": lag}
+    if state.progress.commit < 0:
+        # A job that told why it could not begin tells nothing of the table.
+        return {**before, "lag": lag}
+    figures = {name: before[name] for name in former.ARCHIVE_FIGURES if name in before}
+    if _is_due(figures, state.progress, now):
+        figures = _figures(state.progress)
+    return {**figures, "lag": lag}
+
+
+def _is_due(figures: Mapping[str, Any], progress: ArchiveProgress, now: datetime) -> bool:
+    """Return whether *progress* is news, and the *figures* of the last time are old enough."""
+    if figures.keys() != set(former.ARCHIVE_FIGURES) or figures["path"] != _path(progress):
+        return True
+    if figures["commit"] == progress.commit:
+        return False
+    at = datetime.strptime(figures["committedAt"], former.TIME).replace(tzinfo=UTC)
+    age_s = (now - at).total_seconds()
+    # A time that lies ahead comes of a clock that was set back.
+    return not 0 <= age_s < FIGURES_EVERY_S
+
+
+def _figures(progress: ArchiveProgress) -> Status:
+    at = datetime.fromtimestamp(min(max(0, progress.at_ns) // 10**9, _TIME_MAX_S), UTC)
+    streams = sorted(progress.streams.items(), key=lambda item: (len(item[0]), item[0]))
+    return {
+        "path": _path(progress),
+        "commit": _within(progress.commit),
+        "rows": _within(progress.rows),
+        "committedAt": at.strftime(former.TIME),
+        "streams": [
+            {"name": bounded(clean(name)), "sequence": _within(position.sequence)}
+            for name, position in streams[:STREAMS_MAX]
+        ],
+    }
+
+
+def _within(number: int) -> int:
+    return min(max(0, number), _NUMBER_MAX)
+
+
+def _path(progress: ArchiveProgress) -> str:
+    return bounded(clean(progress.path), bytes_max=PATH_BYTES_MAX)
+
+
+def _lag(pipeline: LogPipeline, state: ArchiveState, previous: str) -> str:
+    fresh_s = fresh_from(pipeline.spec.archive.interval_ns / 1e9)
+    lags = state.lags.values()
+    if not lags:
+        return UNKNOWN
+    age_s, size = max(lag.age_s for lag in lags), sum(lag.bytes for lag in lags)
+    return words(age_s, size, previous, fresh_s=fresh_s)
