@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 
+from logpipeline_cli.letters.words import COMMANDS as LETTER_COMMANDS
 from logpipeline_cli.parser import (
     PROGRAM,
     Adder,
@@ -16,6 +17,9 @@ from logpipeline_cli.parser import (
     example,
     seconds,
 )
+from logpipeline_cli.replaying.words import COMMANDS as REPLAY_COMMANDS
+from logpipeline_cli.streams.words import COMMANDS as STREAM_COMMANDS
+from logpipeline_cli.tables.words import COMMANDS as TABLE_COMMANDS
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -126,7 +130,7 @@ def _apply(parser: argparse.ArgumentParser) -> None:
 
 
 def _ship(parser: argparse.ArgumentParser) -> None:
-    _file(parser)
+    _file(parser, required=False)
     _data(parser)
     _nats(parser)
     parser.add_argument("--name", help="which of the resource's local shippers (default: the only)")
@@ -154,10 +158,16 @@ def _ship(parser: argparse.ArgumentParser) -> None:
 
 
 def _collect(parser: argparse.ArgumentParser) -> None:
-    _file(parser)
+    _file(parser, required=False)
     _data(parser)
     _nats(parser)
-    parser.add_argument("--member", required=True, help="which collector this is: collector-0, …")
+    parser.add_argument("--member", help="which collector this is: collector-0, …")
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=count,
+        help="processes that share its partitions (default: spec.collectors.workers)",
+    )
     _http(parser)
 
 
@@ -276,7 +286,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="for which shell")
 
 
-COMMANDS = (
+_FIRST = (
     Command(
         "up",
         "run a LogPipeline on this machine",
@@ -312,14 +322,17 @@ COMMANDS = (
     Command(
         "ship",
         "run one shipper",
-        "Run one shipper: follow this machine's log files and publish them.",
+        "Run one shipper: follow this machine's log files and publish them. Without -f it is\n"
+        "fshipper's producer, told by SHIPPER_FILE, SHIPPER_SUBJECT, SHIPPER_PARTITIONS, NATS_URL.",
         "logpipeline ship -f logpipeline.yaml --nats nats://nats.example:4222",
         _ship,
     ),
     Command(
         "collect",
         "run one collector",
-        "Run one collector: write the partitions that are assigned to it into files.",
+        "Run one collector: write the partitions that are assigned to it into files. Without -f\n"
+        "it is fshipper's consumer, told by SHIPPER_SUBJECT, SHIPPER_READ_PARTITIONS,\n"
+        "SHIPPER_DIRECTORY, SHIPPER_OUTPUT, SHIPPER_STREAM_TARGET, NATS_URL.",
         "logpipeline collect -f logpipeline.yaml --member collector-0 --data /data",
         _collect,
     ),
@@ -362,6 +375,9 @@ COMMANDS = (
         "logpipeline files cat web1.example.net",
         _files,
     ),
+)
+# What is asked about the command itself.
+_LAST = (
     Command(
         "version",
         "print the version",
@@ -377,3 +393,4 @@ COMMANDS = (
         _completion,
     ),
 )
+COMMANDS = (*_FIRST, *STREAM_COMMANDS, *REPLAY_COMMANDS, *LETTER_COMMANDS, *TABLE_COMMANDS, *_LAST)

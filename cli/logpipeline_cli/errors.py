@@ -15,6 +15,8 @@ def explain(error: Exception) -> str | None:
         told = [message for message in messages if message is not None]
         return "\n".join(dict.fromkeys(told)) if len(told) == len(messages) else None
     # Imported only now: these modules cost more than the whole rest of a command's start.
+    from logpipeline.consuming.errors import ConsumeError
+    from logpipeline.consuming.options import BadOption
     from logpipeline.embedded import ServerFailed
     from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
     from logpipeline.nats.jetstream import ApiError
@@ -22,6 +24,7 @@ def explain(error: Exception) -> str | None:
     from logpipeline.records import BadRecord
     from logpipeline.spec import SpecError
     from logpipeline.subjects import BadHost
+    from logpipeline_spark.errors import Refused
 
     if isinstance(error, NoResponders):
         return f"{error}; is JetStream enabled on this server?"
@@ -30,13 +33,16 @@ def explain(error: Exception) -> str | None:
     if isinstance(
         error,
         CliError
+        | ConsumeError
+        | BadOption
         | ConnectFailed
         | ApiError
         | SpecError
         | QuantityError
         | ServerFailed
         | BadRecord
-        | BadHost,
+        | BadHost
+        | Refused,
     ):
         return str(error)
     if isinstance(error, OSError):

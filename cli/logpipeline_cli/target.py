@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,9 +54,20 @@ async def connected(target: Target, name: str) -> AsyncIterator[JetStream]:
     Raises:
         ConnectFailed: it cannot be reached, or refuses us; the message says why.
     """
+    async with reached(target.nats, name) as js:
+        yield js
+
+
+@asynccontextmanager
+async def reached(nats: NatsOptions, name: str) -> AsyncIterator[JetStream]:
+    """Connect to a server as *name*.
+
+    Raises:
+        ConnectFailed: it cannot be reached, or refuses us; the message says why.
+    """
     # What fails is told once, by the command itself, and not by the connection's log as well.
     logging.getLogger().addHandler(logging.NullHandler())
-    connection = Connection(target.nats.named(f"logpipeline {name}"))
+    connection = Connection(nats.named(f"logpipeline {name}"))
     await connection.start(patience_s=PATIENCE_S)
     try:
         yield JetStream(connection)
@@ -76,11 +88,11 @@ def _server(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> N
     if run is not None and (nats is None or nats == run.nats):
         token = Path(run.token_file) if run.token_file else None
         return nats_options(pipeline, servers=(run.nats,), token_file=token)
-    if nats is not None:
-        return nats_options(pipeline, servers=tuple(nats.split(",")))
+    if given := nats or os.environ.get("NATS_URL"):
+        return nats_options(pipeline, servers=tuple(given.split(",")))
     if pipeline.spec.nats.servers:
         return nats_options(pipeline, servers=tuple(pipeline.spec.nats.servers))
     raise CliError(
         "no NATS server is known: the pipeline does not run here, and the resource names none in "
-        "spec.nats.servers; start it with `logpipeline up`, or give --nats URL"
+        "spec.nats.servers; start it with `logpipeline up`, give --nats URL, or set NATS_URL"
     )

@@ -25,6 +25,7 @@ from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.running import running
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.oracle import check
+from logpipeline_demo.outputs import count_lines
 from logpipeline_demo.realfiles import RealFile, default_place
 from logpipeline_demo.verdict import Verdict
 
@@ -74,12 +75,18 @@ async def _demo(source: Path, data: Path, seconds: float | None, seed: int) -> i
         for file in real:
             file.freeze()
         is_settled = await rehearsal.settle(screen)
+        has_table = supervisor.pipeline.spec.archive.enabled
+        is_settled = is_settled and (not has_table or await rehearsal.settle_table())
     ignored = {default_place(socket.gethostname(), entry.path) for entry in found if entry.reason}
     expected = Expected.read(data / "ledger")
     verdict = check(
         expected, layout.collectors(), real_files=real, is_ignored=lambda place: place in ignored
     )
-    return _conclude(verdict, expected, is_settled=is_settled, is_timed=seconds is not None)
+    code = _conclude(verdict, expected, is_settled=is_settled, is_timed=seconds is not None)
+    if has_table and not _is_table_good(layout, expected, real, ignored):
+        return EXIT_FAILED
+    print(verdict.summary(), flush=True)
+    return code
 
 
 def _is_over(stop: asyncio.Event, started_s: float, seconds: float | None) -> bool:
@@ -123,8 +130,32 @@ def _conclude(verdict: Verdict, expected: Expected, *, is_settled: bool, is_time
         f"{len(expected.sources)} sources of the application, {real} files of this machine, "
         f"{expected.rotations} rotations"
     )
-    print(verdict.summary(), flush=True)
     return EXIT_OK if verdict.is_clean and not shortfalls else EXIT_FAILED
+
+
+def _is_table_good(
+    layout: Layout, expected: Expected, real: list[RealFile], ignored: set[str]
+) -> bool:
+    """Check the table as the files were checked, and say how it is."""
+    from logpipeline_cli.demonstration.written_out import write_out
+    from logpipeline_spark.table.local import LocalStorage
+
+    folder = layout.data / "table-as-files"
+    lines = write_out(LocalStorage(layout.archive / "table"), folder)
+    # Lines of real files may hold what is no text: how many there are is compared.
+    places = {file.place for file in real}
+    verdict = check(expected, [folder], is_ignored=lambda place: place in ignored | places)
+    unequal = [
+        place
+        for place in sorted(places - ignored)
+        if count_lines([folder], place) != count_lines(layout.collectors(), place)
+    ]
+    if explanation := verdict.explain(EXPLAINED_MAX):
+        print(explanation)
+    for place in unequal:
+        print(f"the table has not as many lines of {place} as the files")
+    print(f"the table: {lines} lines; {verdict.summary()}")
+    return verdict.is_clean and not unequal
 
 
 def _seconds_of_environment() -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +13,25 @@ from logpipeline.spec import load
 from logpipeline_cli.commands.component import http_address, run_until_stopped, server_of
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
+from logpipeline_cli.streams import fshipper
 
 if TYPE_CHECKING:
     from logpipeline_shipper.config import ShipperConfig
     from logpipeline_shipper.kubernetes.client import Access
 
+RESOURCE_WORDS = {"name": "--name", "kubernetes": "--kubernetes", "include": "--include"}
 # Where a pod finds who it is to the API server.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the shipper that the words name."""
+    """Run the shipper that the words name, or that fshipper's variables describe."""
     from logpipeline_shipper.config import from_pipeline
     from logpipeline_shipper.service import run as serve
 
+    if fshipper.is_meant(args, os.environ, fshipper.SHIP, RESOURCE_WORDS):
+        config = _one_file(args)
+        return run_until_stopped("shipper", lambda stop: serve(config, stop))
     pipeline = load(Path(args.file))
     names = [shipper.name for shipper in pipeline.spec.local.shippers]
     name = args.name or (names[0] if len(names) == 1 else None)
@@ -49,6 +55,24 @@ def run(args: argparse.Namespace) -> int:
     )
     config = _without_ourselves(_with_words(config, args), folder)
     return run_until_stopped("shipper", lambda stop: serve(config, stop))
+
+
+def _one_file(args: argparse.Namespace) -> ShipperConfig:
+    from logpipeline_shipper.fshipper import config_of
+
+    what = fshipper.one_file(os.environ, args.host)
+    host, port = http_address(args.http)
+    # Positions of their own for each file and subject: their processes run side by side.
+    told = f"{what.file.absolute()}\0{what.subject}\0{what.host}".encode("utf-8", "surrogateescape")
+    folder = default_data("fshipper", hashlib.blake2b(told, digest_size=8).hexdigest())
+    return config_of(
+        what,
+        nats=fshipper.server_of(os.environ, args.nats).named("logpipeline ship"),
+        data=Path(args.data) if args.data else folder,
+        read_out_s=args.read_out,
+        http_host=host,
+        http_port=port,
+    )
 
 
 def _with_words(config: ShipperConfig, args: argparse.Namespace) -> ShipperConfig:

@@ -81,7 +81,7 @@ def render(status: dict[str, Any]) -> str:
     lag = sum(state.lag_messages for state in partitions)
     lines = [
         f"{status['namespace']}/{status['name']} on {status['server']}: "
-        f"{len(status['shippers'])} shippers, {len(status['collectors'])} collectors answer; "
+        f"{len(status['shippers'])} shippers, {_members(status)} collectors answer; "
         f"lag {lag} messages, {bytes_text(sum(state.lag_bytes for state in partitions))}; "
         f"{status['deadLetters']} dead letters",
         *conditions_text(status.get("conditions", [])),
@@ -100,6 +100,11 @@ def render(status: dict[str, Any]) -> str:
         if len(rows) > MISSING_SHOWN_MAX:
             lines.append(f"and {len(rows) - MISSING_SHOWN_MAX} more sources; see -o json")
     return "\n".join(lines)
+
+
+def _members(status: dict[str, Any]) -> int:
+    """Return how many collectors answer; each worker of one answers for itself."""
+    return len({(answer.get("group"), answer.get("member")) for answer in status["collectors"]})
 
 
 def conditions_text(conditions: Sequence[dict[str, Any]]) -> list[str]:

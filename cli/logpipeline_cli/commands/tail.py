@@ -7,20 +7,19 @@ import asyncio
 import re
 import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from logpipeline import cri, wire
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError, JetStream, time_ns_of
+from logpipeline.nats.jetstream import ApiError, JetStream, rfc3339_of
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.partition import partition_of
-from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.output import escaped, write_line
 from logpipeline_cli.target import Target, connected, find_target
 
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 def show(target: Target, args: argparse.Namespace) -> int:
     """Print lines of *target* as *args* say."""
     lines = Filter(args.pod_namespace, args.pod, _pattern(args.grep), args.lines)
-    since_ns = _since_ns(args.since) if args.since else None
+    since_ns = moment_ns("--since", args.since) if args.since else None
     host = check_host(args.host) if args.host else None
     asyncio.run(_tail(target, host, since_ns, lines, raw=args.raw))
     return EXIT_OK
@@ -162,7 +161,7 @@ class _Follower:
         if self._sequence is not None:
             config.update(deliver_policy="by_start_sequence", opt_start_seq=self._sequence + 1)
         elif self._since_ns is not None:
-            config.update(deliver_policy="by_start_time", opt_start_time=_rfc3339(self._since_ns))
+            config.update(deliver_policy="by_start_time", opt_start_time=rfc3339_of(self._since_ns))
         return config
 
 
@@ -222,21 +221,3 @@ def _pattern(text: str | None) -> re.Pattern[bytes] | None:
         return re.compile(text.encode())
     except re.error as error:
         raise CliError(f"--grep {escaped(text.encode())!r}: {error}") from error
-
-
-def _since_ns(text: str) -> int:
-    """Return a span before now (``10m``), or a time (RFC 3339), in nanoseconds since 1970."""
-    with suppress(QuantityError):
-        return time.time_ns() - parse_duration(text)
-    try:
-        return time_ns_of(text)
-    except ValueError:
-        raise CliError(
-            f"--since {text!r}: give a span such as 10m or 2h, or a time such as "
-            "2026-11-21T10:00:00Z"
-        ) from None
-
-
-def _rfc3339(time_ns: int) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_ns // 1_000_000_000))
-    return f"{whole}.{time_ns % 1_000_000_000:09d}Z"

@@ -16,7 +16,12 @@ from logpipeline.spec import LogPipeline, check_update, load
 from logpipeline_cli.errors import CliError, explain
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.local.layout import Layout, default_data
-from logpipeline_cli.local.running import apply_here, running, write_applied
+from logpipeline_cli.local.running import (
+    apply_here,
+    running,
+    without_what_is_missing,
+    write_applied,
+)
 from logpipeline_cli.local.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -96,6 +101,7 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
             "the server cannot change while it runs: spec.nats, spec.local.nats; stop "
             "it, and start it anew"
         )
+    pipeline = without_what_is_missing(pipeline)
     await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
     write_applied(pipeline, supervisor.layout)
     await supervisor.change(pipeline)

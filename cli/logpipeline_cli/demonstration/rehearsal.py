@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logpipeline.archiving import archive_key
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
+from logpipeline.plan.readers import archive_progress
 from logpipeline.survey import survey
 from logpipeline_cli.answers import ask
 from logpipeline_cli.demonstration.application import BusyApplication
@@ -64,6 +66,20 @@ class Rehearsal:
             quiet = quiet + 1 if is_quiet else 0
             if quiet >= SETTLED_FRAMES:
                 return True
+        return False
+
+    async def settle_table(self) -> bool:
+        """Return whether the table has all that the streams hold within the deadline."""
+        supervisor, pipeline = self.supervisor, self.supervisor.pipeline
+        key = archive_key(pipeline.namespace, pipeline.name)
+        until_s = time.monotonic() + SETTLE_DEADLINE_S
+        while time.monotonic() < until_s:
+            states = await survey(supervisor.js, pipeline)
+            progress = await archive_progress(supervisor.bucket, key)
+            at = progress.streams if progress is not None else {}
+            if all(s.stream in at and at[s.stream].sequence >= s.last_sequence for s in states):
+                return True
+            await asyncio.sleep(FRAME_EVERY_S)
         return False
 
     def _shippers(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from logpipeline_cli.errors import CliError
 
 RUN_FILE = "run.json"
+OWN_FOLDERS = ("archive", "collectors", "components", "nats", "shippers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,14 @@ class Layout:
     @property
     def own_folders(self) -> tuple[Path, ...]:
         """The folders that the pipeline itself writes."""
-        return tuple(self.data / name for name in ("collectors", "components", "nats", "shippers"))
+        return tuple(self.data / name for name in OWN_FOLDERS)
+
+    @property
+    def archive(self) -> Path:
+        """The folder of the archive: its table, unless that has a path of its own, and Spark's
+        files.
+        """
+        return self.data / "archive"
 
     def collector(self, member: str) -> Path:
         """The folder of one collector: ``logs`` and ``state``."""

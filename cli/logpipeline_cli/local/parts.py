@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,13 +30,19 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(slots=True)
 class Part:
-    """The process *name*, run by the words of *command*; what it logs goes to *log_file*."""
+    """The process *name*, run by the words of *command*; what it logs goes to *log_file*, or where
+    our own log goes. It inherits the descriptors *kept*, and is given up after *crashes_max* of
+    them in a row.
+    """
 
     name: str
     command: Sequence[str]
-    log_file: Path
+    log_file: Path | None
     on_line: Callable[[str, str], None] = lambda name, line: None
     on_start: Callable[[], None] = lambda: None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[int, ...] = ()
+    crashes_max: int | None = None
     restarts: int = 0
     _process: asyncio.subprocess.Process | None = field(default=None)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,7 +54,9 @@ class Part:
         return self._process.pid if self._process and self._process.returncode is None else 0
 
     async def run(self) -> None:
-        """Keep the process running until `stop`; it is gone when this returns, whatever happens."""
+        """Keep the process running until `stop`, or until it is given up; it is gone when this
+        returns, whatever happens.
+        """
         try:
             await self._keep_running()
         finally:
@@ -62,7 +70,7 @@ class Part:
         await self._stopped.wait()
 
     async def _keep_running(self) -> None:
-        backoff_s = BACKOFF_FIRST_S
+        backoff_s, crashes = BACKOFF_FIRST_S, 0
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
@@ -72,9 +80,13 @@ class Part:
                 end = str(error)
             if self._stopping.is_set():
                 return
-            self.restarts += 1
             if time.monotonic() - started > STARTED_WELL_S:
-                backoff_s = BACKOFF_FIRST_S
+                backoff_s, crashes = BACKOFF_FIRST_S, 0
+            crashes += 1
+            if crashes == self.crashes_max:
+                log.error("a part does not stay up", extra={"part": self.name, "reason": end})
+                return
+            self.restarts += 1
             log.warning(
                 "a part ended, starting it again",
                 extra={"part": self.name, "reason": end, "wait_s": backoff_s},
@@ -111,21 +123,26 @@ class Part:
                 self._process.kill()
 
     async def _launch(self) -> asyncio.subprocess.Process:
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        if self.log_file is not None:
+            self.log_file.parent.mkdir(parents=True, exist_ok=True)
         # A session of its own: Ctrl-C reaches the supervisor alone, which stops its parts in order.
         self._process = await asyncio.create_subprocess_exec(
             *self.command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=None if self.log_file is None else asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=LOG_LINE_BYTES_MAX,
-            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+            pass_fds=self.kept,
+            env={**os.environ, **self.environment, PARENT_VARIABLE: str(os.getpid())},
         )
         self.on_start()
         return self._process
 
     async def _copy_log(self, process: asyncio.subprocess.Process) -> None:
+        if self.log_file is None:
+            await process.wait()
+            return
         assert process.stderr is not None
         with BoundedLog(self.log_file) as file:
             while True:

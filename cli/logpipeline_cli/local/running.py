@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 import yaml
 
@@ -23,6 +24,7 @@ from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.parts import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.planning import apply_for, explain_report
+from logpipeline_spark.needs import missing
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ async def running(
         ConnectFailed: the given server cannot be reached.
     """
     layout.data.mkdir(parents=True, exist_ok=True)
+    pipeline = without_what_is_missing(pipeline)
     with _only_one(layout):
         async with (
             _server(pipeline, layout, nats) as (options, server),
@@ -66,6 +69,18 @@ async def running(
                 for helper in helpers:
                     helper.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
+
+
+def without_what_is_missing(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* without a table, and say so, where this machine has no Spark.
+
+    Trimming would wait for a table that nobody writes, until the streams are full.
+    """
+    if not pipeline.spec.archive.enabled or not (sentence := missing()):
+        return pipeline
+    log.warning("no table is kept: %s", sentence)
+    archive = replace(pipeline.spec.archive, enabled=False)
+    return replace(pipeline, spec=replace(pipeline.spec, archive=archive))
 
 
 async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:

@@ -19,6 +19,7 @@ from logpipeline.records import BadRecord, EpochRecord, epoch_key
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import survey
 from logpipeline_cli.commands.component import TOKEN_FILE_VARIABLE
+from logpipeline_cli.local.alone import check_alone
 from logpipeline_cli.local.assigner import keep_assigned
 from logpipeline_cli.local.draining import await_shipped
 from logpipeline_cli.local.layout import Component, Layout, RunRecord
@@ -32,6 +33,8 @@ DRAIN_DEADLINE_S = 15.0
 # A collector that is scaled away gives its partitions up within this time, or is stopped anyway.
 RELEASE_DEADLINE_S = 15.0
 POLL_S = 0.1
+# The part that keeps the table.
+ARCHIVE = "archive"
 
 
 @dataclass(slots=True)
@@ -61,13 +64,21 @@ class Supervisor:
         return Bucket(self.js, self.pipeline.names.state_bucket)
 
     async def start(self) -> None:
-        """Start all parts and keep the partitions assigned."""
-        self._members = collector_names(self.pipeline)
+        """Start all parts and keep the partitions assigned.
+
+        Raises:
+            CliError: somebody else runs these collectors.
+        """
+        members = collector_names(self.pipeline)
+        await check_alone(self.bucket, self.pipeline, self.layout, members)
+        self._members = members
         self._tasks["assigner"] = asyncio.create_task(self._keep_assigned())
         for member in self._members:
             self._start_collector(member)
         for shipper in self.pipeline.spec.local.shippers:
             self._start_shipper(shipper.name)
+        if self.pipeline.spec.archive.enabled:
+            self._start_archive()
         self.write_record()
 
     async def change(self, pipeline: LogPipeline) -> None:
@@ -79,6 +90,8 @@ class Supervisor:
             for member in list(self._members):
                 await self._stop(member)
                 self._start_collector(member)
+        if old.spec.archive != pipeline.spec.archive:
+            await self._restart_archive()
         await self._scale(collector_names(pipeline))
         self.write_record()
 
@@ -86,7 +99,8 @@ class Supervisor:
         """Let the shippers send what stands in the files and the collectors write it, and stop
         them all.
         """
-        shippers = [name for name in self._parts if name not in self._members]
+        others = (*self._members, ARCHIVE)
+        shippers = [name for name in self._parts if name not in others]
         control = self.pipeline.names.control_subject
         if shippers and not await await_shipped(self.js, control, shippers=len(shippers)):
             log.warning("not everything was sent before the stop; the next start goes on there")
@@ -145,6 +159,15 @@ class Supervisor:
     def _start_shipper(self, name: str) -> None:
         part = f"shipper-{name}"
         self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))])
+
+    def _start_archive(self) -> None:
+        self._start(ARCHIVE, ["archive", "run", "--data", str(self.layout.data)])
+
+    async def _restart_archive(self) -> None:
+        if ARCHIVE in self._parts:
+            await self._stop(ARCHIVE)
+        if self.pipeline.spec.archive.enabled:
+            self._start_archive()
 
     def _start(self, name: str, words: list[str]) -> None:
         http = f"127.0.0.1:{self._free_port()}"

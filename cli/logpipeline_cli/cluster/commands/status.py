@@ -42,6 +42,7 @@ def _known(resource: dict[str, Any]) -> dict[str, Any]:
         "conditions": seen.get("conditions") or [],
         "generation": resource["metadata"].get("generation"),
         "observedGeneration": seen.get("observedGeneration"),
+        **({"archive": seen["archive"]} if "archive" in seen else {}),
     }
 
 

@@ -1,0 +1,192 @@
+"""``logpipeline consume``: reads the streams as a consumer, until it is asked to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+import time
+from dataclasses import asdict
+
+from logpipeline.consuming.message import UNREADABLE, Batch, Outcome
+from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks
+from logpipeline.consuming.reader import Reader
+from logpipeline.consuming.reset import reset
+from logpipeline.nats.jetstream import rfc3339_of, time_ns_of
+from logpipeline.quantity import QuantityError, parse_duration
+from logpipeline.wire import BadMessage
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.streams.asking import agreed
+from logpipeline_cli.streams.command import Command
+from logpipeline_cli.streams.feeding import render
+from logpipeline_cli.target import Target, connected, find_target
+
+log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+# Without a message for so long it is looked whether anything is left.
+IDLE_S = 0.5
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read until something ends it: the words, a signal, or what cannot be processed."""
+    options, command = _options(args), _command(args)
+    target = find_target(file=args.file, data=args.data, nats=args.nats)
+    logging.basicConfig(level=logging.WARNING, format="logpipeline: %(message)s", stream=sys.stderr)
+    return asyncio.run(_consume(target, options, command, args))
+
+
+async def _consume(
+    target: Target, options: ConsumeOptions, command: Command | None, args: argparse.Namespace
+) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with connected(target, f"consume {options.name}") as js:
+        if args.reset:
+            question = f"Forget how far consumer {options.name} was, and begin anew?"
+            if not agreed(question, yes=args.yes):
+                print("Nothing was changed.")
+                return EXIT_FAILED
+            await reset(js, target.pipeline, options)
+        async with Reader(js, target.pipeline, options) as reader:
+            loop = _Loop(reader, command, args)
+            try:
+                await loop.run(stop)
+            finally:
+                counts = {name: n for name, n in asdict(reader.counts).items() if n}
+                print(f"logpipeline: {_counted(counts)}", file=sys.stderr)
+    return EXIT_OK
+
+
+class _Loop:
+    """Takes batch after batch, and has each processed."""
+
+    def __init__(
+        self, reader: Reader, command: Command | None, args: argparse.Namespace
+    ) -> None:
+        self._reader = reader
+        self._command = command
+        self._args = args
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Return when nothing more is wanted."""
+        stopping = asyncio.create_task(stop.wait())
+        taken = 0
+        try:
+            while not stop.is_set() and not 0 < (self._args.count or 0) <= taken:
+                batch = await self._next(stopping)
+                if batch is None:
+                    break
+                taken += len(batch.messages)
+                batch.outcome = await self._process(batch)
+                await self._reader.settle()
+        finally:
+            stopping.cancel()
+
+    async def _next(self, stopping: asyncio.Task[bool]) -> Batch | None:
+        """Return the next batch, or None where no more are wanted."""
+        waiting = asyncio.ensure_future(anext(self._reader))
+        try:
+            while True:
+                tasks = {waiting, stopping}
+                await asyncio.wait(tasks, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done():
+                    return waiting.result()
+                is_over = self._args.until_caught_up and await self._reader.caught_up()
+                if stopping.done() or is_over:
+                    return None
+        finally:
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+    async def _process(self, batch: Batch) -> Outcome:
+        try:
+            data = render(batch, self._args.output)
+        except BadMessage as error:
+            return Outcome(UNREADABLE, f"it cannot be decoded: {error}")
+        if self._command is not None:
+            return await self._command.run(data, environment_of(batch))
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return Outcome("processed")
+
+
+def environment_of(batch: Batch) -> dict[str, str]:
+    """Return what a command is told of its batch."""
+    values = {
+        "STREAM": batch.stream,
+        "PARTITION": str(batch.partition),
+        "FIRST": str(batch.first),
+        "LAST": str(batch.last),
+        "BATCH": batch.id,
+        "MAY_REPEAT": "1" if batch.may_repeat else "0",
+    }
+    return {f"LOGPIPELINE_{name}": value for name, value in values.items()}
+
+
+def _options(args: argparse.Namespace) -> ConsumeOptions:
+    policy, start_time = args.deliver, None
+    if args.since is not None:
+        policy, start_time = "byStartTime", rfc3339_of(_time_ns(args.since))
+    elif args.from_seq is not None:
+        policy = "byStartSequence"
+    return checked(
+        ConsumeOptions(
+            name=args.name,
+            acks=parse_acks(args.ack),
+            batch=args.batch,
+            state=args.state,
+            on_error=args.on_error,
+            tries_max=args.tries,
+            max_age_s=_span_s("--max-age", args.max_age) if args.max_age else 0.0,
+            group=args.group,
+            member=args.member,
+            in_order=args.in_order,
+            deliver_policy=policy,
+            opt_start_time=start_time,
+            opt_start_seq=args.from_seq,
+            ephemeral=args.ephemeral,
+            partitions=args.partitions,
+        )
+    )
+
+
+def _command(args: argparse.Namespace) -> Command | None:
+    words = args.retry_on.split(",")
+    if not all(word.isdecimal() and int(word) <= 255 for word in words):
+        raise CliError(f"--retry-on {args.retry_on!r}: give exit codes such as 75 or 75,111")
+    timeout_s = _span_s("--timeout", args.timeout)
+    if args.exec is None:
+        return None
+    return Command(
+        text=args.exec,
+        timeout_s=timeout_s,
+        retryable=frozenset(map(int, words)),
+        allow_unread=args.allow_unread,
+    )
+
+
+def _span_s(option: str, text: str) -> float:
+    try:
+        return parse_duration(text) / NS
+    except QuantityError as error:
+        raise CliError(f"{option}: {error}") from error
+
+
+def _time_ns(text: str) -> int:
+    try:
+        return time_ns_of(text) if "T" in text else time.time_ns() - parse_duration(text)
+    except ValueError as error:
+        raise CliError(
+            f"--since {text!r}: give a time such as 2026-01-31T12:00:00Z, or a span such as 2h"
+        ) from error
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or (
+        "nothing was processed"
+    )

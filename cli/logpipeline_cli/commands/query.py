@@ -1,0 +1,67 @@
+"""``logpipeline query``: a question in SQL, answered from the table's files."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.output import escaped, print_json, table
+from logpipeline_cli.tables.duck import opened
+from logpipeline_cli.tables.places import moment, storage_for
+
+ROWS_AT_ONCE = 10_000
+# A terminal shows no more anyway; -o json and csv print everything.
+TEXT_ROWS_MAX = 10_000
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answer."""
+    now = datetime.now(UTC)
+    since, until = moment(args.since, now=now), moment(args.until, now=now)
+    with opened(storage_for(args), since=since, until=until) as connection:
+        try:
+            answer = connection.execute(args.sql)
+        except duckdb.Error as error:
+            raise CliError(f"the question has a mistake: {error}") from error
+        names = [column[0] for column in answer.description or ()]
+        _PRINTERS[args.output](names, answer)
+    return EXIT_OK
+
+
+def _text(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
+    rows = answer.fetchmany(TEXT_ROWS_MAX)
+    print(table(tuple(names), [tuple(_shown(value) for value in row) for row in rows]))
+    if answer.fetchone() is not None:
+        print(f"… and more: these are the first {TEXT_ROWS_MAX} rows", file=sys.stderr)
+
+
+def _json(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
+    print_json([dict(zip(names, map(_plain, row), strict=True)) for row in answer.fetchall()])
+
+
+def _csv(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(names)
+    while rows := answer.fetchmany(ROWS_AT_ONCE):
+        writer.writerows([_plain(value) for value in row] for row in rows)
+
+
+def _shown(value: Any) -> str:
+    # A line may hold what a terminal would act on.
+    return "" if value is None else escaped(str(_plain(value)).encode())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+_PRINTERS = {"text": _text, "json": _json, "csv": _csv}

@@ -1,0 +1,154 @@
+"""``logpipeline replay``: what the streams still hold, written as collectors do, elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.scan import StreamChanged
+from logpipeline.partition import partition_of
+from logpipeline.plan.selection import selects
+from logpipeline.subjects import Subjects, check_host
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.moments import moment_ns
+from logpipeline_cli.replaying.folder import Folder, FolderSink, config_of
+from logpipeline_cli.replaying.pace import Pace
+from logpipeline_cli.replaying.question import Question, Span, span_of
+from logpipeline_cli.replaying.reading import Reader, SinkOf
+from logpipeline_cli.replaying.stdout import Page, PageSink
+from logpipeline_cli.target import Target, connected, find_target
+from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.render import Output
+from logpipeline_collector.config import from_pipeline
+
+# Streams that are read side by side where all need not be; what is on its way to us is bounded.
+STREAMS_AT_ONCE = 16
+PULL_BUDGET_BYTES = 64 * 1024 * 1024
+# Those that need be: with a pace, and to follow.
+STREAMS_MAX = 64
+# Words of which another one makes another replay.
+TELLING = (
+    "output", "since", "until", "from_seq", "to_seq", "partition", "host", "pod_namespace", "pod",
+    "container", "follow",
+)  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what is asked for."""
+    if args.speed is not None and (args.original_speed or args.speed <= 0):
+        raise CliError("--speed is a number above 0, and --original-speed is --speed 1")
+    question = Question(
+        since_ns=moment_ns("--since", args.since) if args.since else None,
+        until_ns=moment_ns("--until", args.until) if args.until else None,
+        from_seq=args.from_seq,
+        to_seq=args.to_seq,
+        host=check_host(args.host) if args.host else None,
+        namespace=args.pod_namespace,
+        pod=args.pod,
+        container=args.container,
+        follow=args.follow,
+        partial=args.partial,
+    )
+    target = find_target(file=args.file, data=args.data, nats=args.nats)
+    try:
+        asyncio.run(_replay(target, question, args))
+    except* StreamChanged as group:
+        raise CliError(f"{group.exceptions[0]}: what was written is right, and not all") from None
+    return EXIT_OK
+
+
+async def _replay(target: Target, question: Question, args: argparse.Namespace) -> None:
+    folder = None
+    if args.into != "-":
+        asked = {name: getattr(args, name) for name in TELLING}
+        folder = Folder(Path(args.into), {"pipeline": target.pipeline.name, **asked})
+    spans = folder.spans() if folder is not None else None
+    numbers = _partitions(target, question, args.partition)
+    speed = 1.0 if args.original_speed else args.speed
+    if (speed is not None or question.follow) and len(numbers) > STREAMS_MAX:
+        raise CliError(f"{len(numbers)} partitions are too many at once: choose with --partition")
+    async with connected(target, "replay") as js:
+        if spans is None:
+            spans = {number: await _span(js, target, question, number) for number in numbers}
+            if folder is not None:
+                folder.begin(spans)
+        sink_of = _sinks(target, folder, args.output)
+        pace = Pace(spans, speed) if speed is not None else None
+        together = len(spans) if pace or question.follow else min(STREAMS_AT_ONCE, len(spans))
+        reader = Reader(
+            js,
+            Subjects(target.pipeline.names.subject, target.pipeline.spec.partitions),
+            question,
+            sink_of,
+            PULL_BUDGET_BYTES // together,
+            pace,
+        )
+        await _all(reader, spans, together)
+    _tell(reader)
+
+
+async def _all(reader: Reader, spans: dict[int, Span], together: int) -> None:
+    room = asyncio.Semaphore(together)
+
+    async def one(partition: int, span: Span) -> None:
+        async with room:
+            await reader.read(partition, span)
+
+    async with asyncio.TaskGroup() as tasks:
+        for partition, span in spans.items():
+            tasks.create_task(one(partition, span))
+
+
+def _partitions(target: Target, question: Question, chosen: str | None) -> list[int]:
+    partitions = target.pipeline.spec.partitions
+    numbers = list(range(max(partitions, 1)))
+    if chosen is not None:
+        try:
+            numbers = [number for number in numbers if selects(chosen, number)]
+        except ValueError:
+            raise CliError(f"--partition {chosen!r}: give numbers such as 0,2-4") from None
+    if question.host is not None:
+        of_host = partition_of(question.host, partitions)
+        numbers = [number for number in numbers if number == of_host]
+    if not numbers:
+        raise CliError(f"--partition {chosen!r} names no partition of this pipeline or host")
+    if question.has_sequences and len(numbers) > 1:
+        raise CliError("--from-seq and --to-seq are numbers of one stream: say --partition N too")
+    return numbers
+
+
+async def _span(js: JetStream, target: Target, question: Question, number: int) -> Span:
+    stream = target.pipeline.names.stream(number)
+    info = await js.stream_info(stream)
+    if info is None:
+        raise CliError(
+            f"there is no stream {stream}; was the pipeline applied (`logpipeline apply`), and to "
+            "this server?"
+        )
+    return span_of(question, info)
+
+
+def _sinks(target: Target, folder: Folder | None, output: Output | None) -> SinkOf:
+    form = output or target.pipeline.spec.collectors.output
+    if folder is None:
+        page = Page(form)
+        return lambda number, span: PageSink(page)
+    collectors = from_pipeline(
+        target.pipeline, member="replay", data=folder.path, nats=target.nats
+    ).archive
+    config = config_of(collectors, folder.path, form)
+    descriptors = Descriptors(config.open_files_max)
+    return lambda number, span: FolderSink(config, number, span, descriptors)
+
+
+def _tell(reader: Reader) -> None:
+    print(f"{reader.lines} lines of {reader.messages} messages", file=sys.stderr)
+    if reader.unreadable:
+        print(
+            f"{reader.unreadable} messages could not be read: see `logpipeline dlq ls`",
+            file=sys.stderr,
+        )

@@ -1,0 +1,1 @@
+"""What ``logpipeline dlq`` is made of: finding dead letters, grouping them, sending them again."""

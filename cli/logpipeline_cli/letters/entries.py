@@ -1,0 +1,226 @@
+"""Finds what lies in the dead-letter stream: letters, and what no collector has made a letter of
+yet.
+
+The stream may hold half a million of them: they pass one after the other, without payloads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+from logpipeline.advisories import NoAdvisory, letter_of, parse, with_message
+from logpipeline.deadletters import Letter, NoLetter, decode
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.pull import Delivered
+from logpipeline.nats.scan import Range, Scan
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import (
+    ADVISORIES,
+    dead_letter_partition,
+    dead_letters_of,
+    is_advisory,
+)
+from logpipeline.wire import BadMessage, parse_headers
+from logpipeline_cli.errors import CliError
+
+# Messages that are looked up at the same time.
+LOOKUPS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A letter under its *number*, kept at *time_ns*. One that *waits* is the server's word on a
+    message, of which a collector has yet to make a letter.
+    """
+
+    number: int
+    time_ns: int
+    partition: int
+    letter: Letter
+    waits: bool = False
+
+    @property
+    def host(self) -> str:
+        """Whose message it is, as far as its subject says."""
+        return self.letter.subject.partition(f".p{self.partition}.")[2] or self.letter.subject
+
+    @property
+    def source(self) -> str:
+        """The file or container of the message, where its headers say."""
+        try:
+            fields = parse_headers(self.letter.headers) if self.letter.headers else {}
+        except BadMessage:
+            return ""
+        return unquote(fields.get("Log-Source", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which entries are meant; None means any."""
+
+    reason: str | None = None
+    partition: int | None = None
+    host: str | None = None
+    consumer: str | None = None
+    since_ns: int | None = None
+
+    def means(self, entry: Entry) -> bool:
+        """Return whether *entry* is one of them."""
+        return (
+            self.reason in (None, entry.letter.reason)
+            and self.partition in (None, entry.partition)
+            and self.host in (None, entry.host)
+            and self.consumer in (None, entry.letter.consumer)
+            and (self.since_ns is None or entry.time_ns >= self.since_ns)
+        )
+
+
+class DeadStream:
+    """The dead-letter stream of *pipeline*."""
+
+    def __init__(self, js: JetStream, pipeline: LogPipeline) -> None:
+        self.js = js
+        self.name = pipeline.names.dead_letter_stream
+        self._root = pipeline.names.dead_letter_subject
+        self._partitions = {
+            pipeline.names.stream(number): number
+            for number in range(max(pipeline.spec.partitions, 1))
+        }
+        self._created: dict[str, str] = {}
+
+    async def info(self) -> dict[str, Any]:
+        """Return the stream's configuration and state.
+
+        Raises:
+            CliError: there is none.
+        """
+        info = await self.js.stream_info(self.name)
+        if info is None:
+            raise CliError(
+                f"there is no stream {self.name}; was the pipeline applied (`logpipeline apply`), "
+                "and to this server?"
+            )
+        return info
+
+    async def entries(self, choice: Choice) -> AsyncIterator[Entry]:
+        """Yield the entries that *choice* means, of those that are there now: first letters, then
+        what waits, each the oldest first. Letters come without their payloads.
+        """
+        info = await self.info()
+        last = int(info["state"]["last_seq"])
+        if not last:
+            return
+        wanted = Range(since_ns=choice.since_ns, last=last)
+        letters = dead_letters_of(self._root, choice.partition, choice.reason)
+        scan = Scan(self.js, self.name, wanted, subject=letters, headers_only=True)
+        async for batch in scan.batches():
+            for delivered in batch:
+                entry = self._letter(delivered)
+                if entry is not None and choice.means(entry):
+                    yield entry
+        if any(is_advisory(subject) for subject in info["config"]["subjects"]):
+            async for entry in self._waiting(wanted):
+                if choice.means(entry):
+                    yield entry
+
+    async def entry(self, number: int) -> Entry:
+        """Return the entry *number*, with its payload.
+
+        Raises:
+            CliError: there is none.
+        """
+        await self.info()
+        stored = await self.js.message(self.name, number)
+        if stored is None:
+            raise CliError(f"there is no letter {number}: see `logpipeline dlq ls --all`")
+        if is_advisory(stored.subject):
+            entry = await self._looked_up(number, stored.time_ns, stored.data)
+            if entry is not None:
+                return entry
+        partition = dead_letter_partition(self._root, stored.subject)
+        try:
+            letter = decode(stored.headers, stored.data)
+        except NoLetter:
+            partition = None
+        if partition is None:
+            raise CliError(f"{number} of {self.name} is no letter of ours: {stored.subject}")
+        return Entry(number, stored.time_ns, partition, letter)
+
+    async def purge(self, choice: Choice, last: int) -> int:
+        """Delete the letters that *choice* means, up to the number *last*, at once where the
+        server can tell which these are; return how many. What it cannot tell stays.
+        """
+        if choice != Choice(reason=choice.reason, partition=choice.partition):
+            return 0
+        letters = dead_letters_of(self._root, choice.partition, choice.reason)
+        body = {"filter": letters, "seq": last + 1}
+        return int((await self.js.call(f"STREAM.PURGE.{self.name}", body))["purged"])
+
+    def _letter(self, delivered: Delivered) -> Entry | None:
+        subject = delivered.message.subject.decode("utf-8", "replace")
+        partition = dead_letter_partition(self._root, subject)
+        try:
+            letter = decode(delivered.message.headers, b"")
+        except NoLetter:
+            return None
+        if partition is None:
+            return None
+        return Entry(delivered.sequence, delivered.time_ns, partition, letter)
+
+    async def _waiting(self, wanted: Range) -> AsyncIterator[Entry]:
+        scan = Scan(self.js, self.name, wanted, subject=ADVISORIES)
+        async with aclosing(scan.batches()) as batches:
+            async for batch in batches:
+                for part in _parts(batch):
+                    found = await asyncio.gather(
+                        *(self._looked_up(d.sequence, d.time_ns, d.message.data) for d in part)
+                    )
+                    for entry in found:
+                        if entry is not None:
+                            yield entry
+
+    async def _looked_up(self, number: int, time_ns: int, payload: bytes) -> Entry | None:
+        try:
+            advisory = parse(payload)
+        except NoAdvisory:
+            return None
+        partition = self._partitions.get(advisory.stream)
+        if partition is None:
+            return None
+        created = await self._created_of(advisory.stream)
+        letter = await letter_of(self.js, advisory, created=created)
+        return Entry(number, time_ns, partition, letter, waits=True)
+
+    async def _created_of(self, stream: str) -> str:
+        if stream not in self._created:
+            info = await self.js.stream_info(stream)
+            self._created[stream] = info["created"] if info is not None else ""
+        return self._created[stream]
+
+
+def _parts(batch: Iterable[Delivered]) -> Iterable[list[Delivered]]:
+    left = iter(batch)
+    while part := list(islice(left, LOOKUPS_AT_ONCE)):
+        yield part
+
+
+async def whole(js: JetStream, letter: Letter) -> Letter | None:
+    """Return *letter* with all of its message: what was cut is taken from the message's stream, if
+    it is still there, else None.
+    """
+    if letter.is_whole:
+        return letter
+    info = await js.stream_info(letter.stream)
+    # A collector that has just begun may not know yet when the stream was created.
+    if letter.is_gone or info is None or letter.created not in ("", info["created"]):
+        return None
+    message = await js.message(letter.stream, letter.sequence)
+    if message is None or message.time_ns != letter.time_ns:
+        return None
+    return with_message(letter, message)

@@ -1,0 +1,1 @@
+"""What ``logpipeline replay`` is made of: the question, reading, pace, and where lines go."""

@@ -1,0 +1,173 @@
+"""Replays into a folder of its own: the collector's own archive writes it, so its files are the
+collector's, and a replay that was killed goes on where it had committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from logpipeline.failpoints import reach
+from logpipeline.messages import Read
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import StreamPosition
+from logpipeline.statefile import StateBroken, read_state, write_state
+from logpipeline.wire import Batch
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.replaying.question import Span
+from logpipeline_collector.archive.config import ArchiveConfig
+from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.partition import (
+    ArchiveBroken,
+    ArchiveBusy,
+    ArchiveFailed,
+    ArchiveFull,
+    PartitionArchive,
+)
+
+MARK = "replay.state"
+KIND = "replay"
+VERSION = 1
+GROUP = "replay"
+COMMIT_BYTES = 16 * 1024 * 1024
+# Nothing is rotated: each file of a replay is all that its collector's files were, in one.
+NEVER = float("inf")
+NEVER_BYTES = 1 << 62
+
+
+class Folder:
+    """The folder of one replay; *asked* are the words that tell it from another one."""
+
+    def __init__(self, path: Path, asked: dict[str, Any]) -> None:
+        self.path = path
+        self._asked = asked
+
+    def spans(self) -> dict[int, Span] | None:
+        """Return what a replay of the same words that was begun here is to read, or None where the
+        folder is new.
+
+        Raises:
+            CliError: somebody else's files are in it.
+        """
+        try:
+            told = read_state(self.path / MARK, KIND, VERSION)
+        except StateBroken as error:
+            raise CliError(f"{error}: delete {self.path}, or give another folder") from error
+        if told is None:
+            if self.path.exists() and any(self.path.iterdir()):
+                raise CliError(f"{self.path} is not empty: give a folder of its own with -o")
+            return None
+        if told["asked"] != self._asked:
+            raise CliError(
+                f"{self.path} holds another replay: give another folder with -o, or delete it"
+            )
+        return {int(number): Span(**span) for number, span in told["spans"].items()}
+
+    def begin(self, spans: dict[int, Span]) -> None:
+        """Note what is to be read, before anything is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        told = {str(number): span.encode() for number, span in spans.items()}
+        write_state(self.path / MARK, KIND, VERSION, {"asked": self._asked, "spans": told})
+
+
+def config_of(
+    collectors: ArchiveConfig, folder: Path, output: Literal["raw", "cri", "json"]
+) -> ArchiveConfig:
+    """Return how a replay writes: as its *collectors* do, but one file for each place."""
+    return replace(
+        collectors,
+        folder=folder,
+        group=GROUP,
+        output=output,
+        rotate_bytes=NEVER_BYTES,
+        rotate_age_s=NEVER,
+        compression="none",
+        retention_age_s=NEVER,
+        retention_bytes=None,
+        min_free_percent=0,
+    )
+
+
+class FolderSink:
+    """The files of one partition."""
+
+    def __init__(
+        self, config: ArchiveConfig, partition: int, span: Span, descriptors: Descriptors
+    ) -> None:
+        with _told():
+            self._archive = PartitionArchive.open(config, partition, descriptors)
+        done = self._archive.committed()
+        self._position = done.position if done else StreamPosition(span.created, 0, 0)
+        self._committed = self._position
+
+    @property
+    def sequence(self) -> int:
+        """The last message that is in the files."""
+        return self._position.sequence
+
+    @property
+    def lines(self) -> int:
+        """Lines that were written."""
+        return self._archive.lines
+
+    def learn(self, host: str, batch: Batch) -> None:
+        """Know of what stands before."""
+        self._archive.take_headers(host, batch)
+
+    def take(self, read: Read, delivered: Delivered) -> None:
+        """Write what is new of a message.
+
+        Raises:
+            BadMessage: it cannot be read.
+            CliError: the disk is full, or failed.
+        """
+        with _told():
+            self._archive.take(
+                read.host,
+                read.batch,
+                delivered.message.data,
+                sequence=delivered.sequence,
+                time_ns=delivered.time_ns,
+            )
+            if self._archive.dirty_bytes > COMMIT_BYTES:
+                self._position = self._at(delivered)
+                self.commit()
+                reach("replay.committed")
+
+    def passed(self, delivered: Delivered) -> None:
+        """Note that nothing more is to be done with a message."""
+        self._position = self._at(delivered)
+
+    def commit(self) -> None:
+        """Make durable what was taken."""
+        if self._position == self._committed:
+            return
+        with _told():
+            pending = self._archive.prepare(
+                self._position, epoch=1, rollbacks=0, since=self._committed
+            )
+            self._archive.write(pending)
+            self._archive.confirm(pending)
+        self._committed = self._position
+
+    def close(self) -> None:
+        """Close the files; what is not committed is not there."""
+        self._archive.close()
+
+    def _at(self, delivered: Delivered) -> StreamPosition:
+        return StreamPosition(self._position.created, delivered.sequence, delivered.time_ns)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except ArchiveFull as error:
+        raise CliError(
+            f"the disk is full ({error}): make room, then say the same again to go on"
+        ) from error
+    except (ArchiveBroken, ArchiveBusy, ArchiveFailed) as error:
+        raise CliError(str(error)) from error

@@ -1,0 +1,1 @@
+"""The commands about tables: what their words are, and which table they mean."""

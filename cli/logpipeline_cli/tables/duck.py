@@ -1,0 +1,77 @@
+"""DuckDB over a table: no Java, and nothing but what is asked for is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from logpipeline_cli.errors import CliError
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.rollup.counts import MINUTES, SOURCES
+from logpipeline_spark.table.arrow import dataset
+from logpipeline_spark.table.names import LINES as LINES_AREA
+from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
+from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.storage import Storage
+
+try:
+    import duckdb
+except ImportError:
+    raise CliError("duckdb is not installed: pip install 'logpipeline[query]'") from None
+
+VIEWS = (
+    ("lines", LINES_AREA, LINES),
+    ("minutes", ROLLUP_MINUTE, MINUTES),
+    ("sources", ROLLUP_SOURCE, SOURCES),
+)
+
+
+def opened(
+    storage: Storage, *, since: datetime | None = None, until: datetime | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*.
+
+    Raises:
+        Refused: there is no table, or it is damaged.
+    """
+    connection = duckdb.connect(":memory:")
+    empty = True
+    for name, area, schema in VIEWS:
+        entries = files(storage, since, until, area=area)
+        empty = empty and not entries
+        connection.register(f"all_{name}", dataset(storage, entries, _without_zone(schema)))
+        conditions = [
+            f"ts {comparison} TIMESTAMP '{moment.astimezone(UTC).replace(tzinfo=None)}'"
+            for comparison, moment in ((">=", since), ("<", until))
+            if moment is not None
+        ]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        columns = f"* REPLACE ({_times(schema)})"
+        connection.execute(
+            f"CREATE VIEW {name} AS SELECT * FROM (SELECT {columns} FROM all_{name}){where}"
+        )
+    if empty and not files(storage):
+        raise Refused(f"{storage.url} holds no lines: see spec.archive, and `logpipeline status`")
+    return connection
+
+
+def _times(schema: pa.Schema) -> str:
+    """Return the times of *schema* so that DuckDB compares them itself: Arrow, which it would ask
+    to, sees zones in the files and none in the question, and refuses.
+    """
+    names = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    return ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in names)
+
+
+def _without_zone(schema: pa.Schema) -> pa.Schema:
+    """Return *schema* with times that have no zone: all are UTC. What DuckDB does with zones is an
+    extension, which it would fetch from elsewhere.
+    """
+    return pa.schema(
+        [
+            field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
+            for field in schema
+        ]
+    )

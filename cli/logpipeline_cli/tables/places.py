@@ -1,0 +1,70 @@
+"""Which table a command means: the one of the pipeline that runs here, or what its words say."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from logpipeline.quantity import parse_duration
+from logpipeline.spec import LogPipeline, load
+from logpipeline.spec.local import expand_local
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.local.layout import Layout, default_data, running_layout
+from logpipeline_spark.table.opening import storage_of
+from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.storage import Storage
+
+
+def pipeline_and_layout(args: argparse.Namespace) -> tuple[LogPipeline, Layout]:
+    """Return the pipeline that *args* mean, and where its data lies.
+
+    Raises:
+        CliError: they name none.
+        SpecError: the resource has mistakes.
+    """
+    given = load(Path(args.file)) if args.file else None
+    if given is not None and args.data is None:
+        layout = Layout(default_data(given.namespace, given.name))
+    else:
+        layout = running_layout(args.data, None)
+    pipeline = given or load(layout.pipeline)
+    return expand_local(pipeline, layout.data), layout
+
+
+def storage_for(args: argparse.Namespace) -> Storage:
+    """Return the storage of the table that *args* mean.
+
+    Raises:
+        CliError: they name none.
+        SpecError: the resource has mistakes.
+        Refused: there can be no table at that path.
+    """
+    if args.path and not args.file:
+        return storage_of(args.path)
+    pipeline, layout = pipeline_and_layout(args)
+    path = args.path or pipeline.spec.archive.path or str(layout.archive / "table")
+    return storage_of(path, s3_options(pipeline))
+
+
+def s3_options(pipeline: LogPipeline) -> S3Options:
+    """Return how the bucket of *pipeline*'s table is reached; keys come from the environment."""
+    s3 = pipeline.spec.archive.s3
+    return S3Options(endpoint=s3.endpoint, region=s3.region)
+
+
+def moment(text: str | None, *, now: datetime) -> datetime | None:
+    """Return the time that *text* names: some time before *now*, or a time of a day.
+
+    Raises:
+        CliError: it names none.
+    """
+    if text is None:
+        return None
+    if text[:4].isdecimal() and "-" in text:
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            raise CliError(f"{text!r} is no time; write 2026-11-21T10:00:00Z, or 10m") from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(now.timestamp() - parse_duration(text) / 1e9, UTC)

@@ -1,0 +1,135 @@
+"""What a report asks the counts, as SQL and as data: nothing is drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+
+from logpipeline_spark.rollup.counts import ERROR_LEVELS
+from logpipeline_spark.table.manifest import Manifest, history
+from logpipeline_spark.table.names import LINES
+from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.verify import lost
+
+# A plot of more lines is no plot; the others are added up.
+SERIES_MAX = 10
+TALKERS_MAX = 20
+OTHERS = "others"
+# Points of a line: a screen has few thousand columns.
+POINTS_MAX = 1500
+STEPS_S = (60, 300, 900, 3600, 6 * 3600, 86_400)
+
+Point = tuple[datetime, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """All that a page shows; series are by name, the largest first."""
+
+    step_s: int
+    first: datetime | None
+    last: datetime | None
+    lines: int
+    bytes: int
+    clamped: int
+    by_level: dict[str, list[Point]]
+    by_namespace: dict[str, list[Point]]
+    by_host: dict[str, list[Point]]
+    error_share: list[Point]
+    talkers: list[tuple[str, int, int, int]]
+    lags: list[Point]
+    lost: list[tuple[str, int, int]]
+
+
+def ask(connection: duckdb.DuckDBPyConnection, storage: Storage) -> Answers:
+    """Return what the page of *storage*'s table shows; *connection* has its counts."""
+    first, last, lines, size, clamped = _row(
+        connection, "SELECT min(ts), max(ts), sum(lines), sum(bytes), sum(clamped) FROM minutes"
+    )
+    step_s = step_of(first, last)
+    gone = lost(Manifest.read(storage).snapshot)
+    return Answers(
+        step_s=step_s,
+        first=first,
+        last=last,
+        lines=int(lines or 0),
+        bytes=int(size or 0),
+        clamped=int(clamped or 0),
+        by_level=_series(connection, "coalesce(level, 'unknown')", "lines", step_s),
+        by_namespace=_series(connection, "coalesce(namespace, 'plain files')", "bytes", step_s),
+        by_host=_series(connection, "coalesce(host, 'unknown')", "bytes", step_s),
+        error_share=_error_share(connection),
+        talkers=_talkers(connection),
+        lags=_lags(storage),
+        lost=[(stream, each.first, each.last) for stream, each in gone],
+    )
+
+
+def step_of(first: datetime | None, last: datetime | None) -> int:
+    """Return the seconds between two points, so that there are at most `POINTS_MAX`."""
+    span_s = (last - first).total_seconds() if first and last else 0.0
+    return next((step for step in STEPS_S if span_s / step <= POINTS_MAX), STEPS_S[-1])
+
+
+def _series(
+    connection: duckdb.DuckDBPyConnection, name: str, value: str, step_s: int
+) -> dict[str, list[Point]]:
+    rows = connection.execute(
+        f"""
+        WITH named AS (SELECT {name} AS name, ts, {value} AS value FROM minutes),
+        largest AS (SELECT name FROM named GROUP BY name ORDER BY sum(value) DESC, name
+                    LIMIT {SERIES_MAX})
+        SELECT CASE WHEN name IN (FROM largest) THEN name ELSE '{OTHERS}' END AS shown,
+               time_bucket(INTERVAL {step_s} SECOND, ts) AS bucket, sum(value)
+        FROM named GROUP BY ALL ORDER BY bucket
+        """
+    ).fetchall()
+    found: dict[str, list[Point]] = {}
+    for shown, at, total in rows:
+        found.setdefault(shown, []).append((at, float(total)))
+    return dict(sorted(found.items(), key=lambda item: -sum(value for _, value in item[1])))
+
+
+def _error_share(connection: duckdb.DuckDBPyConnection) -> list[Point]:
+    levels = ", ".join(f"'{level}'" for level in ERROR_LEVELS)
+    rows = connection.execute(
+        f"""
+        SELECT time_bucket(INTERVAL 5 MINUTE, ts) AS bucket,
+               sum(lines) FILTER (WHERE level IN ({levels})) / sum(lines)
+        FROM minutes GROUP BY bucket ORDER BY bucket
+        """
+    ).fetchall()
+    return [(at, float(share or 0.0)) for at, share in rows]
+
+
+def _talkers(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, int, int, int]]:
+    rows = connection.execute(
+        f"""
+        SELECT concat_ws('/', host, namespace, pod, container), sum(bytes), sum(lines), sum(errors)
+        FROM sources GROUP BY ALL ORDER BY sum(bytes) DESC, 1 LIMIT {TALKERS_MAX}
+        """
+    ).fetchall()
+    return [(str(name), int(size), int(lines), int(errors)) for name, size, lines, errors in rows]
+
+
+def _lags(storage: Storage) -> list[Point]:
+    """Return how late the newest line of each batch came into the table."""
+    lags: list[Point] = []
+    for commit in history(storage):
+        # Counts are of the lines' own times, which may be anything.
+        lines = (entry for entry in commit.change.added if entry.path.startswith(f"{LINES}/"))
+        newest = max((entry.last_us for entry in lines), default=0)
+        if commit.change.kind == "batch" and newest:
+            at = datetime.fromtimestamp(commit.time_us / 1e6, UTC).replace(tzinfo=None)
+            lags.append((at, max(0.0, (commit.time_us - newest) / 1e6)))
+    return lags
+
+
+def _row(connection: duckdb.DuckDBPyConnection, sql: str) -> Sequence[Any]:
+    row = connection.execute(sql).fetchone()
+    assert row is not None
+    return row

@@ -1,0 +1,125 @@
+"""The words of `archive`, `query` and `report`. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import argparse
+
+from logpipeline_cli.parser import Command, example
+
+ACTIONS = (
+    ("run", "keep the table with Spark", "logpipeline archive run -f logpipeline.yaml"),
+    ("ls", "list the table's files", "logpipeline archive ls -o json"),
+    ("verify", "prove that the table is whole", "logpipeline archive verify"),
+    ("compact", "put small files together now", "logpipeline archive compact"),
+    ("retain", "delete what is too old now", "logpipeline archive retain"),
+)
+
+
+def _where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--file", metavar="FILE", help="the LogPipeline resource (YAML)")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="the pipeline's data folder (default: $XDG_DATA_HOME/logpipeline/<namespace>.<name>)",
+    )
+    parser.add_argument(
+        "--path", metavar="PATH", help="where the table is (default: spec.archive.path)"
+    )
+
+
+def _archive(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, help_text, usage in ACTIONS:
+        sub = actions.add_parser(
+            name,
+            help=help_text,
+            description=f"{help_text[0].upper()}{help_text[1:]}.",
+            epilog=example(usage),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        _where(sub)
+        if name == "run":
+            _run(sub)
+        if name in ("ls", "verify"):
+            sub.add_argument("-o", "--output", choices=("text", "json"), default="text",
+                             help="how to print (text)")  # fmt: skip
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nats", metavar="URL", help="the NATS server (default: the resource's)")
+    parser.add_argument(
+        "--once", action="store_true", help="end when all that waits is in the table"
+    )
+    parser.add_argument(
+        "--stop-on-loss",
+        action="store_true",
+        help="end, and say so, where messages were gone before they were read, instead of going on "
+        "behind them",
+    )
+    parser.add_argument(
+        "--master",
+        metavar="MASTER",
+        default="local[*]",
+        help="where Spark runs: local[*], or k8s://… with executors (local[*])",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        help="where to serve /metrics, /healthz and /readyz (127.0.0.1 and a free port)",
+    )
+
+
+def _query(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "sql", metavar="SQL", help="a question to the tables lines, minutes and sources"
+    )
+    _where(parser)
+    _times(parser)
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json", "csv"), default="text",
+        help="how to print (text)",
+    )  # fmt: skip
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    _where(parser)
+    _times(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="report.html", help="where to write (report.html)"
+    )
+
+
+def _times(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--since", metavar="TIME", help="from 24h ago, or from 2026-11-21T10:00:00Z"
+    )
+    parser.add_argument("--until", metavar="TIME", help="to 1h ago, or to 2026-11-21T12:00:00Z")
+
+
+COMMANDS = (
+    Command(
+        "archive",
+        "keep a table of all lines, and look after it",
+        "Keep a table of all lines with Spark, and look after it: `run` needs Java and\n"
+        "`pip install logpipeline[spark]`; the others need no Java.",
+        "logpipeline archive verify -f logpipeline.yaml",
+        _archive,
+    ),
+    Command(
+        "query",
+        "ask the table in SQL",
+        "Ask the table in SQL (DuckDB's). lines has a row for each line; minutes has counts per\n"
+        "minute, cluster, host, namespace and level; sources per hour and container.",
+        'logpipeline query "SELECT host, sum(lines) FROM minutes GROUP BY host"',
+        _query,
+    ),
+    Command(
+        "report",
+        "write a page of plots from the counts",
+        "Write one self-contained HTML page: volume by host, namespace and level, error rate,\n"
+        "the loudest containers, gaps.",
+        "logpipeline report --since 24h -o report.html",
+        _report,
+    ),
+)
