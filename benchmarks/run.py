@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,24 +80,30 @@ def _rows(trials: dict[str, list[Trial]]) -> list[Row]:
     rival = "rsyslog" if "rsyslog" in trials else ""
     for case, runs in trials.items():
         for metric, unit, figure in METRICS:
-            values = [figure(trial) for trial in runs]
             against = rival if case != rival else ""
-            other = statistics.median(map(figure, trials[rival])) if against else None
-            rows.append(_row(case, metric, unit, values, against, other))
+            others = map(figure, trials[rival]) if against else ()
+            rows.append(row_of(case, metric, unit, map(figure, runs), against, others))
         for process in runs[0].costs:
             memory = [trial.costs[process].rss_bytes / 2**20 for trial in runs]
-            rows.append(_row(case, f"rss {process}", "MiB", memory, "", None))
+            rows.append(row_of(case, f"rss {process}", "MiB", memory))
             cpu = [trial.costs[process].cpu_s / (trial.bytes / 1e9) for trial in runs]
-            rows.append(_row(case, f"cpu {process}", "CPU s/GB", cpu, "", None))
+            rows.append(row_of(case, f"cpu {process}", "CPU s/GB", cpu))
     return rows
 
 
-def _row(
-    case: str, metric: str, unit: str, values: list[float], against: str, other: float | None
+def row_of(
+    case: str,
+    metric: str,
+    unit: str,
+    figures: Iterable[float],
+    against: str = "",
+    others: Iterable[float] = (),
 ) -> Row:
+    """Return the median of *figures*, beside that of *others*, the same of a rival."""
+    values, rivals = list(figures), list(others)
     middle = statistics.median(values)
     spread = (max(values) - min(values)) / middle if middle else 0.0
-    ratio = round(middle / other, 3) if other else None
+    ratio = round(middle / statistics.median(rivals), 3) if rivals else None
     return Row(case, metric, round(middle, 3), unit, against, ratio, round(spread, 3))
 
 

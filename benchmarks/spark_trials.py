@@ -1,0 +1,145 @@
+"""One measurement of one case, in a process that has a Spark of its own: what people start for
+text, with Spark's own settings, or what our job starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import spark_cases as cases
+from logpipeline_spark.running.session import session
+from processes import cost_of, cpu_of_tree, parent_of
+
+MASTER = "local[2]"
+TEXT, TEXT_COUNTS = "text to parquet", "text to counts"
+TABLE, TABLE_COUNTS = "streams to table", "streams to table and counts"
+LINE, COUNTS = "streams to line alone", "streams to counts"
+NAMES = (TEXT, TABLE, TABLE_COUNTS, LINE, TEXT_COUNTS, COUNTS)
+# Begins the line that holds a result: Spark prints as well.
+RESULT = "result: "
+ENDS_WITHIN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the lines are: the file *source*, and the server at *url*, which is process *pid*;
+    what is made lies in *folder*.
+    """
+
+    source: str
+    url: str
+    pid: int
+    folder: str
+
+    def of(self, case: str) -> Path:
+        """Return where the result of *case* lies."""
+        return Path(self.folder) / case.replace(" ", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one run took: *cpu_s* of Python, JVM and workers."""
+
+    seconds: float
+    cpu_s: float
+    server_cpu_s: float
+
+
+def measure(spark: SparkSession, case: str, place: Place) -> Trial:
+    """Do *case* once."""
+    do = _doing(spark, case, place)
+    # What was written before is not written meanwhile.
+    os.sync()
+    server, tree = cost_of(place.pid).cpu_s, cpu_of_tree(os.getpid())
+    started = time.monotonic()
+    do(place.of(case))
+    seconds = time.monotonic() - started
+    server = cost_of(place.pid).cpu_s - server
+    tree = cpu_of_tree(os.getpid()) - tree
+    # The server may be a child of this very process.
+    return Trial(seconds, tree - (server if parent_of(place.pid) == os.getpid() else 0.0), server)
+
+
+def _doing(spark: SparkSession, case: str, place: Place) -> Callable[[Path], None]:
+    source, url = Path(place.source), place.url
+    return {
+        TEXT: partial(cases.text_to_parquet, spark, source),
+        TABLE: partial(cases.job, spark, url, has_rollups=False),
+        TABLE_COUNTS: partial(cases.job, spark, url, has_rollups=True),
+        LINE: partial(cases.line_alone, spark, url),
+        TEXT_COUNTS: partial(cases.text_to_counts, spark, source),
+        COUNTS: partial(cases.counts_alone, spark, url),
+    }[case]
+
+
+def bench_session(case: str, folder: Path) -> SparkSession:
+    """Return a Spark of this process alone, as those have it who do *case*; its workers find the
+    cases.
+    """
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    if case not in (TEXT, TEXT_COUNTS):
+        return session("bench", folder=folder, master=MASTER)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(MASTER).config("spark.driver.memory", "1g")
+    for option in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(option, "false")
+    return builder.config("spark.local.dir", str(folder / "scratch")).getOrCreate()
+
+
+class Process:
+    """A process with a Spark, which does one case after the other."""
+
+    def __init__(self, first: str, place: Place) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, first, json.dumps(asdict(place))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+    def measure(self, case: str) -> Trial:
+        """Have *case* done."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(case, file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            if line.startswith(RESULT):
+                return Trial(**json.loads(line.removeprefix(RESULT)))
+        raise RuntimeError(f"the process that does {case!r} ended: run it by hand, and look")
+
+    def end(self) -> None:
+        """Let it end, and wait until it has."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(ENDS_WITHIN_S)
+
+
+def fresh(case: str, place: Place) -> Trial:
+    """Have *case* done by a Spark that has done nothing yet."""
+    process = Process(case, place)
+    try:
+        return process.measure(case)
+    finally:
+        process.end()
+
+
+def main(first: str, where: str) -> None:
+    """Measure each case that is asked for."""
+    place = Place(**json.loads(where))
+    # Not where results are: these go with each round.
+    spark = bench_session(first, Path(place.folder).with_suffix(".spark") / place.of(first).name)
+    for line in sys.stdin:
+        print(f"{RESULT}{json.dumps(asdict(measure(spark, line.strip(), place)))}", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
