@@ -1,4 +1,4 @@
-# The images of logpipeline, one target each: operator, shipper, collector and nats.
+# The images of logpipeline, one target each: operator, shipper, collector, archive and nats.
 #
 #   docker build --target collector -t registry.example.net/logpipeline-collector:0.1.0 .
 #   docker buildx build --platform linux/amd64,linux/arm64 --target … .
@@ -7,6 +7,9 @@
 # pin it: take the digest that `docker buildx imagetools inspect python:3.11-slim-bookworm` prints,
 # and give --build-arg BASE=docker.io/library/python:3.11-slim-bookworm@sha256:<digest>.
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
+# What the image `archive` begins with: Python as above, and Java 17 or newer. By default the stage
+# `java` makes it of BASE; --build-arg JAVA=… names an image that has both.
+ARG JAVA=java
 # Labels only; --build-arg REVISION=$(git rev-parse HEAD)
 ARG VERSION=0.1.0
 ARG REVISION=
@@ -25,6 +28,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY core core
 COPY shipper shipper
 COPY collector collector
+COPY spark spark
 COPY operator operator
 COPY cli cli
 COPY demo demo
@@ -46,6 +50,12 @@ RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index -
 FROM tools AS collector-environment
 COPY requirements/collector.txt requirements/
 RUN requirements/install-image collector /opt/logpipeline
+COPY --from=wheel /wheel /wheel
+RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
+
+FROM tools AS archive-environment
+COPY requirements/archive.txt requirements/
+RUN requirements/install-image archive /opt/logpipeline
 COPY --from=wheel /wheel /wheel
 RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
@@ -85,6 +95,32 @@ LABEL org.opencontainers.image.title="logpipeline-collector" \
       org.opencontainers.image.description="Writes logs from JetStream into files"
 COPY --from=collector-environment /opt/logpipeline /opt/logpipeline
 EXPOSE 9102
+
+FROM ${BASE} AS java
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+
+# The driver of Spark, and its executors: Spark tells the program which of them it is.
+FROM ${JAVA} AS archive
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.title="logpipeline-archive" \
+      org.opencontainers.image.description="Keeps a table of all lines, with Spark"
+# Hadoop's classes ask who they run as, and take no number for an answer.
+RUN echo 'logpipeline:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
+COPY --from=archive-environment /opt/logpipeline /opt/logpipeline
+COPY spark/archive.py /opt/logpipeline/archive.py
+ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+WORKDIR /
+USER 65532:65532
+EXPOSE 9104
+ENTRYPOINT ["python", "-m", "logpipeline_spark.running.entrypoint"]
 
 # The server is one static binary.
 FROM ${BASE} AS nats

@@ -91,6 +91,20 @@ annotations:
 {{- include "logpipeline.fullname" . }}-shipper
 {{- end -}}
 
+{{/* "true", or nothing. */}}
+{{- define "logpipeline.hasSparkRole" -}}
+{{- if and .Values.rbac.create .Values.rbac.sparkExecutors }}true{{ end -}}
+{{- end -}}
+
+{{- define "logpipeline.sparkRole" -}}
+{{- include "logpipeline.fullname" . }}-spark
+{{- end -}}
+
+{{/* Where only some namespaces are watched, each has the role, and the cluster none. */}}
+{{- define "logpipeline.sparkRoleKind" -}}
+{{- ternary "Role" "ClusterRole" (not (empty .Values.watchNamespaces)) -}}
+{{- end -}}
+
 {{/* Where `helm test` has its LogPipeline. */}}
 {{- define "logpipeline.testNamespace" -}}
 {{- $first := first .Values.watchNamespaces -}}
@@ -108,6 +122,7 @@ annotations:
 {{- $root := .root -}}
 {{- $text := .root.Files.Get "files/rbac.yaml"
       | replace "SHIPPER_CLUSTER_ROLE" (include "logpipeline.shipperRole" .root)
+      | replace "SPARK_ROLE" (include "logpipeline.sparkRole" .root)
       | replace "LEASE" (include "logpipeline.operator" .root) -}}
 {{- $all := fromYaml $text -}}
 {{- $rules := list -}}
