@@ -2,11 +2,15 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults cluster bench bench-operator soak crd docs chart lock
+.PHONY: help venv demo test lint unit live faults spark spark42 cluster bench bench-spark \
+  bench-operator soak crd docs chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
+# Beside the newest Spark the tests run on the older one, the last that Delta's library knows.
+VENV42 := .venv-spark42
+LOCK42 := requirements/spark42.txt
 # Two tests at a time: they wait for servers and disks more than they compute.
 WORKERS ?= 2
 
@@ -18,7 +22,7 @@ venv: $(VENV)/.installed ## Make the virtual environment, from the lock
 demo: venv ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
 	$(BIN)/logpipeline demo
 
-test: lint unit live faults cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
+test: lint unit live faults spark spark42 cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
 
 lint: venv ## Style, types and who may import whom
 	$(BIN)/ruff check
@@ -35,6 +39,17 @@ live: venv ## Tests against real nats-servers
 faults: venv ## Kills, cuts and full disks, a seeded share
 	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
 
+# What Java needs is fetched once, before any test's time; without it the tests say what is lacking.
+spark: venv ## Tables, with a real Spark and a real S3 server
+	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
+	$(BIN)/pytest tests/spark -q --session-timeout=1800
+
+# Without the tests that need no Spark.
+spark42: $(VENV42)/.installed ## The same with the older Spark, and with Delta
+	@$(VENV42)/bin/python tests/support/spark_versions.py || echo "going on without it"
+	$(VENV42)/bin/pytest tests/spark -q --session-timeout=1800 \
+	  $(foreach name,table_storage table_kills formats_iceberg rounds up,--ignore=tests/spark/test_spark_$(name).py)
+
 # Kubernetes and the images are built first, outside of any test's time; where that cannot be, the
 # tests say why, and are skipped or (REQUIRE_ALL=1) fail. The versions are for kind, with Docker.
 cluster: venv ## The operator on a real Kubernetes: kind, or the same as plain processes
@@ -48,6 +63,9 @@ soak: venv ## The faults in full number, for hours
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	$(BIN)/python benchmarks/run.py
+
+bench-spark: venv ## Tables beside Spark's own way from text, into benchmarks/latest-spark.json
+	$(BIN)/python benchmarks/spark_tables.py
 
 bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/latest-operator.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/operator_scale.py
@@ -67,16 +85,22 @@ lock: ## Resolve the locks anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o $(LOCK)
 	sh requirements/lock-images
+	sh requirements/lock-spark42
 
 # The folder is made anew when the lock changes, so that nothing of the former one stays in it.
+# PySpark comes as source only, and is made into a wheel by what build.txt locks.
 $(VENV)/.locked: $(LOCK)
+$(VENV42)/.locked: $(LOCK42)
+%/.locked:
 	@python=$$(PYTHON="$(PYTHON)" sh requirements/find-python) && \
-	  echo "making $(VENV) from $(LOCK)" && rm -rf $(VENV) && "$$python" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
-	  --only-binary :all: --require-hashes -r $(LOCK)
+	  echo "making $* from $<" && rm -rf $* && "$$python" -m venv $*
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+	  --only-binary :all: --require-hashes -r requirements/build.txt
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+	  --only-binary :all: --no-binary pyspark --no-build-isolation --require-hashes -r $<
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.locked pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+%/.installed: %/.locked pyproject.toml
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
 	  --no-deps --no-build-isolation --editable .
 	@touch $@

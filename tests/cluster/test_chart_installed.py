@@ -136,7 +136,7 @@ def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("sample", ["logpipeline.yaml", "minimal.yaml"])
+@pytest.mark.parametrize("sample", ["logpipeline.yaml", "minimal.yaml", "second-group.yaml"])
 def test_deploy_samples_are_taken(cluster: Cluster, namespace: str, sample: str) -> None:
     """The API server finds nothing wrong with what we show as examples."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))

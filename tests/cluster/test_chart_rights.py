@@ -13,6 +13,7 @@ from chart_rendering import ALL_ON, NAMESPACE, Rendered, chart_file, render
 Rule = tuple[str, str, str, str]
 OPERATOR = "logpipeline-operator"
 SHIPPER = "logpipeline-shipper"
+SPARK = "logpipeline-spark"
 SEES = {"get", "list", "watch"}
 
 
@@ -32,6 +33,7 @@ def rights(*headings: str) -> set[Rule]:
     """What files/rbac.yaml lists under *headings*."""
     text = chart_file("files/rbac.yaml")
     text = text.replace("SHIPPER_CLUSTER_ROLE", SHIPPER).replace("LEASE", OPERATOR)
+    text = text.replace("SPARK_ROLE", SPARK)
     listed = yaml.safe_load(text)
     return {right for heading in headings for right in flat(listed[heading])}
 
@@ -55,7 +57,7 @@ def bound(rendered: Rendered) -> Iterator[tuple[str, set[Rule]]]:
 def test_chart_operator_may_do_what_is_listed_everywhere() -> None:
     """By default it works in all namespaces, and holds its Lease in its own."""
     assert dict(bound(render())) == {
-        "": rights("read", "report", "write", "clusterRead", "clusterWrite"),
+        "": rights("read", "report", "write", "sparkWrite", "clusterRead", "clusterWrite"),
         NAMESPACE: rights("lease"),
     }
 
@@ -63,7 +65,7 @@ def test_chart_operator_may_do_what_is_listed_everywhere() -> None:
 def test_chart_operator_of_some_namespaces_may_nothing_elsewhere() -> None:
     """With watchNamespaces there are Roles, and nothing that counts in the whole cluster."""
     rendered = render({"watchNamespaces": ["a", "b"]})
-    listed = rights("read", "report", "write")
+    listed = rights("read", "report", "write", "sparkWrite")
 
     assert dict(bound(rendered)) == {"a": listed, "b": listed, NAMESPACE: rights("lease")}
     assert "LOGPIPELINE_SHIPPER_CLUSTER_ROLE" not in rendered.environment
@@ -100,14 +102,49 @@ def test_chart_shippers_see_pods_where_that_is_wanted(
     assert ("LOGPIPELINE_SHIPPER_CLUSTER_ROLE" in rendered.environment) is is_there
 
 
-def test_chart_operator_lists_no_secrets_and_binds_one_role() -> None:
-    """It reads Secrets by name only, and can give nobody more than what shippers see."""
+@pytest.mark.parametrize(
+    ("namespaces", "kind", "places"),
+    [([], "ClusterRole", [None]), (["a", "b"], "Role", ["a", "b"])],
+)
+def test_chart_archives_make_executors_where_they_are(
+    namespaces: list[str], kind: str, places: list[str | None]
+) -> None:
+    """The drivers' role, the right to bind it and the setting that names it come together; with
+    watchNamespaces each namespace has its own.
+    """
+    rendered = render({"watchNamespaces": namespaces})
+    roles = rendered.all(kind, SPARK)
+
+    assert [role["metadata"].get("namespace") for role in roles] == places
+    assert all(flat(role["rules"]) == rights("spark") for role in roles)
+    assert rendered.environment["LOGPIPELINE_SPARK_ROLE"] == f"{kind}/{SPARK}"
+    without = render({"watchNamespaces": namespaces, "rbac": {"sparkExecutors": False}})
+    assert not without.all(kind, SPARK)
+    assert "LOGPIPELINE_SPARK_ROLE" not in without.environment
+    given = [right for rights in dict(bound(without)).values() for right in rights]
+    assert not any(name == SPARK for *_, name, _ in given)
+
+
+def test_chart_operator_makes_no_pods_itself() -> None:
+    """What drivers may do with pods is theirs, where they are bound: the operator only binds."""
+    everywhere = dict(bound(render()))[""]
+
+    assert {verb for _, resource, _, verb in everywhere if resource == "pods"} == {
+        "list", "watch", "delete",
+    }  # fmt: skip
+    assert {resource for _, resource, _, _ in rights("spark")} == {"pods", "configmaps"}
+
+
+def test_chart_operator_lists_no_secrets_and_binds_two_roles() -> None:
+    """It reads Secrets by name only, and can give nobody more than what shippers see, and what
+    drivers do in their own namespace.
+    """
     everywhere = dict(bound(render()))[""]
     on_secrets = {verb for _, resource, _, verb in everywhere if resource == "secrets"}
     binds = {(resource, name) for _, resource, name, verb in everywhere if verb == "bind"}
 
     assert on_secrets == {"get", "create"}
-    assert binds == {("clusterroles", SHIPPER)}
+    assert binds == {("clusterroles", SHIPPER), ("clusterroles", SPARK), ("roles", SPARK)}
     assert not any("*" in right for right in everywhere)
     assert not any(verb in ("escalate", "impersonate") for *_, verb in everywhere)
 

@@ -37,7 +37,9 @@ def test_chart_defaults_make_an_operator_and_its_definition() -> None:
         "Service",
         "ServiceAccount",
     }
-    assert rendered.environment["LOGPIPELINE_IMAGE_NATS"] == "docker.io/logpipeline/nats:0.1.0"
+    for name in ("archive", "nats"):
+        image = rendered.environment[f"LOGPIPELINE_IMAGE_{name.upper()}"]
+        assert image == f"docker.io/logpipeline/{name}:0.1.0"
 
 
 def test_chart_with_all_on_has_every_part_once() -> None:

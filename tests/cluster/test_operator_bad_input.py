@@ -20,7 +20,7 @@ import pytest
 
 import cluster_namespace
 from cluster_handle import Cluster
-from cluster_operator import DEFINITION
+from cluster_operator import define
 from cluster_operator_process import OperatorProcess
 from cluster_walks import NOWHERE
 from logpipeline.embedded import EmbeddedServer, ServerOptions
@@ -171,8 +171,7 @@ MISTAKES: dict[str, Mistake] = {
 @pytest.fixture
 async def place(cluster: Cluster, namespace: str, tmp_path: Path) -> AsyncIterator[Place]:
     """Three servers: one that takes everybody, one that knows its users, one without room."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    cluster.kubectl("wait", "--for=condition=Established", "-f", str(DEFINITION))
+    define(cluster)
     confined = cluster_namespace.create(cluster)
     enforced = "pod-security.kubernetes.io/enforce=restricted"
     cluster.kubectl("label", "namespace", confined, enforced)

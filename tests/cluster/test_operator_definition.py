@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster_handle import Cluster
-from cluster_operator import DEFINITION
+from cluster_operator import define
 from cluster_operator_process import OperatorProcess
 from waiting import eventually
 
@@ -27,18 +27,12 @@ def operator(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Opera
     """An operator of this namespace alone, on this machine."""
     # Not where others' pipelines would go with the definition: it skips on any cluster but ours.
     assert cluster.audit_log.exists()
-    install(cluster)
+    define(cluster)
     words = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}", "--no-lease"]
     made = OperatorProcess(words, tmp_path / "operator.log")
     made.start()
     yield made
     made.kill()
-
-
-def install(cluster: Cluster) -> None:
-    """Make the definition be there."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    cluster.kubectl("wait", NAME, "--for=condition=Established")
 
 
 def write(cluster: Cluster, namespace: str) -> None:
@@ -88,7 +82,7 @@ async def test_a_definition_that_comes_back_is_served_again(
     # What is measured is what happens while nothing does.
     await asyncio.sleep(WATCHED_S)
     made = requests(cluster.audit_log, offset)
-    install(cluster)
+    define(cluster)
     write(cluster, namespace)
     await eventually(lambda: reason(cluster, namespace), within_s=WITHIN_S)
 

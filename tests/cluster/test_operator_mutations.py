@@ -104,7 +104,11 @@ def base(here: World) -> Spec:
     """What all walks begin at."""
     return {
         "partitions": 2,
-        "nats": {"servers": [here.nats.url], "managed": {"nodeSelector": NOWHERE}},
+        # Two pipelines at once are to fit on a disk that others fill as well.
+        "nats": {
+            "servers": [here.nats.url],
+            "managed": {"nodeSelector": NOWHERE, "storage": "1Gi"},
+        },
         "collectors": {"nodeSelector": NOWHERE, "persistence": {"emptyDir": {}}},
         "shippers": {"nodeSelector": NOWHERE},
     }

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from cluster_handle import Cluster
 from cluster_mutations import Spec, bad, edges, full, good, mixed, out_of_range
-from cluster_operator import DEFINITION
+from cluster_operator import define
 from logpipeline.spec import SpecError, parse
 from logpipeline.spec.fields import Rule
 from logpipeline.spec.model import LogPipelineSpec
@@ -23,6 +23,7 @@ from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 EXAMPLES = settings().max_examples // 2
 LIMIT_S = 3_600
 RULES = {rule.message for rule in (*SPEC_RULES, *ENTRY_RULES)}
+_STUMBLED = re.compile(r"invalid data, expected .* evaluating rule: (\S+) ")
 API = {"version": "logpipeline.dev/v1alpha1", "url": "logpipelines"}
 DRY = {"dryRun": "All", "fieldValidation": "Strict"}
 
@@ -42,8 +43,7 @@ def resource(spec: Spec, **metadata: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server(cluster: Cluster) -> Judge:
     """What the API server finds wrong with a spec, by field; nothing is stored."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    cluster.kubectl("wait", "crd/logpipelines.logpipeline.dev", "--for=condition=Established")
+    define(cluster)
 
     def judge(spec: Spec) -> dict[str, str]:
         content = json.dumps(resource(spec))
@@ -54,13 +54,25 @@ def server(cluster: Cluster) -> Judge:
         assert causes, answer
         # "<nil>" says that rules were left out, which is so whenever a field is wrong.
         found: dict[str, str] = {}
-        for cause in sorted(causes, key=lambda cause: is_rule(cause["message"])):
+        told = [_told(cause) for cause in causes]
+        for where, message in sorted(told, key=lambda each: is_rule(each[1])):
             # Of a field that is wrong alone, and by a rule as well, the former counts.
-            found.setdefault(place(cause["field"]), cause["message"])
+            found.setdefault(where, message)
         found.pop("<nil>", None)
         return found
 
     return judge
+
+
+def _told(cause: dict[str, str]) -> tuple[str, str]:
+    """Field and message of a *cause*. A list in the place of a time passes the server's own look at
+    types, and only the first rule that reads it stumbles: its text names the field.
+    """
+    if stumbled := _STUMBLED.search(cause["message"]):
+        name = stumbled[1]
+        where = name if name.startswith("spec.") else f"{cause['field']}.{name}"
+        return place(where), "must be of another type"
+    return place(cause["field"]), cause["message"]
 
 
 def place(path: str) -> str:
@@ -115,8 +127,14 @@ def test_server_and_parser_draw_each_line_at_the_same_value(
 def test_server_and_parser_refuse_the_same_fields(server: Judge, spec: Spec) -> None:
     """Whatever stands in a field, both take it, or both name that very field."""
     theirs, ours = server(spec), parsed(spec)
+    # Where another field is wrong as well no rule is read: nobody stumbles over the list.
+    lists = {
+        where
+        for where, message in ours.items()
+        if where.endswith("optStartTime") and "found a list" in message
+    }
 
-    assert without_rules(theirs) == without_rules(ours)
+    assert without_rules(theirs) | lists == without_rules(ours)
 
 
 @SHARE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -25,6 +24,7 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import Committed, Progress, assignment_key
 from logpipeline.subjects import ControlSubjects
+from ports import free_port
 from waiting import eventually
 
 CONTROL = ControlSubjects("_lp.logs")
@@ -185,9 +185,3 @@ def read(url: str) -> str:
         return error.read().decode()
     except OSError:
         return ""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -59,6 +59,32 @@ async def test_reused_sequences_are_not_skipped(
     assert record.rollbacks == 1
 
 
+async def test_what_a_group_left_out_stays_out_when_the_stream_goes_back(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Read again from its start, for want of marks, it holds a source that nobody here wanted."""
+    folder, source = tmp_path / "c", Source(HOSTS[0])
+    silent = Source(HOSTS[0], path="/var/log/silent.log")
+    config = config_for(nats_server, folder, deliver_policy="new")
+    async with pipeline(nats_server) as made:
+        await silent.send(made.js, "old")
+        await made.assign("collector-0")
+        async with collecting(config):
+            await made.until_owned(0, "collector-0")
+            await copy_store(nats_server, tmp_path / "copy")
+            await source.send(made.js, "new")
+            await made.until_committed(2)
+        await put_back(made, nats_server, tmp_path / "copy", stream="LOGS_0")
+        (folder / "state" / GROUP / "p0.marks").unlink()
+        await source.send_again(made.js, 0, attempt="healing")
+        await source.send(made.js, "newer")
+        async with collecting(config):
+            await made.until_committed(3)
+
+    assert source.archived(folder) == source.sent
+    assert silent.archived(folder) == b""
+
+
 async def test_a_stream_that_went_back_while_it_is_read_is_read_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:

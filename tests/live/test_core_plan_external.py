@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from external_pipelines import pipeline
 from logpipeline.assigning import GroupTaken, ensure_assigned, forget_group
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
@@ -16,7 +17,6 @@ from logpipeline.plan.apply import apply
 from logpipeline.plan.floors import groups_of
 from logpipeline.plan.planner import plan_pipeline
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
-from logpipeline.spec import LogPipeline, parse
 
 OWNER: dict[str, Any] = {"subject": "logs", "partitions": 2, "stream": {"name": "LOGS"}}
 AUDIT: dict[str, Any] = {
@@ -24,18 +24,6 @@ AUDIT: dict[str, Any] = {
     "stream": {"name": "LOGS", "external": True},
     "collectors": {"group": "audit"},
 }
-
-
-def pipeline(name: str, spec: dict[str, Any]) -> LogPipeline:
-    """The pipeline default/*name* with *spec*."""
-    return parse(
-        {
-            "apiVersion": "logpipeline.dev/v1alpha1",
-            "kind": "LogPipeline",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-    )
 
 
 @pytest.fixture

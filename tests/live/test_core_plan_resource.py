@@ -18,7 +18,7 @@ from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.apply import apply
-from logpipeline.plan.export import export_stream
+from logpipeline.plan.export import export_streams
 from logpipeline.plan.model import Kind
 from logpipeline.plan.planner import plan_pipeline
 from logpipeline.spec import LogPipeline, parse
@@ -144,7 +144,7 @@ async def test_an_exported_stream_is_adopted_without_a_change(js: JetStream) -> 
     found = await js.stream_info("APP_0")
     assert found is not None
 
-    plan = await plan_pipeline(js, parse(export_stream(found["config"])))
+    plan = await plan_pipeline(js, parse(export_streams([found["config"]])))
 
     (step,) = [step for step in plan.steps if step.kind is not Kind.CREATE]
     assert (step.stream, step.kind) == ("APP_0", Kind.IN_PLACE)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from logpipeline.archiving import ArchiveProgress, archive_key
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
@@ -17,6 +19,7 @@ from logpipeline.plan.planner import plan_pipeline
 from logpipeline.plan.trim import Trimmed, trim_forever, trim_once
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, parse
+from logpipeline.spec.archive import Archive
 from waiting import eventually
 
 CAPACITY = 20
@@ -57,7 +60,12 @@ async def filled(js: JetStream, of: LogPipeline) -> None:
 
 
 async def commit(
-    js: JetStream, sequence: int, *, group: str = "main", snapshot_at: int | None = None
+    js: JetStream,
+    sequence: int,
+    *,
+    group: str = "main",
+    snapshot_at: int | None = None,
+    begun: int = 0,
 ) -> None:
     """Say that *group* has archived everything up to *sequence*."""
     info = await js.stream_info("LOGS_0")
@@ -69,8 +77,9 @@ async def commit(
         incarnation="x",
         assignment=1,
         position=StreamPosition(info["created"], sequence, time_ns_of(message["time"])),
-        snapshot=1,
+        snapshot=0 if begun else 1,
         snapshot_at=sequence if snapshot_at is None else snapshot_at,
+        begun=begun,
     )
     await Bucket(js, "LOGS_state").put(epoch_key(group, 0), record.encode())
 
@@ -125,6 +134,18 @@ async def test_the_slowest_group_decides(js: JetStream) -> None:
     assert first == 4
     assert [each.held_by for each in trimmed] == ["group new-cluster"]
     assert await first_sequence(js) == 4
+
+
+async def test_what_a_group_left_out_at_its_beginning_is_trimmed(js: JetStream) -> None:
+    """Before its first commit, and no more than that."""
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+    await commit(js, 8, group="late", snapshot_at=0, begun=8)
+
+    trimmed = await trim_once(js, pipeline())
+
+    assert [each.held_by for each in trimmed] == ["group late"]
+    assert await first_sequence(js) == 8
 
 
 async def test_a_durable_keeps_what_it_has_not_acknowledged(js: JetStream) -> None:
@@ -207,3 +228,36 @@ async def test_trimming_goes_on_by_itself(js: JetStream, nats_server: EmbeddedSe
         assert trimmed
     finally:
         trimming.cancel()
+
+
+async def test_a_table_keeps_what_it_has_not_read(js: JetStream) -> None:
+    """From the moment it is wanted, and another pipeline's as well; one that is no longer wanted
+    keeps nothing.
+    """
+    await filled(js, pipeline())
+    await commit(js, CAPACITY)
+    wanted = replace(pipeline(), spec=replace(pipeline().spec, archive=Archive(enabled=True)))
+    not_begun = await trim_once(js, wanted)
+    await archived(js, archive_key("default", wanted.name), 3)
+    await archived(js, archive_key("audit", "second"), 6)
+    begun = await trim_once(js, wanted)
+    first = await first_sequence(js)
+    await archived(js, archive_key("default", wanted.name), 1)
+    await trim_once(js, pipeline())
+
+    held = [each.held_by for each in (*not_begun, *begun)]
+    assert held == [f"archive default/{wanted.name}"] * 2
+    assert first == 3
+    assert await first_sequence(js) == 6
+
+
+async def archived(js: JetStream, key: str, sequence: int) -> None:
+    """Tell that a table has everything up to *sequence*."""
+    info, message = await js.stream_info("LOGS_0"), await js.message("LOGS_0", sequence)
+    assert info is not None
+    time_ns = message.time_ns if message else 0
+    progress = ArchiveProgress(
+        path="/table", commit=1, rows=sequence, at_ns=1,
+        streams={"LOGS_0": StreamPosition(info["created"], sequence, time_ns)},
+    )  # fmt: skip
+    await Bucket(js, "LOGS_state").put(key, progress.encode())

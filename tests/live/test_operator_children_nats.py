@@ -6,135 +6,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import subprocess
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.server_binary import find_binary
-from logpipeline.spec import LogPipeline, parse
-from logpipeline_cli.local.ports import free_port
+from logpipeline.nats.pull import PullReader
+from logpipeline.partition import partition_of
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import advisory_subjects
 from logpipeline_collector import service as collector_service
 from logpipeline_collector.config import from_pipeline as collector_config
-from logpipeline_operator.children import config, nats_auth, nats_conf
+from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import Permission, look
 from logpipeline_shipper import service as shipper_service
 from logpipeline_shipper.config import from_pipeline as shipper_config
+from managed_server import Managed, connected, managed, resource
 from waiting import eventually
 
-PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
 MEMBER = "prod-collector-0"
-START_DEADLINE_S = 20.0
-
-
-def resource(**spec: Any) -> LogPipeline:
-    """The pipeline *prod*, with two partitions."""
-    return parse(
-        {
-            "apiVersion": "logpipeline.dev/v1alpha1",
-            "kind": "LogPipeline",
-            "metadata": {"name": "prod", "namespace": "logging", "uid": "1-2"},
-            "spec": {"partitions": 2, **spec},
-        }
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Managed:
-    """A running server, and the folder in which each role's files lie as in its pods."""
-
-    pipeline: LogPipeline
-    url: str
-    folder: Path
-
-    def at(self, role: str) -> Path:
-        """The folder of *role*'s credentials."""
-        return self.folder / role
-
-    def options(self, role: str, local: LogPipeline) -> NatsOptions:
-        """How the component with the resource *local* logs in, its files being in our folder."""
-        text = config.render(local).replace(
-            str(config.FOLDER / config.NATS_FOLDER), str(self.at(role))
-        )
-        moved = parse(yaml.safe_load(text))
-        return nats_options(moved, servers=(self.url,))
-
-    def operator(self) -> NatsOptions:
-        """How the operator logs in."""
-        own = config.nats_options(self.pipeline, self.at(nats_auth.OPERATOR))
-        return replace(own, servers=(self.url,))
-
-
-@asynccontextmanager
-async def managed(pipeline: LogPipeline, folder: Path) -> AsyncIterator[Managed]:
-    """Run a server with the configuration and the Secret that *pipeline*'s children would have."""
-    port, monitor = free_port(), free_port()
-    folder.mkdir()
-    data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
-    text = nats_conf.render(pipeline)
-    for there, here in (
-        ("0.0.0.0:4222", f"127.0.0.1:{port}"),
-        ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
-        (f'"{nats_conf.STORE}"', f'"{folder}/store"'),
-    ):
-        assert there in text
-        text = text.replace(there, here)
-    (folder / "nats.conf").write_text(text)
-    (folder / nats_auth.USERS_FILE).write_text(data[nats_auth.USERS_FILE])
-    for role in nats_auth.USERS:
-        (folder / role / "user").mkdir(parents=True)
-        for file, key in zip(("user", "password"), nats_auth.keys(role), strict=True):
-            (folder / role / "user" / file).write_text(data[key])
-    with server(folder):
-        await eventually(lambda: is_healthy(monitor), within_s=START_DEADLINE_S)
-        yield Managed(pipeline, f"nats://127.0.0.1:{port}", folder)
-
-
-@contextmanager
-def server(folder: Path) -> Iterator[None]:
-    """Run nats-server with the configuration in *folder*."""
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            [find_binary(), "--config", folder / "nats.conf"],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "POD_NAME": "prod-nats-0"},
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def is_healthy(monitor_port: int) -> bool:
-    """Whether the server passes the full check, as its probes ask for."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{monitor_port}/healthz", timeout=1) as page:
-            return bool(page.status == 200)
-    except OSError:
-        return False
-
-
-@asynccontextmanager
-async def connected(options: NatsOptions) -> AsyncIterator[JetStream]:
-    """Connect with *options*."""
-    connection = Connection(options)
-    await connection.start(patience_s=10.0)
-    try:
-        yield JetStream(connection)
-    finally:
-        await connection.close()
 
 
 @asynccontextmanager
@@ -195,8 +89,8 @@ def denials(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_each_role_may_do_its_work(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, domain: str
 ) -> None:
-    """Lines get from a node's logs to a collector's files through the managed server, and nobody is
-    denied anything on the way.
+    """Lines get from a node's logs to a collector's files through the managed server, what a reader
+    gives up becomes a letter, and nobody is denied anything on the way.
     """
     caplog.set_level(logging.INFO)
     container = tmp_path / "pods" / "shop_web-1_1234" / "web"
@@ -205,7 +99,9 @@ async def test_each_role_may_do_its_work(
     (container / "0.log").write_text("".join(f"{line}\n" for line in lines))
     archived = tmp_path / "files" / "logs" / "node-a" / "shop" / "web-1" / "web.log"
     async with (
-        managed(resource(nats={"jsDomain": domain}), tmp_path / "nats") as at,
+        managed(
+            resource(nats={"jsDomain": domain}, consumers=[{"name": "audit"}]), tmp_path / "nats"
+        ) as at,
         connected(at.operator()) as js,
     ):
         await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
@@ -214,9 +110,29 @@ async def test_each_role_may_do_its_work(
                 lambda: archived.exists() and archived.read_text() == "line 1\nline 2\n",
                 within_s=20,
             )
+            await give_up(js, at.pipeline)
         await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
 
     assert denials(caplog) == []
+
+
+async def give_up(js: JetStream, pipeline: LogPipeline) -> None:
+    """Terminate the message of node-a, and return when it is a letter."""
+    names = pipeline.names
+    partition = partition_of("node-a", pipeline.spec.partitions)
+    reader = PullReader(js, names.stream(partition), "audit", pull_bytes=1_000_000)
+    await reader.open()
+    (delivered,) = await eventually(lambda: reader.take(timeout_s=0.1))
+    await js.connection.publish(delivered.message.reply.decode(), b"+TERM")
+    await reader.close()
+    letter = f"{names.dead_letter_subject}.p{partition}.>"
+
+    async def is_kept() -> bool:
+        kept = await js.next_message(names.dead_letter_stream, letter)
+        told = await js.next_message(names.dead_letter_stream, "$JS.EVENT.>")
+        return kept is not None and told is None
+
+    await eventually(is_kept, within_s=20, what="a letter in the place of what the server said")
 
 
 def is_denied(js: JetStream, subject: str) -> bool:
@@ -237,6 +153,7 @@ KV = f"$KV.{NAMES.state_bucket}"
         ("collector", f"$JS.API.STREAM.DELETE.{NAMES.stream(0)}"),
         ("collector", f"$JS.API.STREAM.PURGE.{NAMES.stream(0)}"),
         ("collector", f"$JS.API.STREAM.MSG.DELETE.{NAMES.stream(0)}"),
+        ("collector", f"$JS.API.STREAM.PURGE.{NAMES.dead_letter_stream}"),
         ("collector", f"$JS.API.CONSUMER.CREATE.{NAMES.stream(0)}.a.{NAMES.subject}.p0.node-a"),
         ("collector", f"{KV}.assignment.main"),
         ("collector", f"{KV}.epoch.other.0"),
@@ -244,9 +161,22 @@ KV = f"$KV.{NAMES.state_bucket}"
         ("shipper", f"{KV}.epoch.main.0"),
         ("shipper", f"{NAMES.control_subject}.committed.p0.node-a"),
         ("shipper", f"{NAMES.dead_letter_subject}.p0.reason"),
+        ("shipper", advisory_subjects(NAMES.stream(0), "audit")[0]),
+        ("collector", advisory_subjects(NAMES.stream(0), "audit")[1]),
         ("shipper", f"$JS.API.STREAM.INFO.{NAMES.stream(0)}"),
         ("shipper", f"$JS.API.DIRECT.GET.{NAMES.stream(0)}"),
         ("shipper", f"$JS.API.CONSUMER.CREATE.{NAMES.stream(0)}.a"),
+        ("archive", f"{NAMES.subject}.p0.node-a"),
+        ("archive", f"$JS.API.STREAM.PURGE.{NAMES.stream(0)}"),
+        ("archive", f"$JS.API.STREAM.DELETE.{NAMES.stream(0)}"),
+        ("archive", f"$JS.API.STREAM.MSG.DELETE.{NAMES.stream(0)}"),
+        ("archive", f"$JS.API.CONSUMER.CREATE.{NAMES.stream(0)}.a"),
+        ("archive", "$JS.API.STREAM.NAMES"),
+        ("archive", f"{KV}.archive.logging/other"),
+        ("archive", f"{KV}.epoch.main.0"),
+        ("archive", f"{KV}.assignment.main"),
+        ("archive", f"{NAMES.control_subject}.committed.p0.node-a"),
+        ("archive", "_INBOX_shipper.x.1"),
         ("operator", "$SYS.REQ.SERVER.PING"),
         ("operator", "somebody.elses"),
     ],
@@ -267,6 +197,9 @@ async def test_no_role_may_say_more(managed_nats: Managed, role: str, subject: s
         ("shipper", "_INBOX_operator.>"),
         ("shipper", f"{NAMES.subject}.>"),
         ("shipper", f"{KV}.>"),
+        ("archive", f"{NAMES.subject}.>"),
+        ("archive", f"{KV}.>"),
+        ("archive", "_INBOX_collector.>"),
         ("operator", ">"),
     ],
 )
@@ -298,7 +231,7 @@ async def test_a_role_s_name_alone_is_no_password(managed_nats: Managed) -> None
 @pytest.fixture
 async def managed_nats(tmp_path: Path) -> AsyncIterator[Managed]:
     """A managed server of this test alone."""
-    async with managed(resource(), tmp_path / "nats") as at:
+    async with managed(resource(archive={"enabled": True}), tmp_path / "nats") as at:
         yield at
 
 
@@ -306,5 +239,9 @@ def credentials_of(at: Managed, role: str) -> NatsOptions:
     """How *role* logs in."""
     if role == nats_auth.OPERATOR:
         return at.operator()
-    build = config.for_collector if role == nats_auth.COLLECTOR else config.for_shipper
+    build = {
+        nats_auth.ARCHIVE: config.for_archive,
+        nats_auth.COLLECTOR: config.for_collector,
+        nats_auth.SHIPPER: config.for_shipper,
+    }[role]
     return at.options(role, build(at.pipeline))

@@ -14,9 +14,9 @@ from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions, 
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.observe import JetStreamOff, account_of
 from logpipeline.server_binary import find_binary
-from logpipeline_cli.local.ports import free_port
 from logpipeline_operator.status import Reason
 from logpipeline_operator.status.errors import of_nats
+from ports import free_port
 from waiting import eventually
 
 # Enough for a refusal, which comes at once.
@@ -99,9 +99,10 @@ async def test_tls_where_the_server_has_none(tmp_path: Path) -> None:
     async with server(tmp_path, storage(tmp_path)) as running:
         url = running.options.servers[0].replace("nats://", "tls://")
 
-        assert await reason(
-            replace(running.options, servers=(url,), tls_first=True)
-        ) is Reason.NATS_TLS_FAILED
+        assert (
+            await reason(replace(running.options, servers=(url,), tls_first=True))
+            is Reason.NATS_TLS_FAILED
+        )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from logpipeline.embedded import EmbeddedServer
-from logpipeline_shipper.config import BatchOptions
+from logpipeline_shipper.files.selection import Rules
 from logpipeline_shipper.files.sources import HostSources
 from shipping import (
     CONTROL,
@@ -114,8 +114,7 @@ async def test_each_line_travels_alone_where_each_is_to_be_acknowledged(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """For audit logs no line is sent before the one before it is stored."""
-    batch = BatchOptions(bytes_max=4096, acknowledge="each")
-    config = config_of(tmp_path, nats_server.url, batch=batch)
+    config = config_of(tmp_path, nats_server.url, rules=Rules(ack="each"))
     path = tmp_path / "logs" / "audit.log"
     append(path, lines_of(0, 20))
     async with jetstream(nats_server) as js, shipping(config):
@@ -129,8 +128,7 @@ async def test_without_acknowledgements_lines_arrive_as_well(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """The way of fshipper: sent, and nobody asks."""
-    batch = BatchOptions(bytes_max=4096, acknowledge="none")
-    config = config_of(tmp_path, nats_server.url, batch=batch)
+    config = config_of(tmp_path, nats_server.url, rules=Rules(ack="none"))
     path = tmp_path / "logs" / "app.log"
     async with jetstream(nats_server) as js:
         await make_stream(js)

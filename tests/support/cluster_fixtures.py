@@ -80,6 +80,17 @@ def images(cluster: Cluster, request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
+def archive_image(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    """The image that runs Spark, brought to the nodes of those tests that have a table."""
+    if cluster.record is None:
+        names: dict[str, str] = request.getfixturevalue("images")
+        return names["archive"]
+    built = cluster_images.project(targets=cluster_images.SPARK_TARGETS)
+    cluster.load(built.archive)
+    return built.names["archive"]
+
+
+@pytest.fixture(scope="session")
 def workload_image(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """An image with a shell and Python, for pods that log."""
     if cluster.record is None:
@@ -129,7 +140,8 @@ def _is_docker_there() -> bool:
 
 
 def _docker_images(made: KindCluster) -> dict[str, str]:
-    names = {target: f"logpipeline-{target}:test" for target in cluster_images.TARGETS}
+    targets = (*cluster_images.TARGETS, *cluster_images.SPARK_TARGETS)
+    names = {target: f"logpipeline-{target}:test" for target in targets}
     for target, name in names.items():
         _docker("build", "--target", target, "--tag", name, str(places.PROJECT))
     _docker("pull", WORKLOAD)

@@ -15,6 +15,7 @@ import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from cluster_bare import binaries, containers, creation, objects, places
+from cluster_bare.network import Addresses
 from cluster_bare.places import ClusterPlaces
 from cluster_bare.state import Record
 
@@ -64,6 +65,13 @@ class Cluster:
         """A name of this machine for pods, to reach a server that a test runs here."""
         self._own("pods cannot reach this machine by a name")
         return "machine.test"
+
+    @property
+    def machine_address(self) -> str:
+        """The address of this machine that its pods reach, and that is this cluster's alone."""
+        self._own("pods cannot reach this machine by an address")
+        assert self.record is not None
+        return str(Addresses(self.record.number).machine)
 
     @property
     def audit_log(self) -> Path:

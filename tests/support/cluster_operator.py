@@ -14,10 +14,21 @@ from cluster_handle import Cluster
 
 DEFINITION = ROOT / "deploy" / "crd.yaml"
 RELEASE = "logpipeline"
+# Images of children. That of the archive is large, and there where a test wants it.
+CHILDREN = ("collector", "shipper", "archive", "nats")
 INSTALL_S_MAX = 120
 DELETE_S_MAX = 30
 # What a test waits for is mostly told by a watch; what is not is seen soon.
 RESYNC_S = 5
+
+
+def define(cluster: Cluster) -> None:
+    """Have the API server know the resource. A definition that was just made has no conditions yet,
+    of which ``--for=condition`` makes an error.
+    """
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    path = '--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
+    cluster.kubectl("wait", path, "-f", str(DEFINITION), "--timeout=60s")
 
 
 @dataclass(slots=True)
@@ -85,7 +96,7 @@ def values_of(images: dict[str, str]) -> dict[str, Any]:
     return {
         "crds": {"enabled": False},
         "image": _image(images["operator"]) | {"pullPolicy": "IfNotPresent"},
-        "images": {name: _image(images[name]) for name in ("collector", "shipper", "nats")},
+        "images": {name: _image(images[name]) for name in CHILDREN if name in images},
         "rbac": {"aggregateToView": False},
         "resyncSeconds": RESYNC_S,
         "test": {"enabled": False},

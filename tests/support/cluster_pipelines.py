@@ -82,12 +82,12 @@ class Pipeline:
         )  # fmt: skip
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
 
-    def volumes(self) -> list[Path]:
-        """The folders of all collectors there ever were, seen from this machine."""
+    def volumes(self, component: str = "collector") -> list[Path]:
+        """The folders of all pods of *component* there ever were, seen from this machine."""
         claims = self.cluster.get(
             "persistentvolumeclaims", self.here,
             f"--selector=logpipeline.dev/pipeline={self.name},"
-            "app.kubernetes.io/component=collector",
+            f"app.kubernetes.io/component={component}",
         )  # fmt: skip
         names = [claim["spec"].get("volumeName") for claim in claims["items"]]
         return [folder_of(self.cluster, name) for name in names if name]

@@ -19,6 +19,7 @@ from kubernetes.aio.client import ApiClient
 
 from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
+from cluster_operator import define
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy, as_it_is
 from cluster_states import NAME, State, binding_of, differences, jetstream_of, state_of
@@ -30,7 +31,6 @@ from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
 
-DEFINITION = Path(__file__).parents[2] / "deploy" / "crd.yaml"
 # Watches tell of most; what they do not tell is seen so soon.
 RESYNC_S = 2.0
 # The operator looks every three seconds at what is not settled.
@@ -242,8 +242,7 @@ async def world(
     cluster: Cluster, server: EmbeddedServer, folder: Path, namespace: str
 ) -> AsyncIterator[World]:
     """Make a world with no operator running yet."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    cluster.kubectl("wait", "--for=condition=Established", "-f", str(DEFINITION), "--timeout=60s")
+    define(cluster)
     async with AsyncExitStack() as stack:
         writes = Writes()
         proxy = stack.enter_context(ClusterProxy(cluster.kubeconfig, writes))

@@ -51,6 +51,7 @@ def config_for(
         snapshot_stream="SNAPSHOTS",
         snapshot_root="_lp-snapshots",
         dead_letter_root="_lp-dead",
+        dead_letter_stream="DEAD",
         group=GROUP,
         member=member,
         archive=archive_config(folder),
@@ -88,6 +89,7 @@ class Source:
     path: str = "/var/log/app.log"
     generation: str = GENERATION
     offset: int = 0
+    partitions: int = PARTITIONS
     sent: bytes = b""
     batches: list[tuple[Batch, bytes]] = field(default_factory=list)
 
@@ -116,7 +118,7 @@ class Source:
         batch, data = self.batches[number]
         identifier = message_id(source_key("test", self.host, self.path), batch, attempt=attempt)
         batch = replace(batch, resend=bool(attempt))
-        subject = Subjects("logs", PARTITIONS).of_host(self.host)
+        subject = Subjects("logs", self.partitions).of_host(self.host)
         return await js.publish(subject, data, encode_headers(batch, identifier))
 
     def written(self, folder: Path) -> bytes:
@@ -143,12 +145,13 @@ class Pipeline:
 
     js: JetStream
     bucket: Bucket
+    partitions: int = PARTITIONS
     generation: int = 0
 
     async def assign(self, *members: str) -> Assignment:
         """Give the partitions to *members*."""
         self.generation += 1
-        made = assign(list(members), partitions=PARTITIONS, generation=self.generation)
+        made = assign(list(members), partitions=self.partitions, generation=self.generation)
         await self.bucket.put(assignment_key(GROUP), made.encode())
         return made
 
@@ -194,24 +197,26 @@ class Pipeline:
 
 
 @asynccontextmanager
-async def pipeline(server: EmbeddedServer) -> AsyncIterator[Pipeline]:
+async def pipeline(
+    server: EmbeddedServer, partitions: int = PARTITIONS
+) -> AsyncIterator[Pipeline]:
     """Make streams and bucket on *server*, and connect to it."""
     connection = Connection(NatsOptions(servers=(server.url,), name="test"))
     await connection.start(patience_s=10)
     js = JetStream(connection)
     try:
-        for config in _streams():
+        for config in _streams(partitions):
             await js.call(f"STREAM.CREATE.{config['name']}", config)
-        yield Pipeline(js, Bucket(js, BUCKET))
+        yield Pipeline(js, Bucket(js, BUCKET), partitions)
     finally:
         await connection.close()
 
 
-def log_stream(partition: int) -> dict[str, Any]:
+def log_stream(partition: int, partitions: int = PARTITIONS) -> dict[str, Any]:
     """Return the configuration of a partition's stream."""
     return {
         "name": f"{STREAM_BASE}_{partition}",
-        "subjects": [Subjects("logs", PARTITIONS).of_partition(partition)],
+        "subjects": [Subjects("logs", partitions).of_partition(partition)],
         "storage": "file",
         "allow_direct": True,
         "max_bytes": 256 * 1024 * 1024,
@@ -219,9 +224,9 @@ def log_stream(partition: int) -> dict[str, Any]:
     }
 
 
-def _streams() -> list[dict[str, Any]]:
+def _streams(partitions: int) -> list[dict[str, Any]]:
     return [
-        *(log_stream(partition) for partition in range(PARTITIONS)),
+        *(log_stream(partition, partitions) for partition in range(partitions)),
         dict(bucket_stream_config(BUCKET, replicas=1, storage="file", max_bytes=1 << 24)),
         {"name": "SNAPSHOTS", "subjects": ["_lp-snapshots.>"], "allow_direct": True},
         {"name": "DEAD", "subjects": ["_lp-dead.>"], "allow_direct": True, "discard": "old"},
@@ -250,7 +255,7 @@ class CollectorProcess:
         folder: Path,
         member: str,
         failpoint: str = "",
-        **changes: float,
+        **changes: float | str,
     ) -> None:
         words = [sys.executable, __file__, str(folder), member, server.url, json.dumps(changes)]
         self._log = (folder.parent / f"{folder.name}-{member}.log").open("ab")
@@ -299,7 +304,10 @@ async def _main() -> int:
     folder, member, url, changes = sys.argv[1:]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    config = config_for(url, Path(folder), member, **json.loads(changes))
+    given = json.loads(changes)
+    if partitions := given.pop("partitions", None):
+        given["subjects"] = Subjects("logs", partitions)
+    config = config_for(url, Path(folder), member, **given)
     return await run(config, stop)
 
 

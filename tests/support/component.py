@@ -17,7 +17,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from logpipeline_cli.local.parts import PARENT_VARIABLE
-from logpipeline_cli.local.ports import free_port
+from ports import free_port
 from waiting import eventually
 
 READY_DEADLINE_S = 30.0
@@ -35,7 +35,7 @@ class Component:
     words: Sequence[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    port: int = 0
+    port: int = field(default_factory=free_port)
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -44,8 +44,6 @@ class Component:
         assert not self.is_running, f"{self.name} runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.starts += 1
-        # A new one each time: while it was down, another socket may have been given the old one.
-        self.port = free_port()
         command = [sys.executable, "-m", "logpipeline_cli", *self.words]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -67,6 +65,12 @@ class Component:
     def is_running(self) -> bool:
         """Whether the process is there, be it frozen."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process of the last start."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:

@@ -57,7 +57,13 @@ class PipelineUp:
 
     async def __aenter__(self) -> Self:
         self.start()
-        await self.running()
+        try:
+            await self.running()
+        except BaseException:
+            # Nobody else would end it: it is not entered.
+            self.crash()
+            print(self.log())
+            raise
         return self
 
     async def __aexit__(

@@ -8,9 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from logpipeline.archiving import ArchiveProgress, ArchiveState, StreamLag
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
-from logpipeline.records import assign
+from logpipeline.records import StreamPosition, assign
 from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
 from logpipeline.survey import PartitionState
 from logpipeline_operator.status import (
@@ -89,6 +90,35 @@ def working(**changes: Any) -> Facts:
     return replace(facts, **changes)
 
 
+def progress(**changes: Any) -> ArchiveProgress:
+    """A table of seven lines, to which two of the four streams came."""
+    told = ArchiveProgress(
+        path="/archive",
+        commit=3,
+        rows=7,
+        at_ns=int(NOW.timestamp()) * 10**9,
+        streams={
+            f"LP_team_prod_{number}": StreamPosition("2026-05-04T00:00:00Z", 5, 1)
+            for number in (0, 1)
+        },
+    )
+    return replace(told, **changes)
+
+
+def archiving(state: ArchiveState | None = None, **changes: Any) -> Facts:
+    """A look at a pipeline that works and keeps a table, with *changes*."""
+    state = state or ArchiveState(
+        progress=progress(), lags={"LP_team_prod_0": StreamLag(messages=0, bytes=0, age_s=0.0)}
+    )
+    given: dict[str, Any] = {
+        "pipeline": pipeline(archive={"enabled": True}),
+        "jetstream": jetstream(archive=state),
+        "archive": Workload(wanted=1, present=1, ready=1, updated=1),
+        **changes,
+    }
+    return working(**given)
+
+
 def condition(status: dict[str, Any], kind: str = "Ready") -> tuple[str, str, str]:
     """Status, reason and message of a condition of *status*."""
     found = next(each for each in status["conditions"] if each["type"] == kind)
@@ -151,6 +181,31 @@ def _partitions(draw: st.DrawFn, number: int) -> PartitionState:
     )
 
 
+_numbers = st.integers(-1, 2**70)
+_positions = st.builds(StreamPosition, created=_texts, sequence=_numbers, time_ns=_numbers)
+_lags = st.builds(
+    StreamLag,
+    messages=st.integers(0, 100),
+    bytes=st.integers(0, 2**50),
+    age_s=st.floats(0, 1e7),
+)
+_archive_states = st.builds(
+    ArchiveState,
+    progress=st.none()
+    | st.builds(
+        ArchiveProgress,
+        path=_texts,
+        commit=_numbers,
+        rows=_numbers,
+        at_ns=_numbers,
+        streams=st.dictionaries(st.sampled_from(["LP_team_prod_0", "LP_b"]), _positions),
+        problem=st.just("") | _texts,
+    ),
+    lags=st.dictionaries(st.sampled_from(["LP_team_prod_0", "LP_b"]), _lags),
+    overtaken_soon=st.sampled_from([(), (), ("LP_team_prod_0",)]),
+)
+
+
 @st.composite
 def _jetstreams(draw: st.DrawFn) -> JetStreamFacts:
     outcomes = tuple(draw(st.lists(_outcomes(), max_size=2)))
@@ -166,6 +221,7 @@ def _jetstreams(draw: st.DrawFn) -> JetStreamFacts:
         report=draw(st.sampled_from([report, report, None])),
         assignment=draw(st.sampled_from([None, jetstream().assignment])),
         commit_ages_s=draw(st.dictionaries(st.integers(0, 3), st.floats(0, 1e6), max_size=4)),
+        archive=draw(st.none() | _archive_states),
     )
 
 
@@ -176,6 +232,8 @@ _PIPELINES = [
     pipeline(shippers={"mode": "sidecar"}),
     pipeline(shippers={"enabled": False}),
     pipeline(stream={"storage": "memory"}),
+    pipeline(archive={"enabled": True}),
+    pipeline(archive={"enabled": True}),
 ]
 
 
@@ -192,6 +250,7 @@ def any_facts(draw: st.DrawFn) -> Facts:
         "jetstream": st.none() | _jetstreams(),
         "collectors": _workloads,
         "shippers": _workloads,
+        "archive": _workloads,
         "nats": _workloads,
         "sync": st.builds(Sync, interval=st.sampled_from(["", "always", "2m"]), why_unknown=_texts),
         "drifted": st.lists(_texts, max_size=9).map(tuple),

@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.wire import Batch, Previous
-from logpipeline_collector.archive.knowledge import (
+from logpipeline.knowledge import (
     GENERATIONS_MAX,
     HOLES_MAX,
     Knowledge,
@@ -16,6 +15,7 @@ from logpipeline_collector.archive.knowledge import (
     decode,
     encode,
 )
+from logpipeline.wire import Batch, Previous
 
 OLD, NEW = "a" * 16, "b" * 16
 
@@ -66,6 +66,17 @@ def test_an_overlap_is_cut() -> None:
 
     assert [(part.start, part.end) for part in decision.ranges] == [(10, 15)]
     assert decision.cut_bytes == 5
+
+
+def test_a_reader_from_midway_misses_nothing_of_what_it_left_out() -> None:
+    """A source is taken from where it is first seen, and from then on as ever."""
+    decision = decide(Knowledge(), batch(50, 60), is_from_midway=True)
+    later = decide(decision.after, batch(70, 80), is_from_midway=True)
+
+    assert [(part.start, part.end) for part in decision.ranges] == [(50, 60)]
+    assert (decision.holes, decision.after.missing) == ((), 0)
+    assert later.after.missing == 10
+    assert new_ranges(decision.after, batch(0, 50)) == []
 
 
 def test_a_gap_is_a_hole_that_a_late_batch_fills() -> None:

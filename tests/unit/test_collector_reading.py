@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from logpipeline.messages import read_message
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch, encode_headers
-from logpipeline_collector.intake import read_message
 from logpipeline_collector.reading import ConsumerName, Interrupted, Order
 
 SUBJECTS = Subjects("logs", 10)

@@ -185,3 +185,46 @@ def test_a_consumer_that_is_no_durable_outlives_its_readers_restart() -> None:
 def test_partitions_are_selected_by_numbers_and_ranges(text: str, numbers: set[int]) -> None:
     """Both ends of a range belong to it."""
     assert {number for number in range(12) if selects(text, number)} == numbers
+
+
+def dead(of: Desired) -> Config:
+    """The dead-letter stream."""
+    return next(stream.config for stream in of.streams if stream.name.endswith("_dead"))
+
+
+def test_what_readers_give_up_is_kept_where_a_consumer_may_give_up() -> None:
+    """The server says so once: on streams that have a consumer with acknowledgements somebody
+    listens always.
+    """
+    audit = {"name": "audit", "partitions": "1", "maxDeliver": 3}
+    silent = {"name": "copy", "ackPolicy": "none"}
+    wanted = pipeline(
+        partitions=3, subject="logs", stream={"name": "L"}, consumers=[audit, silent]
+    )
+
+    assert dead(desired(wanted))["subjects"] == [
+        "_lpd.logs.>",
+        "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.L_1.*",
+        "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.L_1.*",
+    ]
+
+
+def test_dead_letters_have_limits_of_every_kind() -> None:
+    """Bytes, letters, and how much one consumer's flood may hold while nobody makes letters."""
+    config = dead(desired(pipeline()))
+
+    assert config["subjects"] == ["_lpd.lp_ddefault_ddemo.>"]
+    assert config["discard"] == "old"
+    assert config["max_bytes"] > 0
+    assert (config["max_msgs"], config["max_msgs_per_subject"]) == (500_000, 10_000)
+
+
+def test_the_owner_of_external_streams_decides_what_they_keep() -> None:
+    """A further group with consumers of its own asks for nothing more."""
+    template = {"name": "audit", "maxDeliver": 3}
+    spec: dict[str, Any] = {"partitions": 1, "subject": "logs", "consumers": [template]}
+
+    assert len(dead(desired(pipeline(**spec, stream={"name": "L"})))["subjects"]) == 3
+    spec["collectors"] = {"group": "second"}
+    external = desired(pipeline(**spec, stream={"name": "L", "external": True}))
+    assert dead(external)["subjects"] == ["_lpd.logs.>"]

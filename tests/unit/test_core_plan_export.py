@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logpipeline.plan.desired import desired
-from logpipeline.plan.export import NotExportable, export_stream
+from logpipeline.plan.export import NotExportable, export_streams
 from logpipeline.plan.model import OWNER_KEY
 from logpipeline.plan.normal import normal_stream
 from logpipeline.spec import parse
@@ -37,7 +37,7 @@ def test_the_exported_resource_wants_the_stream_as_it_is() -> None:
     """Parsed and planned, nothing differs but our mark."""
     (wanted,) = (
         found.config
-        for found in desired(parse(export_stream(stream()))).streams
+        for found in desired(parse(export_streams([stream()]))).streams
         if found.name == "APP_2"
     )
 
@@ -48,12 +48,12 @@ def test_the_exported_resource_wants_the_stream_as_it_is() -> None:
 
 def test_an_exported_resource_adopts_the_stream() -> None:
     """Without it, the plan would not touch a stream that we did not make."""
-    assert export_stream(stream())["spec"]["stream"]["adopt"] is True
+    assert export_streams([stream()])["spec"]["stream"]["adopt"] is True
 
 
 def test_a_stream_of_a_pipeline_gets_its_name_back() -> None:
     """Its metadata says which one it was."""
-    resource = export_stream(stream(metadata={OWNER_KEY: "team/logs"}), partitions=8)
+    resource = export_streams([stream(metadata={OWNER_KEY: "team/logs"})], partitions=8)
 
     assert resource["metadata"] == {"namespace": "team", "name": "logs"}
     assert resource["spec"]["partitions"] == 8
@@ -75,4 +75,43 @@ def test_a_stream_of_a_pipeline_gets_its_name_back() -> None:
 def test_what_no_pipeline_would_make_is_refused_with_advice(fields: dict[str, Any]) -> None:
     """Silently leaving something out would change the stream when it is adopted."""
     with pytest.raises(NotExportable, match=r": "):
-        export_stream(stream(**fields))
+        export_streams([stream(**fields)])
+
+
+def several(**last: Any) -> list[dict[str, Any]]:
+    """Three streams of one pipeline; the last one has *last* besides."""
+    return [
+        stream(name=f"APP_{number}", subjects=[f"app.logs.p{number}.>"], **more)
+        for number, more in enumerate(({}, {}, last))
+    ]
+
+
+def test_streams_with_limits_of_their_own_become_overrides() -> None:
+    """What most have is the pipeline's; the resource wants each as it is."""
+    found = several(max_bytes=20_000_000, max_age=7_200_000_000_000)
+
+    resource = export_streams(found)
+
+    [override] = resource["spec"]["stream"]["overrides"]
+    assert override == {"partitions": "2", "maxBytes": "20000000", "maxAge": "2h"}
+    wanted = {each.name: each.config for each in desired(parse(resource)).streams}
+    for config in found:
+        assert wanted[config["name"]]["max_bytes"] == config["max_bytes"]
+        assert wanted[config["name"]]["max_age"] == config["max_age"]
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ([stream(name="OTHER_1", subjects=["app.logs.p1.>"])], "OTHER"),
+        ([stream(name="APP_1", subjects=["more.logs.p1.>"])], "more.logs"),
+        ([stream(name="APP_1", subjects=["app.logs.p1.>"], storage="memory")], "storage"),
+        ([stream(name="APP_1", subjects=["app.logs.p1.>"], max_bytes=-1)], "max_bytes"),
+    ],
+)
+def test_streams_that_no_one_pipeline_would_make_are_refused(
+    others: list[dict[str, Any]], why: str
+) -> None:
+    """The sentence names what does not fit."""
+    with pytest.raises(NotExportable, match=why):
+        export_streams([stream(), *others])

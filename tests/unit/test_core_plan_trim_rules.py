@@ -49,6 +49,14 @@ def test_a_full_stream_is_trimmed_below_the_level_and_no_further() -> None:
     assert decision == Decision(below=61)
 
 
+def test_what_a_group_left_out_at_its_beginning_may_go_at_once() -> None:
+    """Before its first commit and snapshot: it will never ask for it. What it wants stays."""
+    begun = record(sequence=50, snapshot_at=0, snapshot=0, begun=50)
+    further = record(sequence=80, snapshot_at=0, snapshot=0, begun=50)
+
+    assert (floor(begun), floor(further)) == (49, 50)
+
+
 @given(
     fill=st.floats(0, 1.5),
     above=st.floats(0, 1),

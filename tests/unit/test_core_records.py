@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,14 @@ RECORD = EpochRecord(
 def test_an_epoch_record_reads_back() -> None:
     """With its history."""
     assert EpochRecord.decode(RECORD.encode()) == RECORD
+
+
+def test_a_record_tells_where_its_group_began() -> None:
+    """Only where that is not the beginning: older collectors can read the others."""
+    later = replace(RECORD, begun=17, begun_ns=123)
+
+    assert EpochRecord.decode(later.encode()) == later
+    assert b"begun" not in RECORD.encode()
 
 
 def test_an_assignment_reads_back() -> None:

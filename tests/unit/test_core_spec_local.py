@@ -34,7 +34,13 @@ def test_paths_begin_at_the_data_folder_and_the_home(
                 "name": "a",
                 "pods": "${DATA}/pods",
                 "hostsBelow": "~/hosts",
-                "files": [{"include": ["${DATA}/*.log", "/var/log/*"], "exclude": ["~/x"]}],
+                "files": [
+                    {
+                        "include": ["${DATA}/*.log", "/var/log/*"],
+                        "exclude": ["~/x"],
+                        "ack": "each",
+                    }
+                ],
             }
         ],
     )
@@ -47,6 +53,7 @@ def test_paths_begin_at_the_data_folder_and_the_home(
     assert (shipper.pods, shipper.hosts_below) == (f"{tmp_path}/pods", "/home/me/hosts")
     assert files.include == (f"{tmp_path}/*.log", "/var/log/*")
     assert files.exclude == ("/home/me/x",)
+    assert files.ack == "each"
 
 
 def test_a_folder_whose_name_looks_like_a_glob_means_itself(tmp_path: Path) -> None:

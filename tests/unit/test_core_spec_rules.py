@@ -35,6 +35,11 @@ def collectors(**fields: Any) -> dict[str, Any]:
     return {"collectors": fields}
 
 
+def archive(**fields: Any) -> dict[str, Any]:
+    """A spec with this archive."""
+    return {"archive": fields}
+
+
 def host_files(**files: Any) -> dict[str, Any]:
     """A spec with one entry of host files."""
     return {"shippers": {"hostFiles": [files]}}
@@ -48,9 +53,43 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"partitions": 3, **collectors(replicas=4)}, "collectors.replicas",
         {"partitions": 0, **collectors(replicas=1)},
     ),
+    "collectors-start-time-policy": (
+        collectors(optStartTime="2026-01-31T12:00:00Z"), "collectors.optStartTime",
+        collectors(deliverPolicy="byStartTime", optStartTime="2026-01-31T12:00:00Z"),
+    ),
+    "collectors-need-start-time": (
+        collectors(deliverPolicy="byStartTime"), "collectors.optStartTime",
+        collectors(deliverPolicy="new"),
+    ),
     "one-login": (
         {"nats": {"creds": {**SECRET, "file": "f"}, "nkey": {**SECRET, "seed": "s"}}}, "nats",
         {"nats": {"creds": {**SECRET, "file": "f"}, "tls": {**SECRET, "ca": "c"}}},
+    ),
+    "archive-executors-somewhere": (
+        archive(path="s3://logs", executors={"instances": 1}), "archive.executors.instances",
+        archive(path="s3://logs", executors={"instances": 1}, runner="native"),
+    ),
+    "archive-application-executors": (
+        archive(path="s3://logs", runner="sparkApplication"), "archive.executors.instances",
+        archive(path="s3://logs", runner="sparkApplication", executors={"instances": 1}),
+    ),
+    "archive-executors-reach-it": (
+        archive(path="/table", executors={"instances": 1}, runner="native"), "archive.path",
+        archive(
+            executors={"instances": 1}, runner="native", persistence={"existingClaim": "shared"}
+        ),
+    ),
+    "archive-one-kind-of-volume": (
+        archive(persistence={"existingClaim": "a", "emptyDir": {}}), "archive.persistence",
+        archive(persistence={"existingClaim": "a", "size": "1Gi"}),
+    ),
+    "archive-catalog": (
+        archive(format="iceberg", catalog={"type": "sql"}), "archive.catalog",
+        archive(format="iceberg", catalog={"type": "sql", "table": "logs.prod"}),
+    ),
+    "archive-needs-direct": (
+        {**archive(enabled=True), "stream": {"allowDirect": False}}, "stream.allowDirect",
+        {**archive(enabled=False), "stream": {"allowDirect": False}},
     ),
     "external-names": (
         {"subject": "logs", "stream": {"external": True}, **collectors(group="audit")},
@@ -156,6 +195,10 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"stream": {"overrides": [{"partitions": "0", "maxAge": "99ms"}]}},
         "stream.overrides[0].maxAge",
         {"stream": {"overrides": [{"partitions": "0", "maxAge": "0s"}]}},
+    ),
+    "ack-of-selected": (
+        {"shippers": {"match": [{"exclude": {}, "ack": "each"}]}}, "shippers.match[0].ack",
+        {"shippers": {"match": [{"select": {}, "ack": "each"}]}},
     ),
     "select-or-exclude": (
         {"shippers": {"match": [{}]}}, "shippers.match[0]",

@@ -51,7 +51,8 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
             "rotation": {"maxBytes": "1Mi", "maxAge": "2h"}, "compression": "none",
             "retention": {"maxAge": "3h", "maxBytes": "1Gi", "minFreePercent": 7},
             "maxOpenFiles": 17, "commit": {"interval": "50ms", "maxBytes": "1Mi"},
-            "takeoverAfter": "11s", "snapshotEvery": "6s",
+            "takeoverAfter": "11s", "snapshotEvery": "6s", "workers": 3,
+            "deliverPolicy": "byStartTime", "optStartTime": "2026-01-31T12:00:00Z",
         },
     }  # fmt: skip
     whole = resource(spec)
@@ -62,6 +63,7 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
         return {**flat(made), **flat(made.archive)}
 
     assert told(read_back(config.for_collector(whole))) == told(whole)
+    assert config.for_collector(whole).spec.collectors.workers == 3
     # A field that stands here at its default would not be missed.
     same = {name for name, value in told(whole).items() if value == told(resource({}))[name]}
     assert same == {
@@ -76,7 +78,7 @@ def test_a_shipper_reads_what_the_pipeline_says() -> None:
         {
             "batch": {"maxBytes": "64Ki", "ack": "each"},
             "shippers": {
-                "hostFiles": [{"include": ["/srv/a/*"], "exclude": ["/srv/a/b"]}],
+                "hostFiles": [{"include": ["/srv/a/*"], "exclude": ["/srv/a/b"], "ack": "none"}],
                 "readFrom": "end", "rescan": "1s", "maxOpenFiles": 17, "labels": ["app"],
                 "maxInFlightBytes": "2Mi", "deletedFiles": {"maxAge": "2h"},
                 "match": [{"exclude": {"namespaces": ["a"]}}],
@@ -90,7 +92,7 @@ def test_a_shipper_reads_what_the_pipeline_says() -> None:
     )
 
     assert [host.pods_dir for host in told.hosts] == [Path("/var/log/pods"), None]
-    assert told.hosts[1].include == ("/srv/a/*",)
+    assert (told.hosts[1].include, told.hosts[1].ack) == (("/srv/a/*",), "none")
     assert read.spec.batch == whole.spec.batch
     ignored: dict[str, Any] = {"host_files": (), "enabled": True}
     assert replace(read.spec.shippers, **ignored) == replace(whole.spec.shippers, **ignored)

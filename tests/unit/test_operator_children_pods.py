@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from child_manifests import SETTINGS, child, children, pod_spec, pod_templates, resource
-from logpipeline_operator.children import ChildSettings, Manifest, NoImage, build
+from logpipeline_operator.children import ChildSettings, NoImage, build
 from logpipeline_operator.children.pods import CONFIG_HASH_ANNOTATION
+from restricted_pods import restricted_faults
 
 FIELDS = {
     "collector": ("collectors",),
     "nats": ("nats", "managed"),
     "shipper": ("shippers",),
+    "archive": ("archive",),
 }
+# What there is only where it is asked for.
+ASKED: dict[str, Any] = {"archive": {"enabled": True}}
 OPTIONS: dict[str, Any] = {
     "image": "registry.example/x@sha256:1",
     "imagePullPolicy": "Always",
@@ -36,7 +40,7 @@ OPTIONS: dict[str, Any] = {
 
 def with_options(component: str, **options: Any) -> dict[str, Any]:
     """A spec with these options of the pods of *component*."""
-    value: dict[str, Any] = options
+    value: dict[str, Any] = {**ASKED.get(component, {}), **options}
     for name in reversed(FIELDS[component]):
         value = {name: value}
     return value
@@ -48,23 +52,16 @@ def hash_of(component: str, spec: dict[str, Any]) -> str:
     return str(template["metadata"]["annotations"][CONFIG_HASH_ANNOTATION])
 
 
-def restricted_faults(pod: Manifest) -> list[str]:
-    """What Pod Security `restricted` would refuse in the specification of a *pod*."""
-    kinds = {"configMap", "emptyDir", "projected", "secret", "persistentVolumeClaim"}
-    faults = [f"volume {v['name']}" for v in pod["volumes"] if not (v.keys() - {"name"} <= kinds)]
-    faults += [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
-    for container in [*pod["containers"], *pod.get("initContainers", [])]:
-        own = {**pod["securityContext"], **container["securityContext"]}
-        checks = {
-            "privilege escalation": own.get("allowPrivilegeEscalation") is False,
-            "capabilities": own.get("capabilities") == {"drop": ["ALL"]},
-            "root": own.get("runAsNonRoot") is True and own.get("runAsUser") != 0,
-            "seccomp": own.get("seccompProfile") == {"type": "RuntimeDefault"},
-            "privileged": not own.get("privileged"),
-            "host port": not any("hostPort" in port for port in container.get("ports", [])),
-        }
-        faults += [name for name, is_kept in checks.items() if not is_kept]
-    return faults
+def test_each_worker_of_a_collector_is_requested() -> None:
+    """Unless the user says what a pod requests; another number replaces the pods."""
+    spec = {"collectors": {"workers": 4}}
+    (container,) = pod_templates(children(spec))["collector"]["spec"]["containers"]
+    own = {"collectors": {"workers": 4, "resources": {"requests": {"cpu": "2"}}}}
+    (chosen,) = pod_templates(children(own))["collector"]["spec"]["containers"]
+
+    assert container["resources"] == {"requests": {"cpu": "400m", "memory": "1Gi"}}
+    assert chosen["resources"] == {"requests": {"cpu": "2"}}
+    assert hash_of("collector", spec) != hash_of("collector", {})
 
 
 @pytest.mark.parametrize("kind", [{}, {"existingClaim": "c"}, {"emptyDir": {}}])
@@ -126,7 +123,7 @@ def test_labels_and_variables_that_are_ours_stay_ours(component: str) -> None:
 
     assert template["metadata"]["labels"]["app.kubernetes.io/instance"] == "prod"
     names = [entry["name"] for entry in template["spec"]["containers"][0]["env"]]
-    assert names in (["POD_NAME"], ["NODE_NAME", "POD_NAME"])
+    assert names.count("POD_NAME") == 1
     if component != "shipper":
         assert "valueFrom" in template["spec"]["containers"][0]["env"][0]
 
@@ -159,7 +156,7 @@ def test_without_an_image_it_says_where_to_name_one() -> None:
 def test_what_no_pod_reads_restarts_none(spec: dict[str, Any]) -> None:
     """Scaling, limits of streams and where pods run leave the configuration as it is."""
     for component in FIELDS:
-        assert hash_of(component, spec) == hash_of(component, {})
+        assert hash_of(component, {**ASKED, **spec}) == hash_of(component, ASKED)
 
 
 @pytest.mark.parametrize(
@@ -175,11 +172,15 @@ def test_what_no_pod_reads_restarts_none(spec: dict[str, Any]) -> None:
         ("shipper", {"partitions": 3}),
         ("nats", {"nats": {"managed": {"storage": "20Gi"}}}),
         ("nats", {"batch": {"maxBytes": "2Mi"}}),
+        ("archive", {"archive": {"enabled": True, "every": "20s"}}),
+        ("archive", {"archive": {"enabled": True, "s3": {"region": "eu-west-1"}}}),
+        ("archive", {"nats": {"servers": ["nats://a:4222"]}}),
+        ("archive", {"partitions": 3}),
     ],
 )
 def test_what_a_pod_reads_restarts_it(component: str, spec: dict[str, Any]) -> None:
     """A change of it reaches every pod."""
-    assert hash_of(component, spec) != hash_of(component, {})
+    assert hash_of(component, {**ASKED, **spec}) != hash_of(component, ASKED)
 
 
 def test_the_configuration_of_one_component_is_not_the_other_s() -> None:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_operator.status.lag import FRESH, age_text, bytes_text, lag_text
+from logpipeline_operator.status.lag import age_text, bytes_text, lag_text
 from status_facts import partition
 
 MIB = 2**20
+FRESH = "< 10 s"
 
 
 def lag(size: int, age_s: float, previous: str = "") -> str:

@@ -64,6 +64,29 @@ def test_why_a_pod_does_not_run(status: dict[str, Any], reason: Reason, words: s
     assert words in found.what
 
 
+def test_why_a_job_ended_is_told_in_its_own_words() -> None:
+    """Its sentence, and no line of its log: those have times, and would be news with each try."""
+    log = '{"time": "2026-05-04T12:00:00Z", "message": "it starts"}\n'
+    told = "s3://logs cannot be written: create the bucket."
+    ended = {"terminated": {"exitCode": 1, "message": f"{log}logpipeline: {told}\nbye\n"}}
+    mute = {"terminated": {"exitCode": 1, "message": log}}
+    status = waiting("CrashLoopBackOff", lastState=ended)
+
+    (found,) = pods_of.problems([pod("prod-archive-0", "archive", **status)])
+    (silent,) = pods_of.problems([pod(**waiting("CrashLoopBackOff", lastState=mute))])
+
+    assert (found.reason, found.part) == (Reason.CRASH_LOOPING, Part.ARCHIVE)
+    assert found.what.endswith(f"exit code 1: {told}")
+    assert silent.what.endswith("exit code 1")
+
+
+def test_executors_that_do_not_run_are_the_archive_s_trouble() -> None:
+    """They are found by their own label, and have no condition of their own."""
+    (found,) = pods_of.problems([pod("prod-exec-1", "executor", **waiting("ErrImagePull"))])
+
+    assert found.part is Part.ARCHIVE
+
+
 @pytest.mark.parametrize(
     "status",
     [

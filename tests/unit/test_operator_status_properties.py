@@ -96,6 +96,13 @@ def test_ready_means_that_it_works(facts: Facts) -> None:
             assert not state.released
             age_s = jetstream.commit_ages_s.get(state.partition, state.lag_s)
             assert state.lag_messages == 0 or min(age_s, state.lag_s) <= 60
+        if facts.pipeline.spec.archive.enabled:
+            assert condition(status, "ArchiveRunning")[0] == "True"
+            assert facts.archive is not None
+            assert facts.archive.ready > 0
+            table = jetstream.archive
+            assert table is None or not table.overtaken_soon
+            assert table is None or table.progress is None or not table.progress.problem
         assert condition(status, "StreamsReady")[0] == "True"
         assert condition(status, "CollectorsAvailable")[0] == "True"
         assert condition(status, "ShippersAvailable")[0] != "False"
@@ -216,6 +223,7 @@ def test_a_working_pipeline_is_ready() -> None:
     status = status_of(working(), None, NOW)
 
     assert {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]} == {
+        "ArchiveRunning": ("False", "ArchiveDisabled"),
         "CollectorsAvailable": ("True", "CollectorsReady"),
         "Durable": ("True", "SyncAlways"),
         "Paused": ("False", "Active"),

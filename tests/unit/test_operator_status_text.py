@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from logpipeline_operator.status import Reason
 from logpipeline_operator.status.finding import Finding, Part
-from logpipeline_operator.status.reasons import markdown, reason_of
+from logpipeline_operator.status.reasons import reason_of
+from logpipeline_operator.status.reference import markdown
 from logpipeline_operator.status.text import bounded, clean, counted, listed, numbered
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"

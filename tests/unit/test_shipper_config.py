@@ -10,6 +10,8 @@ from logpipeline_shipper.config import BatchOptions, ShipperConfig, from_pipelin
 from logpipeline_shipper.files.selection import Rules
 from logpipeline_shipper.files.sources import HostSources
 
+AUDIT = {"include": ["/srv/audit.log"], "ack": "none"}
+
 
 def test_a_resource_becomes_a_configuration(tmp_path: Path) -> None:
     """Names, hosts and files come from the resource, limits from its defaults."""
@@ -21,13 +23,16 @@ def test_a_resource_becomes_a_configuration(tmp_path: Path) -> None:
             "spec": {
                 "subject": "logs",
                 "partitions": 4,
-                "batch": {"ack": "each"},
+                "batch": {"ack": "each", "message": "line"},
                 "local": {
                     "shippers": [
                         {
                             "name": "machine",
                             "host": "web1",
-                            "files": [{"include": ["/var/log/**"], "exclude": ["/var/log/wtmp"]}],
+                            "files": [
+                                {"include": ["/var/log/**"], "exclude": ["/var/log/wtmp"]},
+                                AUDIT,
+                            ],
                         },
                         {"name": "busy", "hostsBelow": "/data/busy"},
                     ]
@@ -45,9 +50,12 @@ def test_a_resource_becomes_a_configuration(tmp_path: Path) -> None:
         subject_root="logs",
         control_root="_lp.logs",
         partitions=4,
-        hosts=(HostSources(host="web1", include=("/var/log/**",), exclude=("/var/log/wtmp",)),),
+        hosts=(
+            HostSources(host="web1", include=("/var/log/**",), exclude=("/var/log/wtmp",)),
+            HostSources(host="web1", include=("/srv/audit.log",), ack="none"),
+        ),
         data=tmp_path,
-        rules=Rules(namespace="default", pipeline="demo"),
-        batch=BatchOptions(acknowledge="each"),
+        rules=Rules(namespace="default", pipeline="demo", ack="each"),
+        batch=BatchOptions(message="line"),
     )
     assert busy.hosts == (HostSources(host="other", hosts_below=Path("/data/busy")),)

@@ -277,3 +277,23 @@ def test_a_file_that_finds_no_descriptor_is_read_later(tmp_path: Path) -> None:
 
     assert joined(folder.read_on()) == b"one\n"
     assert (folder.chain.unreadable, folder.chain.missing_bytes) == ({}, 0)
+
+
+def test_a_log_that_is_rotated_during_the_first_look_is_seen_whole(tmp_path: Path) -> None:
+    """A file that moves between the listing of names and the look at files is not left out: what
+    it holds is older than what is there, and has to come before.
+    """
+    for name in ("app.log", "app.log.1"):
+        (tmp_path / name).write_text("a line\n")
+    (tmp_path / "link").symlink_to("app.log")
+    seen = Seen()
+
+    def moving(path: Path, reason: str) -> None:
+        # Names are known by now, files are not.
+        if path.name == "link" and (tmp_path / "app.log.1").exists():
+            (tmp_path / "app.log.1").rename(tmp_path / "app.log.2")
+        seen.on_skipped(path, reason)
+
+    host = HostSources(host="node-a", include=(f"{tmp_path}/*",))
+    [listing] = Discovery([host], skipped=moving).scan()
+    assert sorted(file.path.name for file in listing.files) == ["app.log", "app.log.2"]

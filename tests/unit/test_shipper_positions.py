@@ -31,6 +31,7 @@ STATE = State(
             first=("g1", 0),
             generations=("g1",),
             committed={"main": ("g1", 3)},
+            unasked=(("g1", 1), ("g1", 2)),
         )
     },
     acks={"logs.p0.node-a": LastAck("LOGS_0", 7, "id", 1.5)},

@@ -147,8 +147,8 @@ class Told:
             directory.listeners.pod = self.gate.changed
             directory.listeners.namespace = self.gate.changed_namespace
 
-    def _take(self, listing: Listing, labels: Labels) -> None:
-        self.taken.append((listing.id.source, len(listing.files), labels))
+    def _take(self, listing: Listing, how: Take) -> None:
+        self.taken.append((listing.id.source, len(listing.files), how.labels))
 
     def _leave(self, id: SourceId) -> None:
         self.left.append(id.source)

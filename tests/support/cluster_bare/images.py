@@ -19,17 +19,25 @@ from cluster_bare.locking import locked
 from cluster_bare.running import ToolError, run, say
 
 TARGETS = ("operator", "shipper", "collector", "nats")
+# Larger than all others together, and only for tests with tables.
+SPARK_TARGETS = ("archive",)
 # What may come into an image: the build sees nothing else, so the hash misses nothing.
 INGREDIENTS = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements"),
-    *("core", "shipper", "collector", "operator", "cli", "demo"),
+    *("core", "shipper", "collector", "spark", "operator", "cli", "demo"),
 )
 PAUSE = "localhost/logpipeline-pause:1"
 # A base image of one's own, where a registry can be reached; else Debian's packages make one.
 BASE = "LOGPIPELINE_TEST_BASE_IMAGE"
 DEBIAN = "bookworm"
 BASE_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+# The same for an image with Java, which Spark needs.
+JAVA = "LOGPIPELINE_TEST_JAVA_IMAGE"
+JAVA_PACKAGES = (*BASE_PACKAGES, "openjdk-17-jre-headless")
 ARCHIVES_MAX = 8
+# Of images that are gigabytes, so many.
+LARGE_BYTES = 500_000_000
+LARGE_MAX = 2
 # Each build of changed code leaves some hundred megabytes of steps; an old one is soon made again.
 STEPS_AGE_MAX_S = 7_200.0
 USELESS = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "var/log")
@@ -61,7 +69,7 @@ def project(source: Path = places.PROJECT, targets: Iterable[str] = TARGETS) -> 
         raise ToolError(f"no Dockerfile in {source}")
     with tempfile.TemporaryDirectory() as context:
         _copy_ingredients(source, Path(context))
-        version = _hash_of(Path(context), base_name())
+        version = _hash_of(Path(context), f"{base_name()} {java_name()}")
         built = {target: f"localhost/logpipeline-{target}:{version}" for target in targets}
         return _packed({**built, "workload": base_name()}, Path(context))
 
@@ -72,10 +80,18 @@ def workload() -> Images:
 
 
 def base_name() -> str:
-    """The name of the image that all others begin with."""
-    recipe = repr((DEBIAN, BASE_PACKAGES, USELESS))
-    own = f"localhost/logpipeline-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    return os.environ.get(BASE) or own
+    """The name of the image that most others begin with."""
+    return os.environ.get(BASE) or _own_base("base", BASE_PACKAGES)
+
+
+def java_name() -> str:
+    """The name of the image that begins what runs Spark."""
+    return os.environ.get(JAVA) or _own_base("java", JAVA_PACKAGES)
+
+
+def _own_base(kind: str, packages: tuple[str, ...]) -> str:
+    recipe = repr((DEBIAN, packages, USELESS))
+    return f"localhost/logpipeline-{kind}:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def _packed(names: dict[str, str], context: Path | None) -> Images:
@@ -87,23 +103,31 @@ def _packed(names: dict[str, str], context: Path | None) -> Images:
         with locked(_lock(), what="building images"):
             for target, name in names.items():
                 if target == "workload":
-                    _build_base(name)
+                    _build_base(name, BASE_PACKAGES)
                 elif context is not None and not buildah.exists(name):
-                    say(f"building the image of {target}")
-                    arguments = {"BASE": base_name()}
-                    buildah.build(context, name, target=target, arguments=arguments)
+                    _build(context, target, name)
             buildah.pack(sorted(names.values()), archive)
             _forget_old(archive.parent)
     return Images(names, archive)
 
 
-def _build_base(name: str) -> None:
-    if os.environ.get(BASE) or buildah.exists(name):
+def _build(context: Path, target: str, name: str) -> None:
+    arguments = {"BASE": base_name()}
+    _build_base(base_name(), BASE_PACKAGES)
+    if target == "archive":
+        _build_base(java_name(), JAVA_PACKAGES)
+        arguments["JAVA"] = java_name()
+    say(f"building the image of {target}")
+    buildah.build(context, name, target=target, arguments=arguments)
+
+
+def _build_base(name: str, packages: tuple[str, ...]) -> None:
+    if name in (os.environ.get(BASE), os.environ.get(JAVA)) or buildah.exists(name):
         return
-    say("building the base image from Debian's packages: once, about a minute")
+    say("building a base image from Debian's packages: once, about a minute")
     with tempfile.TemporaryDirectory(dir=places.cache()) as context:
         root = Path(context) / "root"
-        include = f"--include={','.join(BASE_PACKAGES)}"
+        include = f"--include={','.join(packages)}"
         run("debootstrap", "--variant=minbase", include, DEBIAN, root)
         for folder in USELESS:
             shutil.rmtree(root / folder, ignore_errors=True)
@@ -115,10 +139,12 @@ def _build_base(name: str) -> None:
 def _forget_old(folder: Path) -> None:
     """Remove archives that nobody has made for some builds, and the images of former code."""
     archives = sorted(folder.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)
-    for archive in archives[ARCHIVES_MAX:]:
+    large = [archive for archive in archives if archive.stat().st_size > LARGE_BYTES]
+    for archive in {*archives[ARCHIVES_MAX:], *large[LARGE_MAX:]}:
         archive.unlink(missing_ok=True)
-    for target in TARGETS:
-        for name in buildah.names(f"localhost/logpipeline-{target}")[ARCHIVES_MAX:]:
+    for target in (*TARGETS, *SPARK_TARGETS):
+        kept = LARGE_MAX if target in SPARK_TARGETS else ARCHIVES_MAX
+        for name in buildah.names(f"localhost/logpipeline-{target}")[kept:]:
             buildah.remove(name)
     buildah.forget_steps(older_than_s=STEPS_AGE_MAX_S)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.records import StreamPosition
+from logpipeline.streamstate import StreamState, Verdict, judge
 from logpipeline_collector.marks import MARKS_MAX, Marks
-from logpipeline_collector.verify import StreamState, Verdict, judge
 
 STREAM = StreamState(created="monday", first=1, last=1000)
 

@@ -1,0 +1,238 @@
+"""The archive's children on a real API server: it takes them as they are, and they come and go with
+what the resource says.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from child_manifests import SETTINGS, child, resource
+from cluster_handle import Cluster
+from cluster_states import NAME
+from cluster_world import World
+from logpipeline_operator.children import Manifest, build
+from logpipeline_operator.children.application import APACHE
+from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.differences import differing
+from waiting import eventually
+
+pytest_plugins = ["cluster_world_fixture"]
+
+NOWHERE = {"logpipeline.dev/test": "nowhere"}
+BUCKET: dict[str, Any] = {
+    "path": "s3://logs/prod",
+    "s3": {"endpoint": "http://s3.example.net:9000", "secret": {"name": "keys"}},
+}
+ARCHIVES: dict[str, dict[str, Any]] = {
+    "claim": {"persistence": {"size": "1.5Gi", "storageClassName": ""}},
+    "shared": {"persistence": {"existingClaim": "c"}, "path": "/srv/tables"},
+    "fleeting": {"persistence": {"emptyDir": {"sizeLimit": 1_500_000}}, "driverMemory": "1.5Gi"},
+    "bucket": BUCKET,
+    "executors": {**BUCKET, "runner": "native", "executors": {"instances": 2, "cores": 2}},
+}
+SPARK = replace(SETTINGS, spark_role="ClusterRole/view")
+# Without servers of its own: the managed one's pods find no node.
+MANAGED: dict[str, Any] = {
+    "partitions": 2,
+    "nats": {"managed": {"nodeSelector": NOWHERE}},
+    "collectors": {"nodeSelector": NOWHERE, "persistence": {"emptyDir": {}}},
+    "shippers": {"enabled": False},
+}
+ARCHIVE: dict[str, Any] = {"enabled": True, "nodeSelector": NOWHERE}
+
+
+def made_in(namespace: str, name: str, archive: dict[str, Any]) -> list[Manifest]:
+    """The children of the pipeline *name*, without an owner that is not there."""
+    spec = {"archive": {**ARCHIVE, **archive}, "networkPolicy": {"enabled": True}}
+    return build(resource(spec, name=name, namespace=namespace, uid=""), SPARK)
+
+
+def apply(cluster: Cluster, made: list[Manifest]) -> None:
+    """Apply *made* as the operator does."""
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    words = ("apply", "--server-side", "--field-manager=logpipeline-operator", "-f", "-")
+    cluster.kubectl(*words, input=text)
+
+
+def stored(cluster: Cluster, manifest: Manifest) -> Manifest:
+    """What the API server made of *manifest*."""
+    metadata, (group, _, _) = manifest["metadata"], manifest["apiVersion"].rpartition("/")
+    name = f"{manifest['kind']}.{group}" if group else manifest["kind"]
+    return dict(cluster.get(name, metadata["name"], "-n", metadata["namespace"]))
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_an_archive_is_stored_as_it_is_applied(
+    cluster: Cluster, namespace: str, name: str
+) -> None:
+    """Applied again, nothing of it is written: no field has a form that Kubernetes changes."""
+    made = made_in(namespace, name, ARCHIVES[name])
+    apply(cluster, made)
+    first = [stored(cluster, manifest) for manifest in made]
+    apply(cluster, made)
+    second = [stored(cluster, manifest) for manifest in made]
+
+    for manifest, before, after in zip(made, first, second, strict=True):
+        assert list(differing(manifest, after)) == [], manifest["metadata"]["name"]
+        assert before["metadata"].get("generation") == after["metadata"].get("generation")
+
+
+def test_pod_security_lets_driver_and_executors_pass(cluster: Cluster, namespace: str) -> None:
+    """In a namespace that enforces `restricted`; the template is a pod that Kubernetes takes."""
+    cluster.kubectl(
+        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
+    )
+    made = made_in(namespace, "prod", ARCHIVES["executors"])
+    driver = child(made, "StatefulSet", "prod-archive")["spec"]["template"]
+    texts = child(made, "ConfigMap", "prod-archive")["data"]
+    executor = yaml.safe_load(texts["executor.yaml"])
+
+    for name, pod in (("driver", driver), ("executor", executor)):
+        whole = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {**pod["spec"], "serviceAccountName": "default"},
+        }
+        words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+        assert "created" in cluster.kubectl(*words, input=json.dumps(whole))
+
+
+async def write(here: World, **spec: Any) -> None:
+    """Write the pipeline, with a managed server, as its user does."""
+    manifest = {
+        "apiVersion": "logpipeline.dev/v1alpha1",
+        "kind": "LogPipeline",
+        "metadata": {"name": NAME, "namespace": here.namespace},
+        "spec": {**MANAGED, **spec},
+    }
+    if await here.resource() is None:
+        await here.kube.create(manifest)
+    else:
+        await here.kube.merge(kind("LogPipeline"), here.namespace, NAME, manifest)
+
+
+async def there(here: World, name: str, child_name: str) -> Manifest | None:
+    """A child, if there is one."""
+    return await here.kube.get(kind(name), here.namespace, child_name)
+
+
+@pytest.mark.timeout(180)
+async def test_an_archive_comes_and_goes_and_nobody_s_password_changes(here: World) -> None:
+    """To a pipeline that was there before: its server gets one user more, and the others stay."""
+    operator = here.operator("--no-lease", LOGPIPELINE_SPARK_ROLE="ClusterRole/view")
+    await write(here)
+    operator.start()
+    server = f"{NAME}-nats"
+
+    async def has(name: str, child_name: str, *, is_there: bool = True) -> None:
+        async def is_so() -> bool:
+            return (await there(here, name, child_name) is not None) is is_there
+
+        await eventually(is_so, within_s=60, what=f"{name} {child_name}")
+
+    await has("StatefulSet", server)
+    before = await there(here, "Secret", f"{server}-auth")
+    await write(here, archive={**ARCHIVE, **ARCHIVES["executors"]})
+    for each in (("StatefulSet", f"{NAME}-archive"), ("RoleBinding", f"{NAME}-archive")):
+        await has(*each)
+    user = await there(here, "Secret", f"{server}-auth-archive")
+    assert user is not None
+
+    async def is_known() -> bool:
+        return user["metadata"]["name"] in json.dumps(await there(here, "StatefulSet", server))
+
+    await eventually(is_known, within_s=60, what="a server that knows the archive's user")
+    condition = await here.condition("ArchiveRunning")
+    await write(here, archive={"enabled": False})
+    for each in (("StatefulSet", f"{NAME}-archive"), ("RoleBinding", f"{NAME}-archive")):
+        await has(*each, is_there=False)
+
+    assert before is not None
+    assert before == await there(here, "Secret", f"{server}-auth")
+    assert user == await there(here, "Secret", f"{server}-auth-archive")
+    assert condition["status"] == "False"
+
+
+@pytest.mark.timeout(120)
+async def test_an_archive_that_rests_causes_no_write(here: World) -> None:
+    """A new operator finds all of it as it should be, the status included."""
+    operator = here.operator("--no-lease", LOGPIPELINE_SPARK_ROLE="ClusterRole/view")
+    archive = {**ARCHIVE, **ARCHIVES["executors"]}
+    await here.apply({**MANAGED, "archive": archive})
+    operator.start()
+    state = await here.settles(6.0)
+    operator.kill()
+    await here.has_nothing_to_do()
+
+    assert "StatefulSet p-archive" in state["children"]
+
+
+def definition(api: str) -> Manifest:
+    """A definition of SparkApplications that takes everything: no operator for Spark is there."""
+    group, _, version = api.partition("/")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"sparkapplications.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "SparkApplication", "plural": "sparkapplications"},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.timeout(180)
+async def test_an_application_is_made_where_somebody_runs_it(
+    here: World, cluster: Cluster
+) -> None:
+    """Without an API for it the condition says what to do, and with one there it is."""
+    archive = {**ARCHIVE, **BUCKET, "runner": "sparkApplication", "executors": {"instances": 1}}
+    await here.apply({**MANAGED, "archive": archive})
+    operator = here.operator("--no-lease")
+    operator.start()
+
+    async def reason() -> str:
+        return str((await here.condition("ArchiveRunning")).get("reason"))
+
+    async def is_missed() -> bool:
+        return await reason() == "SparkOperatorMissing"
+
+    async def is_awaited() -> bool:
+        return await reason() == "ArchiveNotReady"
+
+    async def is_made() -> bool:
+        what = "sparkapplications.spark.apache.org"
+        return "/p-archive-" in cluster.kubectl("get", what, "-n", here.namespace, "-o", "name")
+
+    await eventually(is_missed, within_s=60, what="a condition that says what is missing")
+    operator.kill()
+    text = json.dumps(definition(APACHE))
+    cluster.kubectl("apply", "-f", "-", input=text)
+    try:
+        wanted = definition(APACHE)["metadata"]["name"]
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{wanted}", "--timeout=60s")
+        # It looks what the cluster has as it starts, and then every some minutes.
+        operator = here.operator("--no-lease")
+        operator.start()
+        await eventually(is_made, within_s=60, what="a SparkApplication")
+        # It says so once it has looked again.
+        await eventually(is_awaited, within_s=60, what="a condition that waits for it")
+        operator.kill()
+    finally:
+        cluster.kubectl("delete", "-f", "-", input=text)

@@ -1,0 +1,62 @@
+"""What stands in a stream again, and for whom: lines that a shipper sent twice, and messages that
+one consumer had given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from consuming import HOSTS, PARTITIONS, Streams, streams_on
+from logpipeline.embedded import EmbeddedServer
+
+
+@pytest.fixture
+async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+    """Three streams with lines."""
+    async with streams_on(nats_server, tmp_path / "pipeline") as made:
+        await made.write(4, lines=2)
+        yield made
+
+
+@pytest.mark.parametrize("words", [(), ("--group",), ("--state", "kv")])
+async def test_lines_that_a_shipper_sent_again_are_handed_out_once(
+    streams: Streams, words: tuple[str, ...]
+) -> None:
+    """A message that was there before is passed by; of one that goes on further, only the rest is
+    handed out.
+    """
+    for host in HOSTS:
+        lines = [line for line in streams.written if line.startswith(f"{host} ")]
+        first = "".join(f"{line}\n" for line in lines[:4]).encode()
+        await streams.store(host, 0, first, again=True)
+        more = [f"{host} {number}" for number in (8, 9)]
+        longer = "".join(f"{line}\n" for line in (*lines[6:], *more)).encode()
+        start = len("".join(f"{line}\n" for line in lines[:6]))
+        await streams.store(host, start, longer, again=True)
+        streams.written += more
+    reading = streams.read("reader", *words, "--until-caught-up")
+    log = await reading.ends(0)
+    assert sorted(reading.lines) == sorted(streams.written)
+    assert f"{PARTITIONS} sent again" in log
+
+
+async def test_what_was_given_up_comes_again_only_for_who_gave_it_up(streams: Streams) -> None:
+    """After `dlq retry` the consumer that had rejected a message gets it; the other one had it."""
+    rules = ("--on-error", "dead-letter", "--until-caught-up", "--exec")
+    await streams.read("strict", *rules, "cat > /dev/null").ends(0)
+    await streams.write(1)
+    log = await streams.read("strict", *rules, "cat >&2; exit 1").ends(0)
+    assert f"{PARTITIONS} dead letters" in log
+    other = streams.read("other", "--until-caught-up")
+    await other.ends(0)
+    streams.run("dlq", "retry", "--reason", "rejected", "--again")
+    again = streams.read("strict", "--until-caught-up")
+    await again.ends(0)
+    assert sorted(again.lines) == sorted(streams.written[-PARTITIONS:])
+    later = streams.read("other", "--until-caught-up")
+    log = await later.ends(0)
+    assert later.lines == []
+    assert f"{PARTITIONS} for others" in log

@@ -1,0 +1,177 @@
+"""A reader whose consumer, stream or rivals are not as they should be says so; nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consuming import HOSTS, PARTITIONS, Streams, streams_on
+from logpipeline.embedded import EmbeddedServer
+from waiting import eventually
+
+LISTED: list[dict[str, Any]] = [{"name": "listed"}, {"name": "quiet", "ackPolicy": "none"}]
+
+
+@pytest.fixture
+async def streams(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Streams]:
+    """Three streams with lines, and consumers that the resource lists."""
+    async with streams_on(nats_server, tmp_path / "pipeline", consumers=LISTED) as made:
+        await made.write(2)
+        yield made
+
+
+async def delete(streams: Streams, name: str) -> None:
+    for number in range(PARTITIONS):
+        await streams.js.consumer_delete(f"LOGS_{number}", name)
+
+
+async def test_a_listed_consumer_that_is_deleted_ends_its_reader(streams: Streams) -> None:
+    """It is the resource's to make; made again, it goes on, and nothing is left out."""
+    first = streams.read("listed")
+    await first.until(2 * PARTITIONS)
+    await delete(streams, "listed")
+    assert "was deleted while it was read" in await first.ends(1)
+    assert "is not there; the resource names it" in await streams.read("listed").ends(1)
+    streams.run("apply")
+    await streams.write(1)
+    second = streams.read("listed", "--until-caught-up")
+    await second.ends(0)
+    assert set(second.lines) == set(streams.written)
+
+
+async def test_a_readers_own_consumer_is_made_again_behind_its_position(streams: Streams) -> None:
+    """Also with lines that came while there was none."""
+    reading = streams.read("own")
+    await reading.until(2 * PARTITIONS)
+    await delete(streams, "own")
+    await streams.write(2)
+    await reading.until(4 * PARTITIONS)
+    await reading.stop()
+    assert sorted(reading.lines) == sorted(streams.written)
+    assert "a new one goes on behind 2" in reading.log
+
+
+async def test_a_shared_consumer_that_is_deleted_ends_its_readers(streams: Streams) -> None:
+    """Nobody but the server knew what was acknowledged."""
+    reading = streams.read("own", "--group")
+    await reading.until(2 * PARTITIONS)
+    await delete(streams, "own")
+    assert "and with it what was acknowledged" in await reading.ends(1)
+
+
+async def test_a_consumer_that_somebody_changes_is_followed(streams: Streams) -> None:
+    """The reader says what was changed, and goes on."""
+    reading = streams.read("own", "--partitions", "0")
+    await reading.until(2)
+    config = (await streams.consumer("own"))["config"]
+    config["max_ack_pending"] = 7
+    await streams.js.consumer_create("LOGS_0", config, action="update")
+    await eventually(lambda: "was changed while it is read: max_ack_pending" in reading.log)
+    await streams.send(HOSTS[0])
+    await reading.until(3)
+    await reading.stop()
+
+
+async def test_members_that_read_in_different_ways_do_not_meet(streams: Streams) -> None:
+    """One that keeps the order would miss what one that does not takes away."""
+    first = streams.read("own", "--group", "--state", "kv")
+    await first.until(2 * PARTITIONS)
+    log = await streams.read("own", "--group").ends(1)
+    assert "one member keeps the order and the other does not" in log
+    log = await streams.read("own").ends(1)
+    assert "start all of them with --group" in log
+    await streams.write(1)
+    await first.until(3 * PARTITIONS)
+    await first.stop()
+
+
+async def test_two_members_of_one_name_do_not_meet(streams: Streams) -> None:
+    """The second one is told."""
+    words = ("--group", "--state", "kv", "--member", "one")
+    first = streams.read("own", *words)
+    await first.until(2 * PARTITIONS)
+    log = await streams.read("own", *words).ends(1)
+    assert "give each member a name of its own" in log
+    await first.stop()
+
+
+async def test_nothing_is_forgotten_while_somebody_reads(streams: Streams) -> None:
+    """A reset waits for nobody, and takes nothing from anybody."""
+    first = streams.read("own", "--state", "kv")
+    await first.until(2 * PARTITIONS)
+    log = await streams.read("own", "--state", "kv", "--reset", "--yes").ends(1)
+    assert "consumer own is being read by" in log
+    await first.stop()
+    again = streams.read("own", "--state", "kv", "--until-caught-up")
+    await again.ends(0)
+    assert again.lines == []
+
+
+async def test_a_stream_that_is_not_there_is_named(streams: Streams) -> None:
+    """And what to do."""
+    await streams.js.call("STREAM.DELETE.LOGS_1")
+    log = await streams.read("own").ends(1)
+    assert "there is no stream LOGS_1; make it with `logpipeline apply`" in log
+
+
+async def test_a_state_makes_up_for_a_consumer_that_wants_no_acknowledgements(
+    streams: Streams, tmp_path: Path
+) -> None:
+    """What its server forgot at the delivery, the reader still knows."""
+    state = ("--state", str(tmp_path / "state"), "--batch", "2", "--partitions", "0")
+    await streams.write(4)
+    await streams.read("quiet", *state, point="consume.begun:2").ends(-9)
+    again = streams.read("quiet", *state, "--until-caught-up")
+    await again.ends(0)
+    assert again.lines == [f"{HOSTS[0]} {number}" for number in range(2, 6)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ack", "sometimes"), "says nothing of acknowledgements"),
+        (("--ack", "every=0"), "says nothing of acknowledgements"),
+        (("--ack", "interval=0s"), "an interval is longer than nothing"),
+        (("--group", "--state", "file"), "a state file is for one reader"),
+        (("--in-order", "--batch", "5"), "in order means one message at a time"),
+        (("--ephemeral", "--group"), "an ephemeral consumer goes with its reader"),
+        (("--retry-on", "many"), "give exit codes such as 75"),
+        (("--timeout", "soon"), "--timeout:"),
+        (("--max-age", "-1s"), "--max-age"),
+        (("--since", "yesterday"), "give a time such as"),
+        (("--partitions", "7"), "there is no partition 7"),
+        (("--partitions", "a"), "is no list of partitions"),
+    ],
+)
+async def test_words_that_mean_nothing_are_refused(
+    streams: Streams, words: tuple[str, ...], said: str
+) -> None:
+    """In one sentence that says what to give."""
+    reading = streams.read("own", *words)
+    await eventually(lambda: reading.process.poll() is not None, within_s=20)
+    assert reading.process.returncode in (1, 64)
+    assert said in reading.log
+    assert reading.log.count("\n") <= 3
+
+
+async def test_readers_that_left_leave_nothing_behind(streams: Streams) -> None:
+    """A bucket does not fill up with those who were there, well ended or killed."""
+    for _ in range(2):
+        await streams.read("own", "--until-caught-up").ends(0)
+    killed = streams.read("own")
+    await eventually(lambda: members(streams, 1))
+    killed.kill()
+    assert await members(streams, 1)
+    await streams.read("own", "--until-caught-up").ends(0)
+    assert await members(streams, 0)
+
+
+async def members(streams: Streams, count: int) -> bool:
+    """Whether so many members of the consumer stand in the bucket."""
+    bucket = streams.pipeline.names.state_bucket
+    below = f"$KV.{bucket}.consume.own.member.>"
+    info = await streams.js.call(f"STREAM.INFO.KV_{bucket}", {"subjects_filter": below})
+    return len(info["state"].get("subjects") or {}) == count

@@ -1,0 +1,108 @@
+"""A scan gives what a stream holds, each message once and in order, to an end that is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.scan import Range, Scan, StreamChanged
+
+COUNT = 30
+
+
+@pytest.fixture
+async def js(nats_server: EmbeddedServer) -> AsyncIterator[JetStream]:
+    """A connection to a server with a stream of messages of two subjects."""
+    connection = Connection(NatsOptions(servers=(nats_server.url,)))
+    await connection.start(patience_s=10)
+    js = JetStream(connection)
+    await make(js)
+    yield js
+    await connection.close()
+
+
+async def make(js: JetStream) -> None:
+    """Make the stream, and fill it."""
+    await js.call("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "allow_direct": True})
+    for number in range(COUNT):
+        await js.publish(f"s.{number % 2}", b"x" * 100)
+
+
+async def sequences(scan: Scan) -> list[int]:
+    """What *scan* gives."""
+    async with aclosing(scan.batches()) as batches:
+        return [delivered.sequence async for batch in batches for delivered in batch]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "subject", "expected"),
+    [
+        (Range(last=COUNT), None, [*range(1, COUNT + 1)]),
+        (Range(first=5, last=8), None, [5, 6, 7, 8]),
+        (Range(last=COUNT), "s.1", [*range(2, COUNT + 1, 2)]),
+        (Range(last=9), "s.1", [2, 4, 6, 8]),
+        (Range(last=COUNT), "s.none", []),
+        (Range(last=0), None, []),
+        (Range(since_ns=1 << 62, last=COUNT), None, []),
+    ],
+)
+async def test_a_scan_ends_where_it_was_told(
+    js: JetStream, wanted: Range, subject: str | None, expected: list[int]
+) -> None:
+    """Also where nothing, or nothing more, of its subject is there."""
+    assert await sequences(Scan(js, "S", wanted, subject=subject)) == expected
+    info = await js.stream_info("S")
+    assert info is not None
+    assert info["state"]["consumer_count"] == 0
+
+
+async def test_a_scan_goes_on_behind_the_last_message_after_the_server_was_killed(
+    js: JetStream, nats_server: EmbeddedServer
+) -> None:
+    """Nothing comes twice, nothing is left out."""
+    seen: list[int] = []
+    async with aclosing(Scan(js, "S", Range()).batches()) as batches:
+        async for batch in batches:
+            seen += [delivered.sequence for delivered in batch]
+            if seen and seen[-1] == COUNT and batch:
+                nats_server.kill()
+                await nats_server.start()
+                await js.connection.wait_connected()
+                await js.publish("s.0", b"later")
+            if seen and seen[-1] == COUNT + 1:
+                break
+
+    assert seen == [*range(1, COUNT + 2)]
+
+
+async def test_messages_that_are_deleted_meanwhile_are_not_waited_for(js: JetStream) -> None:
+    """What was still to come when the scan began may go before it does."""
+    for _ in range(40):
+        await js.publish("s.0", b"x" * 500_000)
+    seen: list[int] = []
+    async with aclosing(Scan(js, "S", Range(last=COUNT + 40)).batches()) as batches:
+        async for batch in batches:
+            if not seen:
+                await js.call("STREAM.PURGE.S")
+            seen += [delivered.sequence for delivered in batch]
+
+    assert COUNT <= len(seen) < COUNT + 40
+
+
+async def test_a_stream_that_was_made_anew_is_no_continuation(js: JetStream) -> None:
+    """Its numbers are others'."""
+    info = await js.stream_info("S")
+    assert info is not None
+    await js.call("STREAM.DELETE.S")
+    await make(js)
+
+    with pytest.raises(StreamChanged, match="made anew"):
+        await sequences(Scan(js, "S", Range(last=COUNT), created=info["created"]))
+    await js.call("STREAM.DELETE.S")
+    with pytest.raises(StreamChanged, match="gone"):
+        await sequences(Scan(js, "S", Range(last=COUNT)))

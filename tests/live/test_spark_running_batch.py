@@ -1,0 +1,233 @@
+"""Batches bring what the streams hold into the table: once, whatever was sent again or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
+from logpipeline_spark.rollup.counts import MINUTES
+from logpipeline_spark.running import task
+from logpipeline_spark.running.batch import Batches, RunTasks
+from logpipeline_spark.running.task import Done, Task, Work
+from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.options import parse
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.names import ROLLUP_MINUTE
+from logpipeline_spark.table.owner import Owner
+from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.verify import verify
+from spark_streams import STREAMS, Streams, running_streams
+
+
+def here(work: Work, tasks: Sequence[Task]) -> list[Done]:
+    """Do tasks in this process, the last one first: their order must not matter."""
+    return [task.run(work, each) for each in reversed(tasks)]
+
+
+class Keeper:
+    """A table, and who keeps it; started again, it goes on."""
+
+    def __init__(self, streams: Streams, folder: Path) -> None:
+        self.streams = streams
+        self.storage = LocalStorage(folder)
+        self.options: dict[str, Any] = {"bytes_max": 1 << 30, "tasks_min": 3}
+
+    def batches(self, run: RunTasks = here) -> Iterator[Batches]:
+        """Open the table, and have batches of it."""
+        options = parse(self.streams.options(failOnDataLoss="false"))
+        owner = Owner("default/test")
+        table = Table.open(self.storage, owner, holder="test", schema=LINES_ENCODED, patience_s=0)
+        work = Work(options=options, storage=self.storage, fence=table.fence, has_rollups=True)
+        with Client(options) as client:
+            made = Batches(
+                client=client, table=table, work=work, run=run, streams=STREAMS, **self.options
+            )
+            made.load()
+            yield made
+        table.close()
+
+    def take(self) -> int:
+        """Bring everything that waits into the table; return how many rows that were."""
+        rows = 0
+        for batches in self.batches():
+            while (committed := batches.next()) is not None:
+                rows += committed.rows
+        return rows
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The table's lines with their hosts, in no order."""
+        found = tables(self.storage, files(self.storage), LINES)
+        return sorted((row["host"], row["line"]) for table in found for row in table.to_pylist())
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Iterator[Streams]:
+    """A server with two empty streams."""
+    with running_streams(tmp_path / "nats") as made:
+        yield made
+
+
+@pytest.fixture
+def keeper(streams: Streams, tmp_path: Path) -> Keeper:
+    """An empty table of these streams."""
+    return Keeper(streams, tmp_path / "table")
+
+
+def send(streams: Streams, first: int, end: int) -> list[tuple[str, str]]:
+    """Send numbered lines, one a message, for each host; return them as the table shows them."""
+    for number in range(first, end):
+        for host in ("node-a", "node-b"):
+            streams.send(host, f"line {number}")
+    return [(host, f"line {n}") for host in ("node-a", "node-b") for n in range(first, end)]
+
+
+def test_what_streams_hold_comes_into_the_table_once(streams: Streams, keeper: Keeper) -> None:
+    """In however many batches and tasks, and in however many starts."""
+    expected = send(streams, 0, 20)
+    first = keeper.take()
+    again = keeper.take()
+    expected += send(streams, 20, 30)
+    keeper.options["bytes_max"] = 1
+    keeper.take()
+
+    assert (first, again) == (40, 0)
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage).problems == ()
+
+
+def test_lines_that_were_sent_again_are_there_once(streams: Streams, keeper: Keeper) -> None:
+    """In the same batch or a later one; of a longer message the new part is taken."""
+    streams.send("node-a", "one", "two")
+    streams._offsets["node-a"] = 0
+    streams.send("node-a", "one", "two", "three", resend=True)
+    keeper.take()
+    streams._offsets["node-a"] = 0
+    streams.send("node-a", "one", "two", "three", "four", resend=True)
+    streams.send("node-a", "five", resend=True)
+    keeper.take()
+
+    wanted = ["one", "two", "three", "four", "five"]
+    assert keeper.lines() == sorted(("node-a", line) for line in wanted)
+    assert verify(keeper.storage).problems == ()
+
+
+def test_a_batch_that_failed_is_repeated_as_a_whole(streams: Streams, keeper: Keeper) -> None:
+    """What its tasks had written is taken away or written again."""
+    expected = send(streams, 0, 10)
+
+    def dies(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        for each in tasks:
+            task.run(work, each)
+        raise RuntimeError("the driver died here")
+
+    for batches in keeper.batches(dies):
+        with pytest.raises(RuntimeError):
+            batches.next()
+    expected += send(streams, 10, 12)
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
+
+
+def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """Its sequences are used again; lines of before stay, and new ones come once."""
+    expected = send(streams, 0, 5)
+    keeper.take()
+    for stream in STREAMS:
+        streams.call(f"STREAM.DELETE.{stream}")
+    streams.create()
+    expected += send(streams, 5, 8)
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage).problems == ()
+
+
+def test_what_was_purged_before_it_was_read_is_told(
+    streams: Streams, keeper: Keeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading goes on behind it, and the table knows of the hole."""
+    expected = send(streams, 0, 3)
+    keeper.take()
+    send(streams, 3, 6)
+    for stream in STREAMS:
+        streams.call(f"STREAM.PURGE.{stream}")
+    expected += send(streams, 6, 9)
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
+    assert "messages were gone before they were read" in caplog.text
+
+
+def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(
+    streams: Streams, keeper: Keeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention that is faster than the tasks would else stop each batch, for ever."""
+    expected = send(streams, 0, 3)
+    keeper.take()
+    send(streams, 3, 9)
+
+    def late(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        if tasks:
+            streams.call("STREAM.PURGE.LOGS_1", {"seq": 6})
+            streams.call("STREAM.PURGE.LOGS_0")
+        return here(work, tasks)
+
+    for batches in keeper.batches(late):
+        committed = batches.next()
+        assert committed is not None
+        assert committed.lost == 6 + 2
+    expected += [("node-a", f"line {number}") for number in range(5, 9)] + send(streams, 9, 12)
+    keeper.take()
+
+    report = verify(keeper.storage)
+    assert keeper.lines() == sorted(expected)
+    assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [
+        ("LOGS_0", 4, 9),
+        ("LOGS_1", 4, 5),
+    ]
+    assert report.problems == ()
+    assert caplog.text.count("messages were gone before they were read") == 2
+
+
+def test_who_wants_to_be_asked_is_asked_before_anything_is_committed(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """Whether it was gone before the batch began, or when its tasks came."""
+    send(streams, 0, 3)
+    keeper.options["stops_on_loss"] = True
+
+    def late(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        streams.call("STREAM.PURGE.LOGS_1", {"seq": 3})
+        return here(work, tasks)
+
+    for batches in keeper.batches(late):
+        with pytest.raises(Refused, match=r"LOGS_1 lost its messages 1 to 2 .* --stop-on-loss"):
+            batches.next()
+
+    assert keeper.lines() == []
+
+
+def test_counts_are_those_of_the_lines(streams: Streams, keeper: Keeper) -> None:
+    """Each line is counted once, also one that was sent again."""
+    send(streams, 0, 7)
+    streams._offsets["node-a"] = 0
+    streams.send("node-a", "line 0", resend=True)
+    keeper.take()
+    entries = files(keeper.storage, area=ROLLUP_MINUTE)
+    counted = sum(
+        row["lines"]
+        for table in tables(keeper.storage, entries, MINUTES)
+        for row in table.to_pylist()
+    )
+    assert counted == len(keeper.lines()) == 14
+    # What is told of the table is about lines, whatever is counted beside them.
+    assert [batches.table.snapshot.rows for batches in keeper.batches()] == [14]

@@ -1,0 +1,202 @@
+"""What docs/spark.md tells people to type does what it says: each snippet runs, on a real table and
+a real stream.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from logpipeline.spec import parse
+from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline_cli.local.layout import Layout, RunRecord, default_data
+from logpipeline_spark.formats.delta import SESSION, Delta
+from logpipeline_spark.formats.format import Format
+from logpipeline_spark.formats.iceberg import Iceberg
+from logpipeline_spark.rollup.counts import by_minute
+from logpipeline_spark.table.commit import Range
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.names import ROLLUP_MINUTE, FileName
+from logpipeline_spark.table.write import write_range
+from spark_streams import PARTITIONS, Streams, running_streams
+from spark_versions import IS_42, need_jars, session_settings
+from tables_made import LIFE, STREAM, lines, opened
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+# What the page calls them, and what stands there in a test instead.
+FOLDER, SERVER = "/data/archive", "nats://nats.example.net:4222"
+IN_DELTA = "logs_in_delta"
+MESSAGES = 30
+ROWS = 2 * MESSAGES
+COMMAND_WITHIN_S = 60
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def blocks(language: str) -> list[str]:
+    """Return the snippets of a *language*."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as somebody has it who queries tables."""
+    builder = SparkSession.builder.master("local[2]")
+    folder = tmp_path_factory.mktemp("warehouse")
+    settings = {**session_settings(), "spark.sql.warehouse.dir": str(folder)}
+    if IS_42:
+        need_jars("delta")
+        settings |= SESSION
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """What the page's names stand for: a table in each format, of a pipeline that runs here."""
+    data = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(data))
+        layout = Layout(default_data("default", "docs"))
+        layout.archive.mkdir(parents=True)
+        _write_pipeline(layout)
+        table = layout.archive / "table"
+        _write_table(table, Delta(spark, str(table)) if IS_42 else None)
+        catalog = {"type": "sql", "uri": f"sqlite:///{layout.archive}/catalog.db"}
+        other = layout.archive / "other"
+        _write_table(other, Iceberg(str(other), "logs.prod", catalog))
+        with running_streams(data / "nats") as streams:
+            _send(streams)
+            yield {FOLDER: str(layout.archive), SERVER: streams.server.url}
+
+
+def _write_pipeline(layout: Layout) -> None:
+    spec = {"partitions": PARTITIONS, "archive": {"enabled": True}}
+    resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "docs"}, "spec": spec}
+    layout.pipeline.write_text(yaml.safe_dump(resource))
+    # This process stands for `up`: the pipeline runs as long as it does.
+    RunRecord("docs", "default", os.getpid(), "nats://127.0.0.1:4222").write(layout)
+
+
+def _write_table(folder: Path, format: Format | None) -> None:
+    storage = LocalStorage(folder)
+    table = opened(storage, format=format)
+    begin = datetime.now(UTC) - timedelta(minutes=20)
+    rows = lines(1, MESSAGES, begin=begin, step=timedelta(seconds=10))
+    name = FileName(STREAM, LIFE, 1, MESSAGES)
+    added = write_range(storage, [rows], name, fence=table.fence)
+    if format is None or format.name != "iceberg":
+        added += write_range(storage, [by_minute(rows)], name, area=ROLLUP_MINUTE)
+    table.commit_batch("0", {STREAM: Range(LIFE, 1, MESSAGES)}, added, state={STREAM: b"1"})
+    table.close()
+
+
+def _send(streams: Streams) -> None:
+    for number in range(MESSAGES):
+        streams.send("node-a", f"line {number}")
+
+
+def here(text: str, folder: dict[str, str]) -> str:
+    """Return *text* with this test's places instead of the page's."""
+    for name, place in folder.items():
+        text = text.replace(name, place)
+    return text
+
+
+@pytest.mark.parametrize("number", range(len(blocks("yaml"))))
+def test_resources_are_good_ones(number: int) -> None:
+    """Whoever copies one gets what it shows."""
+    snippet = yaml.safe_load(blocks("yaml")[number])
+    parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}, **snippet})
+
+
+def test_commands_succeed(folder: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand there, in the shell, beside a pipeline that runs."""
+    commands = [
+        line
+        for block in blocks("sh")
+        for line in block.splitlines()
+        if not line.startswith("pip install")
+    ]
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    printed = [_printed(here(command, folder)) for command in commands]
+
+    assert len(printed) >= 2
+    assert re.search(rf"node-a +{ROWS}\b", printed[0])
+
+
+def _printed(command: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_WITHIN_S,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_python_finds_every_line(spark: SparkSession, folder: dict[str, str]) -> None:
+    """Whatever a snippet calls a table, a frame or a count has all rows; each goes on where the one
+    before it ended.
+    """
+    names: dict[str, Any] = {"spark": spark}
+    checked = 0
+    for number, block in enumerate(blocks("python")):
+        names |= dict.fromkeys(("table", "frame", "count", "hosts"))
+        exec(compile(here(block, folder), f"spark.md, Python {number}", "exec"), names)
+        for name, rows in (("table", ROWS), ("frame", ROWS), ("hosts", 1)):
+            if names[name] is not None:
+                assert len(names[name]) == rows, f"{name} of:\n{block}"
+                checked += 1
+        if names["count"] is not None:
+            assert names["count"] == [(ROWS,)]
+            checked += 1
+
+    assert checked >= 7
+    assert names["lines"].isStreaming
+
+
+def test_a_stream_is_read_as_the_page_shows(spark: SparkSession, folder: dict[str, str]) -> None:
+    """The same options, once to the end: all lines are there."""
+    block = next(block for block in blocks("python") if '"jetstream"' in block)
+    read_once = here(block, folder).replace("readStream", "read")
+    # The page's stream has more partitions.
+    read_once = read_once.replace('"partitions", 10', f'"partitions", {PARTITIONS}')
+    names: dict[str, Any] = {"spark": spark}
+    exec(read_once, names)
+
+    assert names["lines"].where("host = 'node-a'").count() == MESSAGES
+
+
+def test_sql_finds_every_line(spark: SparkSession, folder: dict[str, str]) -> None:
+    """After the table was given a name; in Delta where its library is there."""
+    asked = 0
+    for block in blocks("sql"):
+        if IN_DELTA in block and not IS_42:
+            continue
+        for statement in filter(str.strip, here(block, folder).split(";")):
+            found = spark.sql(statement).collect()
+        assert [tuple(row) for row in found] == [("node-a", ROWS)], block
+        asked += 1
+
+    assert asked == 1 + IS_42

@@ -1,0 +1,103 @@
+"""A job whose table is in a bucket: keys come from the environment, and what the bucket refuses is
+one sentence after which nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table import s3
+from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.verify import verify
+from spark_jobs import Archive, one_sentence
+from spark_streams import Streams
+from tables_s3 import BUCKET, REGION, S3Server, s3_server
+
+pytest_plugins = ["spark_archive_fixtures"]
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
+        yield running
+
+
+@pytest.fixture
+def archive(streams: Streams, server: S3Server, tmp_path: Path) -> Archive:
+    """A table of this test's own in the bucket."""
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    return Archive(streams, tmp_path, path=url, endpoint=server.endpoint, region=REGION)
+
+
+def lines_of(server: S3Server, archive: Archive) -> list[str]:
+    """Read the table by keys of our own."""
+    storage = server.storage(archive.settings.path.rpartition("/")[2])
+    found = tables(storage, files(storage), LINES)
+    return [row["line"] for table in found for row in table.to_pylist()]
+
+
+def test_a_full_bucket_is_said_and_costs_nothing(
+    server: S3Server, streams: Streams, archive: Archive, tmp_path: Path
+) -> None:
+    """As the command says it: status 1 and one sentence; with room again, all lines are there."""
+    where = {"endpoint": server.endpoint, "region": REGION}
+    environment = server.environment()
+    server.storage("others").write("large", bytes(3_000_000))
+    streams.send("node-a", "one", "two")
+    server.enforce_quota(1)
+    full = archive.command("run", "--once", environment=environment, s3=where)
+    server.enforce_quota(None)
+    well = archive.command("run", "--once", environment=environment, s3=where)
+
+    assert "is well, and has room" in one_sentence(full)
+    assert well.returncode == 0, well.stderr
+    assert lines_of(server, archive) == ["one", "two"]
+    assert verify(server.storage(tmp_path.name)).is_well
+
+
+@pytest.mark.parametrize(
+    ("variables", "path", "said"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, None, "refuses us: check the access key"),
+        ({"AWS_ACCESS_KEY_ID": "wrong"}, None, "refuses us: check the access key"),
+        ({}, "s3://nowhere/t", "There is no bucket nowhere: make it, or name another one"),
+    ],
+)
+def test_what_a_bucket_refuses_is_said(
+    server: S3Server,
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    path: str | None,
+    said: str,
+) -> None:
+    """Before the first batch, and where others read why the table does not go on."""
+    for name, value in {**server.environment(), **variables}.items():
+        monkeypatch.setenv(name, value)
+    archive.change(path=path or archive.settings.path)
+    with pytest.raises(Refused, match=said):
+        archive.keep()
+
+    assert said in archive.told().problem
+    assert "only-for-tests" not in archive.told().problem
+
+
+def test_without_any_key_somebody_is_told_where_they_come_from(
+    server: S3Server, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no environment and no machine gives one."""
+    for name in server.environment():
+        monkeypatch.delenv(name, raising=False)
+    # What a cloud's machine would answer; here nobody does.
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr(s3, "RETRY_TIMEOUT_S", 1)
+
+    with pytest.raises(Refused, match=r"needs keys, and there are none: set AWS_ACC"):
+        archive.keep()

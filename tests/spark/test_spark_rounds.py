@@ -1,0 +1,195 @@
+"""Kills of everything that makes a table, each with a batch in progress: the driver, its JVM, a
+worker that computes, and the server that is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import polars
+import pytest
+import yaml
+
+from component import Component
+from fault_settings import is_soak, seeds
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.options import NatsOptions
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.manifest import commit_numbers
+from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.verify import verify
+from spark_backlog import Backlog, Digests, digests_of
+from spark_local import local_spark
+from spark_victims import busy_worker_of, jvm_of
+from waiting import eventually
+
+VICTIMS = ("driver", "jvm", "worker", "server")
+ROUNDS = 200 if is_soak() else 24
+PARTITIONS = 3
+HOSTS = ("node-a", "node-b", "node-c", "node-d")
+# A batch takes about half a second, so that one is in progress all the time between two commits.
+BATCH_BYTES = "1Mi"
+BATCH_S = 0.5
+# Messages of each host and round, some batches: the one that is struck is not the last.
+MESSAGES = 8
+START_S = 60.0
+COMMIT_S = 60.0
+ALL_S = 180.0
+COLUMNS = ["host", "offset", "line"]
+
+
+@dataclass(eq=False)
+class Rounds:
+    """A server, a backlog in it, and a job that brings the backlog into a table."""
+
+    folder: Path
+    server: EmbeddedServer
+    backlog: Backlog
+    job: Component = field(init=False)
+    table: LocalStorage = field(init=False)
+    struck: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        resource = {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "test"},
+            "spec": {
+                "partitions": PARTITIONS,
+                "archive": {"enabled": True, "every": "1s", "maxBytesPerBatch": BATCH_BYTES},
+            },
+        }
+        file = self.folder / "pipeline.yaml"
+        file.write_text(yaml.safe_dump(resource))
+        table = self.folder / "table"
+        self.table = LocalStorage(table)
+        here = ["-f", str(file), "--data", str(self.folder / "data"), "--nats", self.server.url]
+        words = ["archive", "run", *here, "--path", str(table), "--master", "local[2]"]
+        self.job = Component("archive", words, self.folder / "archive.log")
+        apply = [sys.executable, "-m", "logpipeline_cli", "apply", *here]
+        subprocess.run(apply, check=True, stdout=subprocess.DEVNULL, timeout=START_S)
+
+    async def strike(self, victim: str, moment_s: float) -> None:
+        """Kill *victim* so long after a commit behind which another batch has begun."""
+        if not self.job.is_running:
+            self.job.start()
+        before = self.commits
+        await eventually(
+            lambda: self.commits > before or self._ended(), within_s=COMMIT_S, what="a commit"
+        )
+        await asyncio.sleep(moment_s)
+        rows = self.rows
+        assert rows < self._written, "there is no batch in progress: the backlog is too small"
+        await self._kill(victim)
+        self.struck.append(f"{victim} after {rows} rows")
+
+    async def settle(self) -> None:
+        """Return once as many rows as there are lines are in the table."""
+        if not self.job.is_running:
+            self.job.start()
+        await eventually(
+            lambda: self.rows >= self._written or self._ended(),
+            within_s=ALL_S,
+            what=f"{self._written} rows after {self.struck}",
+        )
+
+    @property
+    def commits(self) -> int:
+        """How many commits there are."""
+        return max(commit_numbers(self.table), default=0) if self._is_there else 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the manifest says there are."""
+        return sum(entry.rows for entry in files(self.table)) if self._is_there else 0
+
+    @property
+    def _is_there(self) -> bool:
+        return (self.folder / "table").is_dir()
+
+    @property
+    def _written(self) -> int:
+        return sum(count for count, _ in self.backlog.digests.values())
+
+    def _ended(self) -> bool:
+        if not self.job.is_running:
+            raise RuntimeError(f"the job ended with {self.job.exit_code}\n{self.job.log_tail()}")
+        return False
+
+    async def _kill(self, victim: str) -> None:
+        driver = self.job.pid
+        if victim == "server":
+            self.server.kill()
+            await self.server.start()
+        elif victim == "worker":
+            worker = await eventually(lambda: busy_worker_of(driver), within_s=COMMIT_S)
+            assert worker is not None
+            os.kill(worker, signal.SIGKILL)
+        elif victim == "jvm":
+            os.kill(jvm_of(driver), signal.SIGKILL)
+            assert await self.job.wait() != 0
+        else:
+            self.job.kill()
+
+
+@pytest.fixture
+async def rounds(
+    nats_server: EmbeddedServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Rounds]:
+    """Streams with a backlog for all rounds, and a job that is not started yet."""
+    backlog = Backlog("lp.default.test", PARTITIONS, HOSTS, seed=int(request.param))
+    made = Rounds(tmp_path, nats_server, backlog)
+    nats = NatsOptions(servers=(nats_server.url,))
+    await backlog.publish(nats, batches=MESSAGES * ROUNDS)
+    try:
+        yield made
+    finally:
+        made.job.kill()
+
+
+@pytest.mark.timeout(3600 if is_soak() else 600)
+@pytest.mark.parametrize("rounds", seeds(), indirect=True)
+async def test_each_line_is_there_once_whatever_is_killed_in_the_midst_of_a_batch(
+    rounds: Rounds,
+) -> None:
+    """By the manifest and by a glob, for each reader there is; hashes are those of what was
+    written.
+    """
+    chance = random.Random(rounds.backlog.seed)
+    for number in range(ROUNDS):
+        await rounds.strike(VICTIMS[number % len(VICTIMS)], chance.uniform(0, BATCH_S))
+    await rounds.settle()
+    assert await rounds.job.stop() == 0, rounds.job.log_tail()
+
+    report = verify(rounds.table)
+    assert report.is_well, report.sentences()
+    for reader, found in read_by_all(rounds.folder / "table").items():
+        assert found == rounds.backlog.digests, f"{reader}: {rounds.struck}"
+
+
+def read_by_all(table: Path) -> dict[str, Digests]:
+    """What each reader finds in *table*, as hashes."""
+    storage, everything = LocalStorage(table), f"{table}/lines/**/*.parquet"
+    by_manifest = (
+        row
+        for part in tables(storage, files(storage), LINES)
+        for row in part.select(COLUMNS).to_pylist()
+    )
+    by_duckdb = duckdb.read_parquet(everything).project('host, "offset", line').fetchall()
+    frame = local_spark().read.option("basePath", f"{table}/lines").parquet(f"{table}/lines")
+    return {
+        "the manifest": digests_of(by_manifest),
+        "DuckDB": digests_of(dict(zip(COLUMNS, row, strict=True)) for row in by_duckdb),
+        "polars": digests_of(polars.scan_parquet(everything).select(COLUMNS).collect().to_dicts()),
+        "Spark": digests_of(row.asDict() for row in frame.select(COLUMNS).toLocalIterator()),
+    }

@@ -1,0 +1,181 @@
+"""A folder and a bucket keep the same promises: whole objects, one winner, and clear sentences."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.names import WRITING
+from logpipeline_spark.table.opening import storage_of
+from logpipeline_spark.table.s3 import S3Options, S3Storage
+from logpipeline_spark.table.storage import Storage, Stored
+from small_disk import small_disk
+from tables_made import batch, opened
+from tables_s3 import BUCKET, S3Server, s3_server
+
+WRITERS = 4
+ROUNDS = 10
+# More than one part of an upload.
+LARGE_BYTES = 12 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
+        yield running
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A place of this test's own, of either kind."""
+    if request.param == "disk":
+        return LocalStorage(tmp_path / "table")
+    server: S3Server = request.getfixturevalue("server")
+    return server.storage(tmp_path.name)
+
+
+def test_objects_are_written_read_listed_and_removed(storage: Storage) -> None:
+    """All verbs do what they say, and twice is as good as once."""
+    storage.write("a/one", b"1")
+    storage.write("a/one", b"11")
+    storage.copy("a/one", "b/two")
+    storage.copy("a/one", "b/two")
+
+    assert storage.read("a/one") == b"11"
+    assert storage.read("a/none") is None
+    assert list(storage.list("b")) == [Stored("b/two", 2)]
+    assert list(storage.list("none")) == []
+    storage.delete(["a/one", "a/one", "none"])
+    assert storage.read("a/one") is None
+    assert storage.read("b/two") == b"11"
+    with pytest.raises(FileNotFoundError):
+        storage.open("a/one")
+
+
+def test_a_storage_travels_to_tasks(storage: Storage) -> None:
+    """What a task gets reads the same place; a bucket's secret is not among it."""
+    storage.write("a", b"1")
+    packed = pickle.dumps(storage)
+
+    assert b"only-for-tests" not in packed
+    assert pickle.loads(packed).read("a") == b"1"
+
+
+def test_of_many_writers_one_is_first(storage: Storage) -> None:
+    """An object that must not exist yet is put by one of them, whole, each time."""
+    together = threading.Barrier(WRITERS)
+
+    def put(writer: int) -> list[bool]:
+        won = []
+        for number in range(ROUNDS):
+            together.wait()
+            won.append(storage.put_if_absent(f"commits/{number}", b"%d" % writer))
+        return won
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        wins = list(pool.map(put, range(WRITERS)))
+
+    for number in range(ROUNDS):
+        winners = [writer for writer in range(WRITERS) if wins[writer][number]]
+        assert len(winners) == 1
+        assert storage.read(f"commits/{number}") == b"%d" % winners[0]
+
+
+def fail_half_way(storage: Storage) -> None:
+    """Begin an object that is never finished."""
+    with storage.create("lines/failed") as file:
+        file.write(b"half")
+        raise ConnectionError
+
+
+def test_a_large_object_appears_when_it_is_whole(storage: Storage) -> None:
+    """While it is written it is not there; when the writer fails it never is."""
+    with storage.create("lines/large") as file:
+        file.write(bytes(LARGE_BYTES))
+        assert storage.read("lines/large") is None
+    with pytest.raises(ConnectionError):
+        fail_half_way(storage)
+
+    assert list(storage.list("lines")) == [Stored("lines/large", LARGE_BYTES)]
+    assert list(storage.list(WRITING)) == []
+    with storage.open("lines/large") as found:
+        found.seek(-3, 2)
+        assert found.read() == bytes(3)
+
+
+def test_a_place_that_lets_one_writer_win_passes(storage: Storage) -> None:
+    """The check leaves nothing behind."""
+    storage.check()
+
+    assert list(storage.list("")) == []
+
+
+def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
+    """The batch fails with one sentence; with room again it is repeated, and all is well."""
+    with small_disk(tmp_path / "disk", size_bytes=4_000_000) as disk:
+        storage = LocalStorage(disk.path / "table")
+        table = opened(storage)
+        batch(table, storage, "0", 1, 10)
+        disk.fill()
+        with pytest.raises(Refused, match=r"is full: make room there"):
+            batch(table, storage, "1", 11, 20)
+        before = {stored.path for stored in storage.list("lines")}
+        disk.free()
+        batch(table, storage, "1", 11, 20)
+
+        assert len(before) == 1
+        assert table.snapshot.rows == 40
+        assert list(storage.list(WRITING)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"access_key_file": "wrong"}, "check the access key"),
+        ({"secret_key_file": "wrong"}, "check the access key"),
+        ({"secret_key_file": "none"}, "cannot be read: put the key"),
+    ],
+)
+def test_wrong_keys_are_told(
+    server: S3Server, tmp_path: Path, change: dict[str, str], said: str
+) -> None:
+    """One sentence, without the secret."""
+    (tmp_path / "wrong").write_text("wrong")
+    files = {
+        "access_key_file": server.folder / "access",
+        "secret_key_file": server.folder / "secret",
+    }
+    files |= {name: tmp_path / file for name, file in change.items()}
+    options = S3Options(endpoint=server.endpoint, region="us-east-1", **files)
+
+    with pytest.raises(Refused, match=said) as told:
+        S3Storage(BUCKET, "t", options).write("a", b"1")
+
+    assert "only-for-tests" not in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_bucket_that_is_not_there_is_told(server: S3Server) -> None:
+    """A typing mistake in its name is told as that."""
+    with pytest.raises(Refused, match="no bucket nowhere"):
+        list(S3Storage("nowhere", "t", server.options).list("a"))
+
+
+def test_paths_are_what_users_write(server: S3Server, tmp_path: Path) -> None:
+    """Folders, file URLs and buckets are understood; anything else is told."""
+    assert storage_of(str(tmp_path)).url == str(tmp_path)
+    assert storage_of(f"file://{tmp_path}/a%20b").url == f"{tmp_path}/a b"
+    assert storage_of(f"s3://{BUCKET}/a/b/", server.options).url == f"s3://{BUCKET}/a/b"
+    for wrong in ("", "gs://b/p", "s3:///p"):
+        with pytest.raises(Refused, match=r"name a folder|names no bucket"):
+            storage_of(wrong)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Refused, match="no folder: choose another path"):
+        storage_of(str(tmp_path / "file")).write("a", b"")

@@ -1,0 +1,95 @@
+"""``logpipeline up`` with a table: lines stand in files and in the table, over stops and kills."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.verify import verify
+from pipeline_up import PipelineUp
+from waiting import eventually
+
+# A JVM starts in some seconds, on a busy machine in more.
+IN_TABLE_S = 90.0
+
+
+def numbered(first: int, end: int) -> list[str]:
+    """Return lines that are all different."""
+    return [f"line {number}" for number in range(first, end)]
+
+
+class Archived(PipelineUp):
+    """A pipeline that keeps a table."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, archive={"enabled": True, "every": "1s"})
+
+    @property
+    def storage(self) -> LocalStorage:
+        """Where its table lies."""
+        return LocalStorage(self.layout.archive / "table")
+
+    def rows(self) -> list[str]:
+        """The table's lines, in the order of their bytes."""
+        if not (self.layout.archive / "table").is_dir():
+            return []
+        found = tables(self.storage, files(self.storage), LINES)
+        rows = [row for table in found for row in table.to_pylist()]
+        return [row["line"] for row in sorted(rows, key=lambda row: row["offset"])]
+
+    async def in_table(self, lines: list[str]) -> None:
+        """Return when exactly *lines* are in the table."""
+        await eventually(
+            lambda: len(self.rows()) >= len(lines), within_s=IN_TABLE_S, what="lines in the table"
+        )
+        assert self.rows() == lines
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Archived:
+    """A pipeline that is not started yet."""
+    return Archived(tmp_path)
+
+
+@pytest.mark.timeout(240)
+async def test_lines_stand_in_the_table_once_whatever_ends(up: Archived) -> None:
+    """The job and its JVM are killed, everything is stopped and started again: it goes on."""
+    async with up:
+        up.append(numbered(0, 1000))
+        await up.in_table(numbered(0, 1000))
+        up.append(numbered(1000, 1500))
+        await up.kill("archive")
+        up.append(numbered(1500, 2000))
+        await up.in_table(numbered(0, 2000))
+        assert await up.stop(signal.SIGINT) == 0
+    up.append(numbered(2000, 2100))
+    async with up:
+        await up.in_table(numbered(0, 2100))
+        await up.arrived(numbered(0, 2100))
+        told = await up.run("archive", "verify")
+
+    assert told.returncode == 0, told.stdout
+    assert "The table is well." in told.stdout
+    assert verify(up.storage).is_well
+
+
+@pytest.mark.timeout(120)
+async def test_without_java_a_pipeline_runs_and_says_what_is_missing(
+    up: Archived, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Files are written; nothing waits for a table that cannot be."""
+    python = tmp_path / "bin"
+    python.mkdir()
+    monkeypatch.setenv("PATH", str(python))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    async with up:
+        up.append(numbered(0, 10))
+        await up.arrived(numbered(0, 10))
+        assert "archive" not in up.pids()
+
+    assert "there is no Java here" in up.log()

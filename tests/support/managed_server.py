@@ -1,0 +1,131 @@
+"""A managed server as a pipeline's children configure it: a real one with that very configuration,
+and the files of each role as they lie in its pods.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from logpipeline.credentials import nats_options
+from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.server_binary import find_binary
+from logpipeline.spec import LogPipeline, parse
+from logpipeline_operator.children import config, nats_auth, nats_conf
+from ports import free_port
+from waiting import eventually
+
+PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
+ARCHIVE_PASSWORD = "-archive-0123456789abcdef"
+START_DEADLINE_S = 20.0
+
+
+def resource(**spec: Any) -> LogPipeline:
+    """The pipeline *prod*, with two partitions."""
+    return parse(
+        {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "prod", "namespace": "logging", "uid": "1-2"},
+            "spec": {"partitions": 2, **spec},
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """A running server, and the folder in which each role's files lie as in its pods."""
+
+    pipeline: LogPipeline
+    url: str
+    folder: Path
+
+    def at(self, role: str) -> Path:
+        """The folder of *role*'s credentials."""
+        return self.folder / role
+
+    def options(self, role: str, local: LogPipeline) -> NatsOptions:
+        """How the component with the resource *local* logs in, its files being in our folder."""
+        text = config.render(local).replace(
+            str(config.FOLDER / config.NATS_FOLDER), str(self.at(role))
+        )
+        moved = parse(yaml.safe_load(text))
+        return nats_options(moved, servers=(self.url,))
+
+    def operator(self) -> NatsOptions:
+        """How the operator logs in."""
+        own = config.nats_options(self.pipeline, self.at(nats_auth.OPERATOR))
+        return replace(own, servers=(self.url,))
+
+
+@asynccontextmanager
+async def managed(pipeline: LogPipeline, folder: Path) -> AsyncIterator[Managed]:
+    """Run a server with the configuration and the Secret that *pipeline*'s children would have."""
+    port, monitor = free_port(), free_port()
+    folder.mkdir()
+    data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
+    data |= nats_auth.archive_secret(pipeline, ARCHIVE_PASSWORD)["stringData"]
+    text = nats_conf.render(pipeline)
+    for there, here in (
+        ("0.0.0.0:4222", f"127.0.0.1:{port}"),
+        ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
+        (f'"{nats_conf.STORE}"', f'"{folder}/store"'),
+    ):
+        assert there in text
+        text = text.replace(there, here)
+    (folder / "nats.conf").write_text(text)
+    for file in nats_conf.user_files(pipeline):
+        (folder / file).write_text(data[file])
+    for role in nats_auth.users(pipeline):
+        (folder / role / "user").mkdir(parents=True)
+        for file, key in zip(("user", "password"), nats_auth.keys(role), strict=True):
+            (folder / role / "user" / file).write_text(data[key])
+    with server(folder):
+        await eventually(lambda: is_healthy(monitor), within_s=START_DEADLINE_S)
+        yield Managed(pipeline, f"nats://127.0.0.1:{port}", folder)
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[None]:
+    """Run nats-server with the configuration in *folder*."""
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            [find_binary(), "--config", folder / "nats.conf"],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "POD_NAME": "prod-nats-0"},
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def is_healthy(monitor_port: int) -> bool:
+    """Whether the server passes the full check, as its probes ask for."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{monitor_port}/healthz", timeout=1) as page:
+            return bool(page.status == 200)
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def connected(options: NatsOptions) -> AsyncIterator[JetStream]:
+    """Connect with *options*."""
+    connection = Connection(options)
+    await connection.start(patience_s=10.0)
+    try:
+        yield JetStream(connection)
+    finally:
+        await connection.close()

@@ -1,0 +1,81 @@
+"""The processes that a job of tables consists of, so that a test can kill any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+JVM = "org.apache.spark.deploy.SparkSubmit"
+WORKERS = "logpipeline_spark.running.workers"
+
+
+def jvm_of(driver: int) -> int:
+    """Return the JVM that the process *driver* started.
+
+    Raises:
+        AssertionError: it has none.
+    """
+    # A process that it is about to start looks like the JVM itself for a moment.
+    found = [pid for pid in below(driver) if JVM in _command(pid)]
+    return _only([pid for pid in found if JVM not in _command(_parent(pid))], "a JVM")
+
+
+def busy_worker_of(driver: int) -> int | None:
+    """Return a Python of Spark's that computes at this moment, or None."""
+    return next((pid for pid in below(driver) if is_computing(pid)), None)
+
+
+def is_computing(pid: int) -> bool:
+    """Whether *pid* is a worker, and no mere parent of workers, that computes at this moment."""
+    is_worker = WORKERS in _command(pid) and WORKERS in _command(_parent(pid))
+    return is_worker and _state(pid) == "R"
+
+
+def below(parent: int) -> Iterator[int]:
+    """Return all that descend from *parent*."""
+    for child in _children(parent):
+        yield child
+        yield from below(child)
+
+
+def _children(pid: int) -> list[int]:
+    # Each thread has children of its own.
+    return [
+        child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(task)
+    ]
+
+
+def _read(path: Path) -> list[int]:
+    try:
+        return [int(child) for child in path.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _state(pid: int) -> str:
+    return _field(pid, 0)
+
+
+def _parent(pid: int) -> int:
+    return int(_field(pid, 1) or 0)
+
+
+def _field(pid: int, number: int) -> str:
+    # The name in parentheses may hold anything; what is counted comes behind it.
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return text.rpartition(")")[2].split()[number]
+
+
+def _only(found: list[int], what: str) -> int:
+    assert len(found) == 1, f"{what} was to be there, and {len(found)} are"
+    return found[0]

@@ -1,0 +1,113 @@
+"""Lines of a made-up stream, as tasks have them, and what any reader finds of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from logpipeline_spark.formats.format import Format
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.rollup.counts import by_minute, by_source
+from logpipeline_spark.table.commit import FileEntry, Range
+from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
+from logpipeline_spark.table.owner import Owner
+from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.write import write_range
+
+STREAM = "LOGS_0"
+LIFE = "18a1f3c2d4e5f607r0"
+BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+OWNER = Owner("default/demo")
+# One message a minute, of two lines: 60 messages fill an hour.
+STEP = timedelta(minutes=1)
+
+Key = tuple[str, str, int, int]
+
+
+def lines(
+    first: int,
+    last: int,
+    *,
+    stream: str = STREAM,
+    life: str = LIFE,
+    begin: datetime = BEGIN,
+    step: timedelta = STEP,
+    idxs: Iterable[int] = (0, 1),
+    text: str = "hello",
+) -> pa.Table:
+    """Return the lines of messages *first* to *last*."""
+    rows = [
+        {
+            "stream": stream,
+            "incarnation": life,
+            "seq": seq,
+            "idx": idx,
+            "ts": begin + step * (seq - 1),
+            "event_ts": begin + step * (seq - 1),
+            "partition": 0,
+            "cluster": "c",
+            "host": "node-a",
+            "namespace": "shop",
+            "pod": "cart-1",
+            "container": "cart",
+            "fd": "stdout",
+            "level": "info" if seq % 3 else None,
+            "line": f"{text} {seq}.{idx} é",
+            "source": "shop/cart-1/uid/cart/0",
+            "generation": "g",
+            "offset": seq * 100 + idx,
+            "resent": False,
+        }
+        for seq in range(first, last + 1)
+        for idx in idxs
+    ]
+    return pa.Table.from_pylist(rows, schema=LINES)
+
+
+def keys(first: int, last: int, *, stream: str = STREAM, life: str = LIFE) -> list[Key]:
+    """Return the keys of `lines`."""
+    return [(stream, life, seq, idx) for seq in range(first, last + 1) for idx in (0, 1)]
+
+
+def opened(storage: Storage, *, holder: str = "test", format: Format | None = None) -> Table:
+    """Take a table over without waiting."""
+    return Table.open(storage, OWNER, holder=holder, schema=LINES, format=format)
+
+
+def write(storage: Storage, first: int, last: int, *, stream: str = STREAM) -> list[FileEntry]:
+    """Write one range as a task does."""
+    table = lines(first, last, stream=stream)
+    return write_range(storage, [table], FileName(stream, LIFE, first, last))
+
+
+def batch(
+    table: Table, storage: Storage, name: str, first: int, last: int, *, stream: str = STREAM
+) -> bool:
+    """Write and commit one range, with a state that says how far it is."""
+    name_of_range = FileName(stream, LIFE, first, last)
+    rows = [lines(first, last, stream=stream)]
+    added = write_range(storage, rows, name_of_range, fence=table.fence)
+    ranges = {stream: Range(LIFE, first, last)}
+    return table.commit_batch(name, ranges, added, state={stream: str(last).encode()})
+
+
+def counted_batch(table: Table, storage: Storage, first: int, last: int) -> None:
+    """Write lines and counts of one range, as a task does, and commit them."""
+    rows, name = lines(first, last), FileName(STREAM, LIFE, first, last)
+    added = write_range(storage, [rows], name)
+    for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
+        added += write_range(storage, [count(rows)], name, area=area)
+    table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added)
+
+
+def files_below(folder: Path) -> set[str]:
+    """Return all files of a table on this machine that are no part of its manifest."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix() for path in found}
+    return {name for name in names if not name.startswith(("_table/commits", "_table/state"))} - {
+        name for name in names if name.startswith(("_table/lease", "_table/owner"))
+    }

@@ -1,0 +1,266 @@
+"""`query`, `report` and `archive` over a table: what they print, and what they exit with."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+from logpipeline_cli.main import main
+from logpipeline_spark.table.commit import Range
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.names import FileName
+from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.write import write_range
+from tables_made import LIFE, STREAM, counted_batch, lines, opened
+
+# 100 messages of two lines; of three messages one has no level.
+MESSAGES = 100
+LINES = 2 * MESSAGES
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / "table")
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Carry out a command on the table; return its status, and what it printed."""
+
+    def run(*words: str, **archive: object) -> tuple[int, str, str]:
+        said = {"enabled": True, "path": str(tmp_path / "table"), **archive}
+        resource = {
+            "apiVersion": "logpipeline.dev/v1alpha1",
+            "kind": "LogPipeline",
+            "metadata": {"name": "demo"},
+            "spec": {"archive": said},
+        }
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(yaml.safe_dump(resource))
+        status = main([*words, "-f", str(file), "--data", str(tmp_path / "data")])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def table(storage: LocalStorage) -> Table:
+    """A table of four batches, with counts, that nobody writes now."""
+    table = opened(storage)
+    for first in range(1, MESSAGES, 25):
+        counted_batch(table, storage, first, first + 24)
+    table.close()
+    return table
+
+
+def test_a_question_is_answered_from_lines_and_from_counts(table: Table, run: Run) -> None:
+    """DuckDB reads both, and both say the same."""
+    _, of_lines, _ = run("query", "SELECT level, count(*) FROM lines GROUP BY 1 ORDER BY 1")
+    _, of_counts, _ = run("query", "SELECT level, sum(lines) FROM minutes GROUP BY 1 ORDER BY 1")
+    _, of_sources, _ = run("query", "SELECT sum(lines)::int AS n FROM sources", "-o", "json")
+
+    assert of_lines.splitlines()[1:] == of_counts.splitlines()[1:]
+    assert json.loads(of_sources) == [{"n": LINES}]
+
+
+def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:
+    """The same rows each time; times are UTC."""
+    question = "SELECT seq, line, ts FROM lines WHERE idx = 0 ORDER BY seq LIMIT 2"
+    _, text, _ = run("query", question)
+    _, as_json, _ = run("query", question, "-o", "json")
+    _, as_csv, _ = run("query", question, "-o", "csv")
+
+    expected = [
+        [1, "hello 1.0 é", "2026-11-21T10:00:00"],
+        [2, "hello 2.0 é", "2026-11-21T10:01:00"],
+    ]
+    assert [list(row.values()) for row in json.loads(as_json)] == expected
+    assert list(csv.reader(io.StringIO(as_csv)))[1:] == [[str(v) for v in row] for row in expected]
+    assert "hello 2.0 é" in text
+
+
+def test_a_question_is_about_a_time(table: Table, run: Run) -> None:
+    """Only files of that time are read, and only lines of that time are seen."""
+    status, out, _ = run(
+        "query", "SELECT count(*) AS n FROM lines", "-o", "json",
+        "--since", "2026-11-21T11:00:00Z", "--until", "2026-11-21T11:10:00Z",
+    )  # fmt: skip
+
+    assert (status, json.loads(out)) == (0, [{"n": 20}])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("query", "SELEKT 1"), "the question has a mistake"),
+        (("query", "SELECT nothing FROM lines"), "the question has a mistake"),
+        (("query", "SELECT 1", "--since", "2026-99-99"), "is no time; write"),
+    ],
+)
+def test_a_mistake_in_a_question_is_said(
+    table: Table, run: Run, words: tuple[str, ...], said: str
+) -> None:
+    """With status 1, and without a trace."""
+    status, out, error = run(*words)
+
+    assert (status, out) == (1, "")
+    assert said in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "words", [("query", "SELECT 1"), ("report", "-o", "none.html"), ("archive", "verify")]
+)
+def test_where_there_is_no_table_commands_say_so(run: Run, words: tuple[str, ...]) -> None:
+    """One sentence with the place, and status 1; nothing is made there."""
+    status, _, error = run(*words)
+
+    assert status == 1
+    assert re.search(r"/table holds no lines|There is no table at .*/table", error)
+    assert len(error.splitlines()) == 1
+
+
+class _Outside(HTMLParser):
+    """Collects what a page would fetch from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = ("src", "href", "data", "action", "srcset")
+        self.found += [f"{tag} {value}" for name, value in attrs if name in names and value]
+
+
+def test_a_report_is_one_page_with_the_figures_of_the_counts(
+    table: Table, run: Run, tmp_path: Path
+) -> None:
+    """It needs nothing from elsewhere, and shows sums, sources, plots and gaps."""
+    page = tmp_path / "report.html"
+    status, out, _ = run("report", "-o", str(page))
+    text = page.read_text()
+    outside = _Outside()
+    outside.feed(text)
+
+    assert (status, out) == (0, f"{page}: {LINES} lines\n")
+    assert outside.found == []
+    assert f"<p>{LINES} lines, " in text
+    assert f"<td>node-a/shop/cart-1/cart</td><td>2.5 KiB</td><td>{LINES}</td><td>0</td>" in text
+    assert text.count('class="plotly-graph-div"') == 5
+    assert "every message that the streams held was read" in text
+
+
+def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path: Path) -> None:
+    """Between two batches, and within one."""
+    table = opened(storage)
+    for first, last, lost in ((1, 10, ()), (21, 40, (Range(LIFE, 25, 26),))):
+        rows, name = lines(first, last), FileName(STREAM, LIFE, first, last)
+        ranges = {STREAM: Range(LIFE, first, last)}
+        table.commit_batch(
+            name.stream + str(first), ranges, write_range(storage, [rows], name),
+            skipped=frozenset({STREAM}), lost={STREAM: lost} if lost else None,
+        )  # fmt: skip
+    table.close()
+    run("report", "-o", str(tmp_path / "report.html"))
+    status, out, _ = run("archive", "verify")
+
+    text = (tmp_path / "report.html").read_text()
+    assert f"<td>{STREAM}</td><td>11</td><td>20</td>" in text
+    assert f"<td>{STREAM}</td><td>25</td><td>26</td>" in text
+    assert status == 0
+    assert "11 to 20 were lost before" in out
+    assert "25 to 26 were lost before" in out
+
+
+def test_files_are_listed(table: Table, storage: LocalStorage, run: Run) -> None:
+    """As text, and as JSON with all that a commit says of them."""
+    _, text, _ = run("archive", "ls")
+    status, as_json, _ = run("archive", "ls", "-o", "json")
+
+    entries = files(storage)
+    assert status == 0
+    assert [row["path"] for row in json.loads(as_json)] == [entry.path for entry in entries]
+    assert sum(row["rows"] for row in json.loads(as_json)) == LINES
+    assert all(entry.path in text for entry in entries)
+
+
+def test_a_table_that_is_well_is_verified(table: Table, run: Run) -> None:
+    """With status 0, and what it covers."""
+    status, out, _ = run("archive", "verify")
+
+    assert status == 0
+    assert out.splitlines()[-1] == "The table is well."
+    assert f"LOGS_0 ({LIFE}): 1 to {MESSAGES}." in out
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("removed", "is committed, and is not there"),
+        ("truncated", "bytes, and"),
+        ("doubled", "A line is there twice"),
+    ],
+)
+def test_a_table_that_is_damaged_is_found_out(
+    table: Table, storage: LocalStorage, run: Run, what: str, said: str
+) -> None:
+    """With status 1, and which file it is."""
+    first = files(storage)[0]
+    place = Path(storage.url) / first.path
+    if what == "removed":
+        place.unlink()
+    elif what == "truncated":
+        place.write_bytes(place.read_bytes()[: first.bytes // 2])
+    else:
+        again = opened(storage)
+        rows = lines(1, 5)
+        added = write_range(storage, [rows], FileName(STREAM, LIFE, 101, 105))
+        again.commit_batch("again", {STREAM: Range(LIFE, 101, 105)}, added)
+        again.close()
+    status, out, _ = run("archive", "verify")
+    _, as_json, _ = run("archive", "verify", "-o", "json")
+
+    assert status == 1
+    assert said in out
+    assert out.splitlines()[-1] == "The table is damaged."
+    assert json.loads(as_json)["problems"]
+
+
+def test_small_files_are_put_together_and_old_ones_deleted_when_asked(
+    table: Table, storage: LocalStorage, run: Run
+) -> None:
+    """By hand as the job does it; counts stay."""
+    _, out, _ = run("archive", "compact")
+    assert "were merged" in out
+    status, verified, _ = run("archive", "verify")
+    assert (status, len(files(storage))) == (0, 2), verified
+    status, out, _ = run("archive", "retain")
+    assert (status, out) == (0, "0 files were removed\n")
+
+    status, out, _ = run("archive", "retain", retention={"maxAge": "1h"})
+
+    assert status == 0
+    assert run("archive", "verify")[0] == 0
+    assert run("query", "SELECT sum(lines)::int AS n FROM minutes", "-o", "json")[1].strip()
+
+
+def test_a_table_that_is_being_written_is_left_alone(
+    table: Table, storage: LocalStorage, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status 1, and who writes it; another pipeline's is refused as well."""
+    status, _, error = run("archive", "compact", format="iceberg", catalog={"table": "a.b"})
+
+    assert status == 1
+    assert "is a table of format parquet" in error
+    assert "Traceback" not in error

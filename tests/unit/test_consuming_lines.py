@@ -1,0 +1,144 @@
+"""A reader of Python gets the lines that programs wrote, whatever form they travelled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import zstandard
+
+from logpipeline.consuming.message import Batch, Message
+from logpipeline.consuming.records import position_text
+from logpipeline.nats.pull import Delivered
+from logpipeline.nats.session import RawMessage
+from logpipeline.records import StreamPosition
+from logpipeline.subjects import Subjects
+from logpipeline.wire import BadMessage, encode_headers
+from logpipeline.wire import Batch as Headers
+
+SUBJECTS = Subjects("logs", 10)
+SUBJECT = b"logs.p7.node-a"
+STORED_NS = 1_795_255_200_000_000_000
+TIME = b"2026-11-21T10:00:00.5Z"
+
+
+def message(data: bytes, *, format: str = "", **headers: Any) -> Message:
+    """A message with *data* in the given *format*; empty: without our headers."""
+    block, payload = b"", data
+    if format:
+        batch = Headers(
+            source="shop/web/1/app/0",
+            generation="0123456789abcdef",
+            start=0,
+            end=len(data),
+            lines=max(1, data.count(b"\n")),
+            format="cri" if format == "cri" else "plain",
+            **headers,
+        )
+        fields = encode_headers(batch, "id").items()
+        block = b"NATS/1.0\r\n" + b"".join(f"{n}: {v}\r\n".encode() for n, v in fields) + b"\r\n"
+        payload = zstandard.compress(data) if batch.compressed else data
+    raw = RawMessage(SUBJECT, b"", block, payload)
+    return Message(SUBJECTS, "LOGS_7", 7, Delivered(raw, 17, 1, STORED_NS, 0))
+
+
+def texts(found: Message) -> list[bytes]:
+    """The lines' texts."""
+    return [line.text for line in found.lines]
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_lines_of_a_plain_file(compressed: bool) -> None:
+    """Byte for byte, empty ones too, with the server's time."""
+    found = message(b"one\n\n\xff two\r\n", format="plain", compressed=compressed)
+
+    assert texts(found) == [b"one", b"", b"\xff two\r"]
+    assert {(line.time_ns, line.stream, line.is_whole) for line in found.lines} == {
+        (STORED_NS, "", True)
+    }
+    assert found.host == "node-a"
+
+
+def test_lines_of_a_container() -> None:
+    """Each with the runtime's time and stream; fragments of one line are one line."""
+    data = (
+        TIME + b" stdout P begin \n"
+        + TIME + b" stderr F beside\n"
+        + TIME + b" stdout F end\n"
+    )  # fmt: skip
+    lines = message(data, format="cri").lines
+
+    assert [(line.stream, line.text) for line in lines] == [
+        ("stderr", b"beside"),
+        ("stdout", b"begin end"),
+    ]
+    assert {line.time_ns for line in lines} == {STORED_NS + 500_000_000}
+    assert all(line.is_whole for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"one", [b"one"]),
+        (b"one\ntwo", [b"one", b"two"]),
+        (b"", [b""]),
+        (b"one\n", [b"one", b""]),
+    ],
+)
+def test_lines_without_headers(data: bytes, lines: list[bytes]) -> None:
+    """As fshipper sends them, and as collectors write them: the last one lacks its newline, and a
+    message of nothing is an empty line.
+    """
+    found = message(data)
+
+    assert texts(found) == lines
+    assert all(line.is_whole for line in found.lines)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "data", "whole"),
+    [
+        (False, True, b"one\nbegin", [True, False]),
+        (True, True, b"middle", [False]),
+        (True, False, b"end\ntwo\n", [False, True]),
+        (False, False, b"one\ntwo", [True, True]),
+    ],
+)
+def test_a_piece_of_a_line_is_no_whole_line(
+    starts: bool, ends: bool, data: bytes, whole: list[bool]
+) -> None:
+    """Where a line was too long for one message; a file's last line needs no newline."""
+    found = message(data, format="plain", starts_inside_line=starts, ends_inside_line=ends)
+
+    assert [line.is_whole for line in found.lines] == whole
+
+
+def test_a_line_knows_its_message() -> None:
+    """And so its host and source."""
+    found = message(b"one\n", format="plain")
+
+    assert found.lines[0].message is found
+    assert found.read.batch is not None
+    assert found.read.batch.source == "shop/web/1/app/0"
+
+
+def test_a_message_that_cannot_be_decoded_is_named() -> None:
+    """What is no zstd, and what is of another partition."""
+    broken = message(b"one\n", format="plain", compressed=True)
+    broken.payload = b"one\n"
+    with pytest.raises(BadMessage):
+        _ = broken.lines
+    moved = Message(SUBJECTS, "LOGS_6", 6, broken.delivered)
+    with pytest.raises(BadMessage, match="partition 7 in the stream of 6"):
+        _ = moved.host
+
+
+def test_a_batch_is_named_by_what_it_holds() -> None:
+    """Whoever processes it again, finds the same name; its position is behind it."""
+    found = message(b"one\n")
+    batch = Batch([found], created="2026-11-21T10:00:00Z", may_repeat=False, tries=0)
+
+    assert batch.id == "LOGS_7-17-17"
+    assert batch.position == position_text(
+        StreamPosition("2026-11-21T10:00:00Z", 17, STORED_NS)
+    )

@@ -1,0 +1,180 @@
+"""What is waited for when a line is sent: the nearest word wins, and none is lost by a typo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logpipeline.spec.components import Match, PodSelector
+from logpipeline.spec.streams import Acknowledge
+from logpipeline_shipper.files.chunks import Chunk
+from logpipeline_shipper.files.gate import Gate
+from logpipeline_shipper.files.selection import (
+    Container,
+    Metadata,
+    Rules,
+    Take,
+    decide,
+    decide_by_path,
+)
+from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
+from logpipeline_shipper.kubernetes.directory import Directory
+from logpipeline_shipper.positions import SourceRecord
+from logpipeline_shipper.standing import Standing
+
+WEB = Container(namespace="shop", pod="web-1", uid="u1", name="app")
+AUDIT = Match(select=PodSelector(labels={"tier": "audit"}), ack="each")
+NOISE = Match(select=PodSelector(namespaces=("shop",)), ack="none")
+REST = Match(select=PodSelector())
+GENERATIONS = ("a" * 16, "b" * 16)
+
+
+@pytest.mark.parametrize(
+    ("matches", "annotation", "labels", "ack"),
+    [
+        ((), None, {}, "batch"),
+        ((REST,), None, {}, "batch"),
+        ((AUDIT, NOISE), None, {"tier": "audit"}, "each"),
+        ((AUDIT, NOISE), None, {}, "none"),
+        ((NOISE, AUDIT), None, {"tier": "audit"}, "none"),
+        ((AUDIT, NOISE), "none", {"tier": "audit"}, "none"),
+        ((NOISE,), "each", {}, "each"),
+        ((NOISE,), "batch", {}, "batch"),
+    ],
+)
+def test_the_nearest_word_wins(
+    matches: tuple[Match, ...], annotation: str | None, labels: dict[str, str], ack: Acknowledge
+) -> None:
+    """The pod's annotation, then the first entry that fits, then the pipeline."""
+    decision = decide(WEB, Metadata(labels=labels, ack=annotation), Rules(matches=matches))
+
+    assert decision == Take(ack=ack)
+
+
+@pytest.mark.parametrize(
+    ("matches", "taken"), [((), "batch"), ((NOISE,), "batch"), ((AUDIT,), "each")]
+)
+def test_an_unknown_word_never_makes_lines_less_safe(
+    matches: tuple[Match, ...], taken: Acknowledge
+) -> None:
+    """It is left aside and named; what no entry makes safer is acknowledged in batches."""
+    metadata = Metadata(labels={"tier": "audit"}, ack="eahc")
+
+    assert decide(WEB, metadata, Rules(matches=matches)) == Take(ack=taken, refused="eahc")
+
+
+def test_a_pod_that_stays_unknown_is_shipped_as_the_strictest_entry_says() -> None:
+    """An audit log is one also while the API server is away."""
+    assert decide_by_path(WEB, Rules(matches=(AUDIT, NOISE))) == Take(ack="each")
+    assert decide_by_path(WEB, Rules(matches=(NOISE,), ack="each")) == Take(ack="none")
+
+
+class Told:
+    """What a gate let through."""
+
+    def __init__(self, *files: HostSources, directory: Directory | None = None) -> None:
+        self.taken: list[Take] = []
+        self.gate = Gate(
+            Rules(), directory, files=files, on_take=self._take, on_leave=lambda id: None,
+            clock=lambda: 0.0,
+        )  # fmt: skip
+        if directory is not None:
+            directory.listeners.pod = self.gate.changed
+
+    def _take(self, listing: Listing, how: Take) -> None:
+        self.taken.append(how)
+
+
+def plain(path: str, *rotated: str) -> Listing:
+    found = tuple(ChainFile(Path(each), 1, 1, 1, 0, False) for each in (path, *rotated))
+    return Listing(SourceId(host="n", source=path, format="plain"), found)
+
+
+def test_the_first_entry_of_files_that_fits_decides() -> None:
+    """Also where patterns overlap, and where one names rotated files alone."""
+    audit = "/var/log/audit"
+    told = Told(
+        HostSources(host="n", include=(f"{audit}/*",), exclude=(f"{audit}/x",), ack="each"),
+        HostSources(host="n", include=("/var/log/**",)),
+        HostSources(host="n", include=("/var/log/a.log", "/srv/b.log.*"), ack="none"),
+    )  # fmt: skip
+    for listing in (
+        plain("/var/log/audit/log"),
+        plain("/var/log/audit/x"),
+        plain("/var/log/a.log"),
+        plain("/srv/b.log", "/srv/b.log.1"),
+    ):
+        told.gate.take(listing)
+
+    assert [how.ack for how in told.taken] == ["each", "batch", "batch", "none"]
+
+
+def test_an_annotation_that_changes_is_heeded_and_a_wrong_one_counted_once() -> None:
+    """The source goes on in the new mode, without being listed again."""
+    directory = Directory()
+    directory.do_without_namespaces()
+    told = Told(directory=directory)
+    id = SourceId(
+        host="n", source="shop/web-1/u1/app/0", format="cri", namespace="shop", pod="web-1",
+        container="app",
+    )  # fmt: skip
+
+    def annotate(ack: object) -> None:
+        metadata = {"uid": "u1", "annotations": {"logpipeline.dev/ack": ack}}
+        directory.put_pod({"metadata": metadata})
+
+    annotate("each")
+    told.gate.take(Listing(id, plain("/0.log").files))
+    for word in ("none", "nOne", "nOne", 7, "batch"):
+        annotate(word)
+
+    assert [how.ack for how in told.taken] == ["each", "none", "batch", "batch", "batch"]
+    assert told.gate.refused_acks == 2
+
+
+def sent(standing: Standing, generation: str, start: int, end: int, *, asked: bool) -> None:
+    standing.begin(generation, start)
+    chunk = Chunk(
+        generation=generation, start=start, end=end, data=b"", lines=1, first_time_ns=0,
+        last_time_ns=0, previous=None, starts_inside_line=False, ends_inside_line=False,
+    )  # fmt: skip
+    if not asked:
+        standing.pass_over(chunk)
+
+
+def test_nobody_answers_for_what_was_sent_unasked() -> None:
+    """It is neither sent again after a loss, nor asked for, nor is a hole in it filled; also across
+    rotation and a restart.
+    """
+    first, second = GENERATIONS
+    standing = Standing.of(SourceRecord())
+    sent(standing, first, 0, 50, asked=False)
+    sent(standing, first, 50, 90, asked=False)
+    sent(standing, second, 0, 30, asked=False)
+    standing.confirm("main", (first, 20))
+    standing = Standing.of(standing.record(None))
+
+    assert standing.unconfirmed((second, 30)) is None
+    assert standing.is_waived((second, 30))
+    assert standing.covers((first, 20, 90))
+    assert standing.covers((second, 0, 30))
+
+
+def test_what_was_asked_for_is_answered_for_whatever_follows() -> None:
+    """A source whose mode changes keeps its promise for the lines that were sent under it."""
+    first, second = GENERATIONS
+    standing = Standing.of(SourceRecord())
+    sent(standing, first, 0, 50, asked=True)
+    standing.confirm("main", (first, 20))
+    sent(standing, first, 50, 90, asked=False)
+    before = standing.unconfirmed((first, 90))
+    holes = [standing.covers((first, 30, 60)), standing.covers((first, 60, 90))]
+    standing.confirm("main", (first, 50))
+    between = standing.unconfirmed((first, 90))
+    sent(standing, second, 0, 10, asked=True)
+
+    assert before == (first, 20)
+    assert holes == [False, True]
+    assert between is None
+    assert standing.unconfirmed((second, 10)) == (first, 90)

@@ -1,0 +1,100 @@
+"""Counts of lines add up, whenever a line says that it was written."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.schema import TIME
+from logpipeline_spark.rollup.counts import CLOCK_OFF_MAX, MINUTES, added, by_minute, by_source
+
+STORED = datetime.datetime(2026, 11, 21, 10, 30, 7, tzinfo=datetime.UTC)
+
+
+def minutes(number: float) -> datetime.timedelta:
+    """A span of time."""
+    return datetime.timedelta(minutes=number)
+
+
+def line(text: str = "x", **fields: Any) -> dict[str, Any]:
+    """A line of one container, as the table has it."""
+    return {
+        "ts": STORED, "event_ts": STORED, "cluster": "", "host": "h", "namespace": "shop",
+        "pod": "web", "container": "app", "level": "info", "line": text, **fields,
+    }  # fmt: skip
+
+
+def table(lines: Iterable[dict[str, Any]]) -> pa.Table:
+    """These lines as a table."""
+    made = pa.Table.from_pylist(list(lines))
+    for name in ("ts", "event_ts"):
+        place = made.column_names.index(name)
+        made = made.set_column(place, name, made.column(name).cast(TIME))
+    return made
+
+
+def test_lines_are_counted_by_minute_and_level() -> None:
+    """With the bytes of what they say."""
+    lines = [line("één"), line("two"), line(level="error"), line(event_ts=STORED + minutes(1))]
+    counted = by_minute(table(lines)).to_pylist()
+
+    found = [(row["ts"].minute, row["level"], row["lines"], row["bytes"]) for row in counted]
+
+    assert found == [
+        (30, "error", 1, 1), (30, "info", 2, 8), (31, "info", 1, 1),
+    ]  # fmt: skip
+
+
+def test_a_line_without_a_time_counts_when_it_was_stored() -> None:
+    """That is no clamping."""
+    (row,) = by_minute(table([line(event_ts=None), line()])).to_pylist()
+
+    assert (row["ts"], row["lines"], row["clamped"]) == (STORED.replace(second=0), 2, 0)
+
+
+@pytest.mark.parametrize("years", [-30, 30])
+def test_a_clock_that_is_far_off_is_counted_at_the_limit(years: int) -> None:
+    """One line from another year changes no other line's count."""
+    wrong = STORED.replace(year=STORED.year + years)
+    limit = STORED + (CLOCK_OFF_MAX if years > 0 else -CLOCK_OFF_MAX)
+    rows = by_minute(table([line(), line(event_ts=wrong), line(event_ts=limit)])).to_pylist()
+    found = {row["ts"]: (row["lines"], row["clamped"]) for row in rows}
+
+    assert found == {STORED.replace(second=0): (1, 0), limit.replace(second=0): (2, 1)}
+
+
+def test_containers_are_counted_by_the_hour_with_their_errors() -> None:
+    """What tells the loudest from the most broken."""
+    lines = [line(), line(level="fatal"), line(level="error"), line(level=None), line(pod="db")]
+    rows = by_source(table(lines)).to_pylist()
+
+    assert [(row["pod"], row["lines"], row["errors"]) for row in rows] == [
+        ("db", 1, 0), ("web", 4, 2),
+    ]  # fmt: skip
+
+
+def test_partial_counts_of_parts_add_up_to_those_of_all() -> None:
+    """However the lines are cut into ranges."""
+    lines = [line(event_ts=STORED + minutes(n / 7), level=("info", None)[n % 2]) for n in range(50)]
+    cut = (lines[:3], lines[3:40], lines[40:])
+    parts = [by_minute(table(part)) for part in cut]
+
+    assert added(parts, MINUTES).equals(by_minute(table(lines)))
+
+
+def test_no_lines_have_no_counts() -> None:
+    """An empty range is a range."""
+    none = table([line()]).slice(0, 0)
+
+    assert (by_minute(none).num_rows, by_source(none).num_rows) == (0, 0)
+
+
+def test_a_column_that_is_missing_is_named() -> None:
+    """Who counts a narrowed table learns why it cannot be."""
+    with pytest.raises(Refused, match="no column level"):
+        by_minute(table([line()]).drop_columns("level"))

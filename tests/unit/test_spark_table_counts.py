@@ -1,0 +1,137 @@
+"""Partial counts of many batches become few files, and add up to what they were; they stay when
+lines go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from logpipeline_spark.formats.delta import _TYPES
+from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added
+from logpipeline_spark.table import counts
+from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
+from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.retain import Limits
+from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.verify import verify
+from tables_made import BEGIN, counted_batch, files_below, opened
+
+SOON = BEGIN + timedelta(hours=5)
+OVER = BEGIN + timedelta(days=4)
+KINDS = ((ROLLUP_MINUTE, MINUTES), (ROLLUP_SOURCE, SOURCES))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+@pytest.fixture
+def table(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table of small batches, over three hours."""
+    monkeypatch.setattr(counts, "ALIKE_MIN", 4)
+    table = opened(storage)
+    for first in range(1, 200, 25):
+        counted_batch(table, storage, first, first + 24)
+    return table
+
+
+def counted(storage: LocalStorage, area: str, schema: pa.Schema) -> list[dict[str, object]]:
+    """Return the counts of *area*, each group once, as whoever adds them up sees them."""
+    return list(added(tables(storage, files(storage, area=area), schema), schema).to_pylist())
+
+
+def test_counts_add_up_to_what_they_were(storage: LocalStorage, table: Table) -> None:
+    """While their day goes on, and when it is over; each group is there once in the end."""
+    before = [counted(storage, area, schema) for area, schema in KINDS]
+
+    table.compact(SOON)
+    soon = [len(files(storage, area=area)) for area, _ in KINDS]
+    assert [counted(storage, area, schema) for area, schema in KINDS] == before
+    table.compact(OVER)
+
+    assert all(count < 8 for count in soon)
+    for (area, schema), expected in zip(KINDS, before, strict=True):
+        (entry,) = files(storage, area=area)
+        assert pa.concat_tables(tables(storage, [entry], schema)).to_pylist() == expected
+    assert counts.due(table.snapshot, OVER) == []
+    assert verify(storage).is_well
+    assert files_below(Path(storage.url)) == set(table.snapshot.files)
+
+
+def test_counts_of_a_day_are_written_a_few_times_only() -> None:
+    """Files that differ in size are not added up together, so that large ones are left alone."""
+    small = [entry(f"{number}", 900) for number in range(counts.ALIKE_MIN)]
+    large = [entry(f"large-{number}", 900_000) for number in range(counts.ALIKE_MIN - 1)]
+    (merge,) = counts._of_day(f"{ROLLUP_MINUTE}/dt=2026-11-21", small + large, SOON)
+
+    assert set(merge.sources) == set(small)
+
+
+def entry(name: str, size_bytes: int) -> FileEntry:
+    """Return a file of counts."""
+    return FileEntry(f"{ROLLUP_MINUTE}/dt=2026-11-21/{name}", 1, size_bytes, 0, 0)
+
+
+def test_an_hour_of_counts_is_in_memory_at_once(
+    storage: LocalStorage, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the time is that files hold."""
+    sizes = []
+
+    def watched(parts: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+        sizes.append(sum(part.num_rows for part in parts))
+        return added(parts, schema)
+
+    monkeypatch.setattr(counts, "added", watched)
+    table.compact(OVER)
+
+    # 200 messages, one a minute: of an hour there are 60 minutes with at most two levels.
+    assert max(sizes) <= 120
+    assert sum(sizes) > 200
+
+
+def test_old_lines_go_and_their_counts_stay(storage: LocalStorage, table: Table) -> None:
+    """By age and by bytes, which are those of lines."""
+    before = [counted(storage, area, schema) for area, schema in KINDS]
+    table.retain(OVER, Limits(age=timedelta(hours=1)))
+
+    assert files(storage) == []
+    assert [counted(storage, area, schema) for area, schema in KINDS] == before
+
+
+def test_bytes_that_are_kept_are_those_of_lines(storage: LocalStorage, table: Table) -> None:
+    """Counts neither use them up nor go when they are."""
+    size_bytes = sum(entry.bytes for entry in files(storage))
+
+    assert table.retain(OVER, Limits(total_bytes=size_bytes)) == []
+    gone = table.retain(OVER, Limits(total_bytes=size_bytes - 1))
+    assert gone
+    assert all(path.startswith("lines/dt=2026-11-21/hour=10/") for path in gone)
+
+
+def test_counts_that_cannot_be_read_are_left_as_they_are(
+    storage: LocalStorage, table: Table
+) -> None:
+    """What is damaged is named, and nothing is taken away."""
+    first = files(storage, area=ROLLUP_MINUTE)[0]
+    (Path(storage.url) / first.path).write_bytes(bytes(first.bytes))
+    before = [each.path for each in files(storage, area=ROLLUP_MINUTE)]
+    with pytest.raises(Damaged, match=r"cannot be read.*run verify"):
+        table.compact(OVER)
+
+    assert [each.path for each in files(storage, area=ROLLUP_MINUTE)] == before
+
+
+def test_delta_knows_each_type_of_a_line() -> None:
+    """A column that is added needs a type there; Delta itself is not everywhere to tell."""
+    assert {str(field.type) for field in LINES} <= set(_TYPES)

@@ -1,0 +1,271 @@
+"""Files fall into hours, hours that are over become few files, old ones go, and verify tells."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
+from logpipeline_spark.table.commit import FileEntry, Range
+from logpipeline_spark.table.compact import Sizes, due
+from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.merge import groups_of, merged
+from logpipeline_spark.table.names import FileName
+from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.parquet import columns_of
+from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.retain import Limits
+from logpipeline_spark.table.snapshot import Snapshot
+from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.verify import Report, verify
+from logpipeline_spark.table.write import in_hours, write_range
+from tables_made import BEGIN, LIFE, STREAM, batch, files_below, lines, opened
+
+OVER = BEGIN + timedelta(days=1)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+@pytest.fixture
+def table(storage: LocalStorage) -> Table:
+    """A table of four batches of two streams, and of marked lines between others."""
+    table = opened(storage)
+    batch(table, storage, "0", 1, 40)
+    batch(table, storage, "1", 41, 100)
+    batch(table, storage, "2", 1, 70, stream="LOGS_1")
+    only_first = lines(101, 140, idxs=[0])
+    only_second = lines(101, 140, idxs=[1])
+    added = write_range(storage, [only_first], FileName(STREAM, LIFE, 101, 140))
+    added += write_range(storage, [only_second], FileName(STREAM, LIFE, 101, 140, "resent"))
+    table.commit_batch("3", {STREAM: Range(LIFE, 101, 140)}, added)
+    return table
+
+
+def rows_of(storage: LocalStorage) -> list[dict[str, object]]:
+    """Read all rows by the manifest, by key."""
+    found = pa.concat_tables(tables(storage, files(storage), LINES))
+    order = [(name, "ascending") for name in ("stream", "incarnation", "seq", "idx")]
+    return list(found.sort_by(order).to_pylist())
+
+
+@given(st.lists(st.integers(-90, 90), max_size=60), st.integers(1, 7))
+def test_hours_never_fall_and_no_row_is_lost(minutes: list[int], size: int) -> None:
+    """However a server's clock jumps, rows keep their order, and hours are met one by one."""
+    times = [BEGIN + timedelta(minutes=minute) for minute in minutes]
+    rows = pa.table({"ts": pa.array(times, pa.timestamp("us", tz="UTC"))})
+    parts = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+
+    cut = list(in_hours(parts))
+
+    hours = [hour for hour, _ in cut]
+    assert hours == sorted(hours)
+    assert [time for _, part in cut for time in part["ts"].to_pylist()] == times
+    for hour, part in cut:
+        assert all(int(time.timestamp()) // 3600 <= hour for time in part["ts"].to_pylist())
+
+
+def test_the_same_lines_in_other_portions_are_the_same_files(tmp_path: Path) -> None:
+    """A task that is repeated reads the same range, though not in the same portions."""
+    whole = lines(1, 150)
+    name = FileName(STREAM, LIFE, 1, 150)
+    one, other = LocalStorage(tmp_path / "one"), LocalStorage(tmp_path / "other")
+    write_range(one, [whole], name)
+    write_range(other, [whole.slice(0, 7), whole.slice(7, 0), whole.slice(7)], name)
+
+    assert files_below(tmp_path / "one") == files_below(tmp_path / "other")
+    for path in files_below(tmp_path / "one"):
+        assert pq.read_table(tmp_path / "one" / path).equals(
+            pq.read_table(tmp_path / "other" / path)
+        )
+
+
+def test_tasks_may_give_columns_of_few_values_as_dictionaries(storage: LocalStorage) -> None:
+    """Portions with dictionaries of their own become one file, of plain types to its readers."""
+    parts = [lines(1, 20).cast(LINES_ENCODED), lines(21, 40, text="bye").cast(LINES_ENCODED)]
+    (entry,) = write_range(storage, parts, FileName(STREAM, LIFE, 1, 40))
+
+    found = pq.read_table(Path(storage.url) / entry.path, partitioning=None)
+
+    assert found.schema.equals(LINES)
+    expected = pa.concat_tables([lines(1, 20), lines(21, 40, text="bye")])
+    assert found.to_pylist() == expected.to_pylist()
+    assert (entry.rows, entry.bytes) == (80, (Path(storage.url) / entry.path).stat().st_size)
+    assert columns_of(LINES_ENCODED) == columns_of(LINES)
+
+
+def test_an_empty_range_is_no_file(storage: LocalStorage) -> None:
+    """A range whose messages were all deleted is committed without a file."""
+    assert write_range(storage, [LINES.empty_table()], FileName(STREAM, LIFE, 1, 9)) == []
+    assert files_below(Path(storage.url)) == set()
+
+
+def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) -> None:
+    """Each hour becomes one file, sorted by key, with every row as it was."""
+    before = rows_of(storage)
+
+    table.compact(OVER)
+
+    entries = files(storage)
+    assert [entry.path.split("/")[2] for entry in entries] == ["hour=10", "hour=11", "hour=12"]
+    assert rows_of(storage) == before
+    for entry in entries:
+        found = pq.read_table(Path(storage.url) / entry.path).to_pylist()
+        keys = [(row["stream"], row["incarnation"], row["seq"], row["idx"]) for row in found]
+        assert keys == sorted(keys)
+    assert files_below(Path(storage.url)) == {entry.path for entry in entries}
+    assert verify(storage).problems == ()
+
+
+def test_compaction_leaves_what_is_being_written_and_what_is_large(
+    storage: LocalStorage, table: Table
+) -> None:
+    """An hour that is not over stays, and so does a large file; nothing is done twice."""
+    sizes = Sizes()
+    assert due(table.snapshot, BEGIN + timedelta(hours=1), sizes) == []
+    one_hour = due(table.snapshot, BEGIN + timedelta(hours=1, minutes=10), sizes)
+    assert [merge.folder[-2:] for merge in one_hour] == ["10"]
+    assert due(table.snapshot, OVER, Sizes(small_bytes=10)) == []
+
+    table.compact(OVER)
+
+    assert due(table.snapshot, OVER, sizes) == []
+
+
+def test_compaction_makes_parts_of_about_the_size_asked_for(
+    storage: LocalStorage, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour that is larger than one file becomes several, which can be merged again."""
+    monkeypatch.setattr("logpipeline_spark.table.parquet.GROUP_ROWS_MAX", 10)
+    before = rows_of(storage)
+
+    table.compact(OVER, Sizes(target_bytes=4000, small_bytes=100_000))
+    assert len(files(storage)) > 3
+    assert rows_of(storage) == before
+    table.compact(OVER)
+
+    assert len(files(storage)) == 3
+    assert rows_of(storage) == before
+
+
+def test_what_was_merged_is_not_merged_again() -> None:
+    """Also where the size that is asked for is below what is small else."""
+    target = 1024 * 1024
+    parts = [target + 5, target + 7, target // 3]
+    names = [f"lines/dt=2026-11-21/hour=10/compacted-7-{number}.parquet" for number in range(3)]
+    entries = [FileEntry(name, 1, size, 0, 0) for name, size in zip(names, parts, strict=True)]
+    snapshot = Snapshot(files={entry.path: entry for entry in entries})
+
+    assert due(snapshot, OVER, Sizes.of(target)) == []
+
+
+def test_merging_holds_a_few_groups_only(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows there are, what comes out at once is no more than two groups of rows."""
+    monkeypatch.setattr("logpipeline_spark.table.parquet.GROUP_ROWS_MAX", 10)
+    whole = lines(1, 50)
+    parts = [whole.slice(start, 10) for start in range(0, 100, 10)]
+    entries = write_range(storage, parts, FileName(STREAM, LIFE, 1, 50))
+    marked = lines(1, 50, idxs=[2]).filter([seq % 10 == 0 for seq in range(1, 51)])
+    entries += write_range(storage, [marked], FileName(STREAM, LIFE, 1, 50, "resent"))
+    groups = [group for entry in entries for group in groups_of(storage, entry.path)]
+
+    found = list(merged(storage, groups, LINES))
+
+    assert max(part.num_rows for part in found) <= 20
+    keys = [(row["seq"], row["idx"]) for part in found for row in part.to_pylist()]
+    assert keys == sorted(keys)
+    assert len(keys) == 105
+
+
+def test_old_hours_go_as_a_whole(storage: LocalStorage, table: Table) -> None:
+    """By age, hours that ended before; by size, the oldest first; never the newest."""
+    by_age = Limits(age=timedelta(hours=1))
+    table.retain(BEGIN + timedelta(hours=2), by_age)
+    assert {entry.path.split("/")[2] for entry in files(storage)} == {"hour=11", "hour=12"}
+    table.retain(OVER, Limits(total_bytes=1))
+    assert {entry.path.split("/")[2] for entry in files(storage)} == {"hour=12"}
+
+    assert verify(storage).is_well
+    assert {path.split("/")[2] for path in files_below(Path(storage.url))} == {"hour=12"}
+
+
+def test_verify_says_what_is_well(storage: LocalStorage, table: Table) -> None:
+    """The whole table in a few sentences."""
+    assert verify(storage).sentences() == [
+        "9 files with 420 rows are committed.",
+        f"LOGS_0 ({LIFE}): 1 to 140.",
+        f"LOGS_1 ({LIFE}): 1 to 70.",
+        "The table is well.",
+    ]
+
+
+def damaged(storage: LocalStorage, table: Table, what: str) -> Report:
+    """Do something to a table that nobody should, and verify it."""
+    entry = files(storage)[0]
+    path = Path(storage.url) / entry.path
+    if what == "gone":
+        path.unlink()
+    elif what == "cut":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif what == "garbage":
+        path.write_bytes(bytes(entry.bytes))
+    elif what == "twice":
+        added = write_range(storage, [lines(1, 5)], FileName(STREAM, LIFE, 141, 145))
+        table.commit_batch("4", {STREAM: Range(LIFE, 141, 145)}, added)
+    elif what == "outside":
+        added = write_range(storage, [lines(150, 151)], FileName(STREAM, LIFE, 141, 145))
+        table.commit_batch("4", {STREAM: Range(LIFE, 141, 145)}, added)
+    return verify(storage)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("gone", "is committed, and is not there."),
+        ("cut", "were committed."),
+        ("garbage", "cannot be read"),
+        ("twice", f"A line is there twice: stream LOGS_0, incarnation {LIFE}, seq 1, idx 0."),
+        ("outside", "4 rows of LOGS_0"),
+    ],
+)
+def test_verify_finds_damage(storage: LocalStorage, table: Table, what: str, said: str) -> None:
+    """Whatever is missing, changed, doubled or of no range is named."""
+    report = damaged(storage, table, what)
+
+    assert not report.is_well
+    assert any(said in problem for problem in report.problems)
+    assert report.sentences()[-1] == "The table is damaged."
+
+
+def test_compaction_of_a_damaged_hour_changes_nothing(storage: LocalStorage, table: Table) -> None:
+    """It says which file cannot be read, and leaves all as it was."""
+    entry = files(storage)[0]
+    (Path(storage.url) / entry.path).write_bytes(bytes(entry.bytes))
+    before = files_below(Path(storage.url))
+
+    with pytest.raises(Damaged, match=r"cannot be read.*run verify"):
+        table.compact(OVER)
+
+    assert files_below(Path(storage.url)) == before
+
+
+def test_a_sweep_leaves_what_tasks_write_now(storage: LocalStorage, table: Table) -> None:
+    """A former writer's late files go while tasks run, whose files are not committed yet."""
+    late = write_range(storage, [lines(30, 35)], FileName(STREAM, LIFE, 30, 35))
+    running = write_range(storage, [lines(141, 150)], FileName(STREAM, LIFE, 141, 150))
+
+    table.compact(OVER)
+
+    there = files_below(Path(storage.url))
+    assert late[0].path not in there
+    assert running[0].path in there
