@@ -313,3 +313,32 @@ def test_reading_from_the_end_leaves_out_what_is_there(tmp_path: Path) -> None:
 
     assert joined(chunks) == b"three\n"
     assert [chunk.begins for chunk in chunks] == [True]
+
+
+def test_a_file_that_took_the_inode_of_a_listed_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    """Rotated twice between the look and the opening: what was listed is compressed by now, and
+    comes first all the same.
+    """
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"one\n")
+    rotate_numbered(folder.live, b"two\n")
+    [listing] = folder.discovery.scan()
+    rotate_numbered(folder.live, b"three\n")
+    rotate_numbered(folder.live, b"four\n")
+    folder.take(listing)
+
+    assert folder.read_on() == []
+    assert joined(folder.drain()) == b"one\ntwo\nthree\nfour\n"
+
+
+def rotate_numbered(live: Path, data: bytes) -> None:
+    """As logrotate does with `delaycompress`; *data* begins the new file."""
+    older = live.with_name("app.log.1")
+    for number in (2, 1):
+        packed = live.with_name(f"app.log.{number}.gz")
+        if number == 1 and older.exists():
+            compress(older)
+        if packed.exists():
+            packed.rename(live.with_name(f"app.log.{number + 1}.gz"))
+    live.rename(older)
+    live.write_bytes(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import resource
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ import pytest
 from log_chain import Folder, joined
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.tree import roots_of
 from waiting import eventually
 
 NEVER_S = 3600.0
@@ -297,3 +299,28 @@ def test_a_log_that_is_rotated_during_the_first_look_is_seen_whole(tmp_path: Pat
     host = HostSources(host="node-a", include=(f"{tmp_path}/*",))
     [listing] = Discovery([host], skipped=moving).scan()
     assert sorted(file.path.name for file in listing.files) == ["app.log", "app.log.2"]
+
+
+def test_a_half_compressed_file_is_not_listed_without_its_original(tmp_path: Path) -> None:
+    """Though the names are those of the look before: files changed places under them."""
+    live, packed = tmp_path / "app.log", tmp_path / "app.log.1.gz"
+    live.write_text("two\n")
+    packed.write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "link").symlink_to("app.log")
+    is_moving = False
+
+    def moving(path: Path, _reason: str) -> None:
+        if is_moving and path.name == "link" and not (tmp_path / "app.log.2.gz").exists():
+            packed.rename(tmp_path / "app.log.2.gz")
+            live.rename(tmp_path / "app.log.1")
+            packed.write_bytes(gzip.compress(b"two\n")[:9])
+            live.write_text("three\n")
+
+    host = HostSources(host="node-a", include=(f"{tmp_path}/*",))
+    [root] = roots_of(host, moving)
+    root.look()
+    is_moving = True
+    root.look()
+
+    [listing] = root.listings.values()
+    assert [file.path.name for file in listing.files] == ["app.log.2.gz", "app.log.1", "app.log"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logpipeline_shipper.files.identity import look_at
 from logpipeline_shipper.files.naming import chains_of, rotation_of
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable, open_reader
 from logpipeline_shipper.files.sources import ChainFile
@@ -101,14 +101,22 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
 
 def _observe(path: Path, compressed: bool, follow_link: bool) -> ChainFile | None:
     try:
-        found = os.stat(path, follow_symlinks=follow_link)
+        found = look_at(path, follow_link=follow_link)
     except OSError as error:
         if error.errno in (*_GONE, errno.ELOOP):
             return None
         raise FolderUnreadable(errno.errorcode.get(error.errno or 0, "unknown")) from error
-    if not stat.S_ISREG(found.st_mode):
+    if not found.is_regular:
         return None
-    return ChainFile(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, compressed)
+    return ChainFile(
+        path,
+        device=found.device,
+        inode=found.inode,
+        size=found.size,
+        mtime_ns=found.mtime_ns,
+        compressed=compressed,
+        born_ns=found.born_ns,
+    )
 
 
 def unread_reason(name: str) -> str | None:

@@ -9,6 +9,7 @@ import os
 import stat
 from pathlib import Path
 
+from logpipeline_shipper.files.identity import look_at_open
 from logpipeline_shipper.files.reading import GzipReader, PlainReader, Reader
 from logpipeline_shipper.files.sources import ChainFile
 
@@ -70,8 +71,9 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
         TooManyOpen: no descriptor is left.
     """
     descriptor = open_file(file.path, follow_link=follow_link)
-    found = os.fstat(descriptor)
-    if (found.st_dev, found.st_ino) != file.key:
+    found = look_at_open(descriptor)
+    is_born_then = found.born_ns == file.born_ns or not (found.born_ns and file.born_ns)
+    if (found.device, found.inode) != file.key or not is_born_then:
         os.close(descriptor)
         raise Moved(str(file.path))
     return GzipReader(descriptor) if file.compressed else PlainReader(descriptor)

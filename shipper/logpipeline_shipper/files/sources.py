@@ -29,7 +29,7 @@ class SourceId:
 
 @dataclass(frozen=True, slots=True)
 class ChainFile:
-    """A file of a chain as a listing saw it."""
+    """A file of a chain as a listing saw it; *born_ns* is 0 where nobody tells."""
 
     path: Path
     device: int
@@ -37,6 +37,7 @@ class ChainFile:
     size: int
     mtime_ns: int
     compressed: bool
+    born_ns: int = 0
 
     @property
     def key(self) -> tuple[int, int]:

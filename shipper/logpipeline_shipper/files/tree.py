@@ -22,8 +22,9 @@ from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
 
 # A deeper folder is a mistake, or a trap.
 _DEPTH_MAX = 32
-# A folder in which names never stand still is taken as it was seen last.
-LOOKS_MAX = 5
+# Half a dozen files change place in one rotation. A folder in which they never stand still is taken
+# as it was seen last.
+LOOKS_MAX = 20
 # Everything below a host's own `files` folder.
 _EVERYTHING = Patterns((("**", "*"),))
 _EVERYTHING_STATES: frozenset[State] = frozenset({(0, 0), (0, 1)})
@@ -48,7 +49,6 @@ class Folder:
     subfolders: dict[str, Folder] = field(default_factory=dict)
     listings: dict[SourceId, Listing] = field(default_factory=dict)
     sources: dict[str, SourceId] = field(default_factory=dict)  # by the name of a file
-    names_seen: set[str] = field(default_factory=set)
     text: TextCheck = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,18 +77,17 @@ class Folder:
         return True
 
     def _look_steadily(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
-        """Look, and where there are other names than before until two looks see the same files: of
-        a log that is just being rotated, one look may lack the very generation that is moved, and
-        what is older would come last.
+        """Look, and where files are not where they were, until two looks see the same: of a log
+        that is just being rotated, one look may lack the very generation that is moved, which would
+        come last, or show one that is half compressed without its original.
         """
         view, listings, sources = self._look_once()
-        if view.files | view.links != self.names_seen:
-            for _ in range(LOOKS_MAX):
-                before = listings
-                view, listings, sources = self._look_once()
-                if _places(listings) == _places(before):
-                    break
-        self.names_seen = view.files | view.links
+        before = self.listings
+        for _ in range(LOOKS_MAX):
+            if _places(listings) == _places(before):
+                break
+            before = listings
+            view, listings, sources = self._look_once()
         return view, listings, sources
 
     def _look_once(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
@@ -189,9 +188,13 @@ class Folder:
                 self.skipped(self.path / name, reason)
 
 
-def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int]]]:
+def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int], int]]:
     """Return which file stands where."""
-    return {(file.path, file.key) for listing in listings.values() for file in listing.files}
+    return {
+        (file.path, file.key, file.born_ns)
+        for listing in listings.values()
+        for file in listing.files
+    }
 
 
 def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:
