@@ -20,7 +20,7 @@ import yaml
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.connection import Connection, NatsOptions
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline, load
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
@@ -124,7 +124,13 @@ class Streams:
 
     async def is_caught_up(self, name: str) -> bool:
         """Whether consumer *name* has nothing left: all was delivered and acknowledged."""
-        found = [await self.consumer(name, number) for number in range(PARTITIONS)]
+        try:
+            found = [await self.consumer(name, number) for number in range(PARTITIONS)]
+        except ApiError as error:
+            # A reader makes its consumers one after the other, and may be killed in between.
+            if error.err_code != CONSUMER_NOT_FOUND:
+                raise
+            return False
         return not any(one["num_pending"] + one["num_ack_pending"] for one in found)
 
     async def caught_up(self, name: str) -> None:
