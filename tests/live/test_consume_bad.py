@@ -141,7 +141,7 @@ async def test_a_state_makes_up_for_a_consumer_that_wants_no_acknowledgements(
         (("--retry-on", "many"), "give exit codes such as 75"),
         (("--timeout", "soon"), "--timeout:"),
         (("--max-age", "-1s"), "--max-age"),
-        (("--since", "yesterday"), "give a time such as"),
+        (("--since", "yesterday"), "give a span such as 10m or 2h, or a time such as"),
         (("--partitions", "7"), "there is no partition 7"),
         (("--partitions", "a"), "is no list of partitions"),
     ],

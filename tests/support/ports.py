@@ -20,9 +20,8 @@ PORTS = range(15_000, 30_000)
 _held: list[int] = []
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on, and that nobody else gets
-    from here.
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a port that nobody listens on at *address*, and that nobody else gets from here.
 
     Raises:
         AssertionError: all are taken.
@@ -31,7 +30,7 @@ def free_port() -> int:
     folder.mkdir(exist_ok=True)
     for port in random.sample(PORTS, len(PORTS)):
         lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR, 0o600)
-        if _locks(lock) and _is_free(port):
+        if _locks(lock) and _is_free(address, port):
             _held.append(lock)
             return port
         os.close(lock)
@@ -46,10 +45,10 @@ def _locks(lock: int) -> bool:
     return True
 
 
-def _is_free(port: int) -> bool:
+def _is_free(address: str, port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 from obstore.store import S3Store
 
 from logpipeline_spark.table.s3 import S3Options, S3Storage
+from ports import free_port
 
 ACCESS_KEY = "AKIDTESTS"
 SECRET_KEY = "only-for-tests"
@@ -99,9 +99,8 @@ def s3_server(folder: Path, *, address: str = "127.0.0.1") -> Iterator[S3Server]
     for name, text in (("access", ACCESS_KEY), ("secret", SECRET_KEY)):
         (folder / name).write_text(text + "\n")
     (folder / "s3.json").write_text(json.dumps(_identities()))
-    free = _free_ports(2 * len(LISTENERS), address)
-    ports = dict(zip(LISTENERS, free[: len(LISTENERS)], strict=True))
-    grpc = dict(zip(LISTENERS, free[len(LISTENERS) :], strict=True))
+    ports = {name: free_port(address) for name in LISTENERS}
+    grpc = {name: free_port(address) for name in LISTENERS}
     # SeaweedFS writes the port of gRPC behind the other.
     both = {name: f"{ports[name]}.{grpc[name]}" for name in LISTENERS}
     server = S3Server(address, f"http://{address}:{ports['s3']}", folder, weed, both)
@@ -160,15 +159,3 @@ def _wait(server: S3Server, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
     log = (server.folder / "log").read_text(errors="replace")
     raise AssertionError(f"the S3 server does not come up:\n{log[-3000:]}")
-
-
-def _free_ports(count: int, address: str) -> list[int]:
-    """Return ports that nobody uses; all are held until the last one is known."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((address, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

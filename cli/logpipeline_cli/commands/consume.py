@@ -7,18 +7,18 @@ import asyncio
 import logging
 import signal
 import sys
-import time
 from dataclasses import asdict
 
 from logpipeline.consuming.message import UNREADABLE, Batch, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks
 from logpipeline.consuming.reader import Reader
 from logpipeline.consuming.reset import reset
-from logpipeline.nats.jetstream import rfc3339_of, time_ns_of
+from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.streams.asking import agreed
 from logpipeline_cli.streams.command import Command
 from logpipeline_cli.streams.feeding import render
@@ -131,7 +131,7 @@ def environment_of(batch: Batch) -> dict[str, str]:
 def _options(args: argparse.Namespace) -> ConsumeOptions:
     policy, start_time = args.deliver, None
     if args.since is not None:
-        policy, start_time = "byStartTime", rfc3339_of(_time_ns(args.since))
+        policy, start_time = "byStartTime", rfc3339_of(moment_ns("--since", args.since))
     elif args.from_seq is not None:
         policy = "byStartSequence"
     return checked(
@@ -175,15 +175,6 @@ def _span_s(option: str, text: str) -> float:
         return parse_duration(text) / NS
     except QuantityError as error:
         raise CliError(f"{option}: {error}") from error
-
-
-def _time_ns(text: str) -> int:
-    try:
-        return time_ns_of(text) if "T" in text else time.time_ns() - parse_duration(text)
-    except ValueError as error:
-        raise CliError(
-            f"--since {text!r}: give a time such as 2026-01-31T12:00:00Z, or a span such as 2h"
-        ) from error
 
 
 def _counted(counts: dict[str, int]) -> str:

@@ -15,16 +15,16 @@ SIGNS_PER_ACK_WAIT = 3
 
 
 class AckBook:
-    """The acknowledgements of one partition. *ack_policy* is the consumer's: with ``all`` the last
-    one says it of all before.
+    """The acknowledgements of one partition. *policy* is the consumer's, as soon as that is known:
+    with ``all`` the last one says it of all before.
 
     A lost one costs nothing but a second delivery, which is recognised or processed again.
     """
 
-    def __init__(self, connection: Connection, acks: Acks, ack_policy: str) -> None:
+    def __init__(self, connection: Connection, acks: Acks) -> None:
+        self.policy = "none"
         self._connection = connection
         self._acks = acks
-        self._policy = ack_policy
         # Replies that wait, in order.
         self._due: list[str] = []
         self._count = 0
@@ -35,7 +35,7 @@ class AckBook:
         """Note that *count* more messages were processed; *replies* are those of them that can be
         acknowledged. They are, once enough have come.
         """
-        if self._policy == "none":
+        if self.policy == "none":
             return
         self._due += replies
         self._count += count
@@ -51,7 +51,7 @@ class AckBook:
             self._timer.cancel()
             self._timer = None
         due, self._due, self._count = self._due, [], 0
-        await self.send(due[-1:] if self._policy == "all" else due, ACK)
+        await self.send(due[-1:] if self.policy == "all" else due, ACK)
 
     async def send(self, replies: list[str], word: bytes) -> None:
         """Send *word* to each of *replies*."""

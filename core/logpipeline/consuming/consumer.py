@@ -84,6 +84,15 @@ class Consumer:
         return self.delivered if self.ack_policy == "none" else self.acked
 
 
+async def find(js: JetStream, stream: str, name: str) -> Consumer:
+    """Return consumer *name* of *stream*.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: it is not there, or the server could not be asked.
+    """
+    return _consumer_of(await js.call(f"CONSUMER.INFO.{stream}.{name}"))
+
+
 async def ensure(
     js: JetStream,
     pipeline: LogPipeline,
@@ -101,7 +110,7 @@ async def ensure(
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
     """
     try:
-        return consumer_of(await js.call(f"CONSUMER.INFO.{stream}.{options.name}"))
+        return await find(js, stream, options.name)
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
             raise ConsumerGone(
@@ -130,8 +139,8 @@ async def ensure(
         # Another member was faster, and may have found another beginning.
         if error.err_code != CONSUMER_EXISTS:
             raise
-        made = await js.call(f"CONSUMER.INFO.{stream}.{options.name}")
-    return consumer_of(made)
+        return await find(js, stream, options.name)
+    return _consumer_of(made)
 
 
 async def _beginning(js: JetStream, stream: str, options: ConsumeOptions) -> int | None:
@@ -158,7 +167,7 @@ async def wind(js: JetStream, consumer: Consumer, sequence: int) -> Consumer:
         return consumer
     request = f"CONSUMER.RESET.{consumer.stream}.{consumer.name}"
     try:
-        return consumer_of(await js.call(request, {"seq": sequence + 1}))
+        return _consumer_of(await js.call(request, {"seq": sequence + 1}))
     except (ApiError, NoResponders) as error:
         # Below its start, or a server that cannot: the reader fetches what is left out by itself.
         log.debug("consumer not wound", extra={"at": request, "reason": str(error)})
@@ -197,7 +206,7 @@ def _ack_policy(options: ConsumeOptions) -> str:
     return "all" if options.acks.mode in ("spaced", "all") else "explicit"
 
 
-def consumer_of(info: dict[str, Any]) -> Consumer:
+def _consumer_of(info: dict[str, Any]) -> Consumer:
     """Return what JetStream's answer to CONSUMER.INFO says."""
     return Consumer(
         stream=info["stream_name"],

@@ -12,7 +12,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logpipeline.consuming.acks import IN_PROGRESS, SIGNS_PER_ACK_WAIT, AckBook
@@ -55,12 +55,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all lanes of a reader have in common."""
+    """What all lanes of a reader have in common; *lanes* is how many there are at most."""
 
     js: JetStream
     pipeline: LogPipeline
     options: ConsumeOptions
-    lanes: Callable[[], int]
+    lanes: int
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -79,7 +79,7 @@ class Lane(ABC):
         self.options = reading.options
         self.queue: deque[Delivered] = deque()
         self.consumer: Consumer
-        self.book: AckBook
+        self.book = AckBook(reading.js.connection, reading.options.acks)
         self._reader: PullReader | PushReader | None = None
         self._was_open = False
         self._signs: asyncio.Task[None] | None = None
@@ -104,11 +104,13 @@ class Lane(ABC):
                     was_there=self._was_open,
                 )
                 await self.prepare()
+                self.book.policy = self.consumer.ack_policy
+                self._start_signs()
                 self._reader = self._make_reader()
                 await self._reader.open()
                 self._was_open = True
             except (NotSent, OutcomeUnknown, ReaderClosed, ApiError) as error:
-                if isinstance(error, ApiError) and error.code < 500:
+                if isinstance(error, ApiError) and not error.is_trouble:
                     raise
                 log.debug("not reading yet", extra={"stream": self.stream, "reason": str(error)})
                 await asyncio.sleep(REOPEN_S)
@@ -141,8 +143,7 @@ class Lane(ABC):
 
     async def close(self) -> None:
         """Acknowledge what was processed, and stop reading."""
-        if hasattr(self, "book"):
-            await self.book.flush()
+        await self.book.flush()
         await self.close_reader()
         if self.options.ephemeral:
             with contextlib.suppress(NotSent, OutcomeUnknown, ApiError):
@@ -168,8 +169,10 @@ class Lane(ABC):
             log.info("reading again", extra={"stream": self.stream, "reason": str(error)})
             await self.open()
 
-    def start_signs(self) -> None:
+    def _start_signs(self) -> None:
         """Tell the server, as long as a message is in hand, that its acknowledgement comes yet."""
+        if self.consumer.ack_policy == "none":
+            return
         self._signs = asyncio.create_task(self._give_signs(), name=f"consume-signs-{self.stream}")
 
     @abstractmethod
@@ -179,11 +182,11 @@ class Lane(ABC):
     async def _give_signs(self) -> None:
         while True:
             await asyncio.sleep(self.consumer.ack_wait_s / SIGNS_PER_ACK_WAIT)
-            waiting = [_reply(each) for each in self.queue if each.message.reply]
+            waiting = replies_of(self.queue)
             await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
 
     def _make_reader(self) -> PullReader | PushReader:
-        js, bytes_max = self.reading.js, BYTES_MAX // max(1, self.reading.lanes())
+        js, bytes_max = self.reading.js, BYTES_MAX // self.reading.lanes
         if self.consumer.deliver_subject:
             group = str(self.consumer.config.get("deliver_group", ""))
             return PushReader(js, self.consumer.deliver_subject, group, bytes_max=bytes_max)
@@ -273,10 +276,6 @@ class Lane(ABC):
         )
 
 
-def _reply(delivered: Delivered) -> str:
-    return delivered.message.reply.decode()
-
-
-def replies_of(messages: list[Message]) -> list[str]:
+def replies_of(messages: Iterable[Delivered]) -> list[str]:
     """Return where those of *messages* can be acknowledged that came by delivery."""
-    return [_reply(each.delivered) for each in messages if each.delivered.message.reply]
+    return [each.message.reply.decode() for each in messages if each.message.reply]

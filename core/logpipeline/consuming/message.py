@@ -132,6 +132,11 @@ class Batch:
         self.outcome: Outcome | None = None
 
     @property
+    def deliveries(self) -> list[Delivered]:
+        """The messages as they were delivered."""
+        return [each.delivered for each in self.messages]
+
+    @property
     def stream(self) -> str:
         """The stream that the messages are from."""
         return self.messages[0].stream

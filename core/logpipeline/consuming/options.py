@@ -74,7 +74,6 @@ class ConsumeOptions:
     ephemeral: bool = False
     partitions: str | None = None
     positions: Mapping[str, str] | None = None
-    takeover_after_s: float = 10.0
 
     @property
     def batch_max(self) -> int:

@@ -12,9 +12,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from logpipeline.consuming.acks import AckBook
 from logpipeline.consuming.claims import HeldClaim
-from logpipeline.consuming.consumer import consumer_of, wind
+from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.errors import StateForeign
 from logpipeline.consuming.lane import Lane, Reading, replies_of
 from logpipeline.consuming.message import PROCESSED, Batch, Message
@@ -92,12 +91,6 @@ class OrderedLane(Lane):
             self._judge(judge(position, stream, found), position)
         self.consumer = await wind(self.reading.js, self.consumer, self.sequence)
         self._fill_until = self.consumer.delivered if self.consumer.is_contiguous else 0
-        if not hasattr(self, "book"):
-            self.book = AckBook(
-                self.reading.js.connection, self.options.acks, self.consumer.ack_policy
-            )
-        if self.consumer.ack_policy != "none":
-            self.start_signs()
 
     def _judge(self, verdict: Verdict, position: StreamPosition) -> None:
         if verdict is Verdict.GOOD:
@@ -153,7 +146,7 @@ class OrderedLane(Lane):
         if self._redo is not None:
             await asyncio.sleep(self.backoff_s(self._redo.tries))
             again, self._redo = self._redo, None
-            return self._batch(again.messages, may_repeat=True, tries=again.tries)
+            return again
         assert self._progress is not None
         is_open = self._resume_until == NEXT_ALONE or self._resume_until > self.sequence
         if is_open and (batch := await self._same_again()):
@@ -181,11 +174,10 @@ class OrderedLane(Lane):
             return
         self._looked_at_s = now_s
         try:
-            info = await self.reading.js.call(f"CONSUMER.INFO.{self.stream}.{self.consumer.name}")
+            found = await find(self.reading.js, self.stream, self.consumer.name)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("not looked", extra={"stream": self.stream, "reason": str(error)})
             return
-        found = consumer_of(info)
         if changed := self.consumer.differs(found):
             log.warning(
                 f"consumer {found.name} of stream {self.stream} was changed while it is read: "
@@ -226,7 +218,7 @@ class OrderedLane(Lane):
             if last <= self._single_until:
                 break
         if passed is not None and not messages:
-            await self._advance(passed, [passed.message.reply.decode()])
+            await self._advance([passed])
         return messages
 
     async def _following(self, last: int) -> Delivered | None:
@@ -234,7 +226,7 @@ class OrderedLane(Lane):
         while self.queue and self.queue[0].sequence <= last:
             known = self.queue.popleft()
             self.reading.counts.redelivered += 1
-            await self.book.add([known.message.reply.decode()], 0)
+            await self.book.add(replies_of([known]), 0)
         upcoming = self.queue[0].sequence if self.queue else 0
         if upcoming == last + 1:
             return self.queue.popleft()
@@ -305,19 +297,19 @@ class OrderedLane(Lane):
         self.reading.counts.processed += len(batch.messages)
         self._in_hand = []
         reach("consume.processed")
-        await self._advance(batch.messages[-1].delivered, replies_of(list(batch.messages)))
+        await self._advance(batch.deliveries)
 
-    async def _advance(self, last: Delivered, replies: list[str]) -> None:
-        working = NEXT_ALONE if self.options.batch_max == 1 else 0
+    async def _advance(self, done: Sequence[Delivered]) -> None:
+        working, last = NEXT_ALONE if self.options.batch_max == 1 else 0, done[-1]
         position = StreamPosition(self._created, last.sequence, last.time_ns)
         await self._save(Progress(position, working))
         # The position is kept, the server does not know yet: what it delivers again is skipped.
         reach("consume.saved")
-        await self.book.add([reply for reply in replies if reply], len(replies))
+        await self.book.add(replies_of(done), len(done))
 
     def in_hand(self) -> list[str]:
         """Return the replies of the messages that were handed out."""
-        return replies_of(self._in_hand)
+        return replies_of(each.delivered for each in self._in_hand)
 
     async def close(self) -> None:
         """Acknowledge what was processed, stop reading, and let another one have the partition."""

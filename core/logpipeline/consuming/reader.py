@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from logpipeline.consuming.claims import claim, look
-from logpipeline.consuming.consumer import consumer_of
+from logpipeline.consuming.consumer import find
 from logpipeline.consuming.errors import ClaimLost, ConsumeError, StateForeign
 from logpipeline.consuming.lane import Counts, Lane, Reading
 from logpipeline.consuming.members import ALONE, DIVIDED, SHARED, Members
@@ -38,8 +38,6 @@ LOOKS_PER_TAKEOVER = 10
 NS = 1_000_000_000
 # Of a name, beside what tells two apart.
 NAME_CHARS = 50
-# A server in trouble; what it refuses for good is below.
-SERVER_TROUBLE = 500
 
 
 class Reader:
@@ -49,15 +47,15 @@ class Reader:
     """
 
     def __init__(self, js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -> None:
-        takeover_s = pipeline.spec.collectors.takeover_after_ns / NS
+        self._takeover_after_s = pipeline.spec.collectors.takeover_after_ns / NS
         self._incarnation = secrets.token_hex(8)
-        options = replace(checked(options), takeover_after_s=takeover_s)
+        options = checked(options)
         if options.ephemeral:
             # Two who look on at the same time must not share one consumer.
             options = replace(options, name=f"{options.name[:NAME_CHARS]}-{self._incarnation[:8]}")
         self.options = replace(options, member=options.member or default_member())
         self._partitions = partitions_of(options, pipeline.spec.partitions)
-        self._reading = Reading(js, pipeline, self.options, lambda: len(self._partitions))
+        self._reading = Reading(js, pipeline, self.options, len(self._partitions))
         self._bucket = Bucket(js, pipeline.names.state_bucket)
         self._streams = {
             pipeline.names.stream(number) for number in range(max(pipeline.spec.partitions, 1))
@@ -99,7 +97,7 @@ class Reader:
                 member=options.member,
                 incarnation=self._incarnation,
                 kind=SHARED if options.is_shared else DIVIDED if options.group else ALONE,
-                takeover_after_s=options.takeover_after_s,
+                takeover_after_s=self._takeover_after_s,
             )
             await self._members.enter()
             if options.is_shared:
@@ -180,8 +178,7 @@ class Reader:
         if not self._ready.empty():
             return False
         for lane in list(self._lanes.values()):
-            if hasattr(lane, "book"):
-                await lane.book.flush()
+            await lane.book.flush()
         try:
             return all([await self._is_caught_up(number) for number in self._partitions])
         except (NotSent, OutcomeUnknown, ApiError):
@@ -191,7 +188,7 @@ class Reader:
     async def _is_caught_up(self, partition: int) -> bool:
         js = self._reading.js
         stream = self._reading.pipeline.names.stream(partition)
-        found = consumer_of(await js.call(f"CONSUMER.INFO.{stream}.{self.options.name}"))
+        found = await find(js, stream, self.options.name)
         lane = self._lanes.get(partition)
         if isinstance(lane, OrderedLane):
             # What a reader before left unacknowledged is behind the position, if it is done.
@@ -204,7 +201,7 @@ class Reader:
     async def _balance(self) -> None:
         """Take our share of the partitions, and give up what is another's, for ever."""
         assert self._members is not None
-        pause_s = self.options.takeover_after_s / LOOKS_PER_TAKEOVER
+        pause_s = self._takeover_after_s / LOOKS_PER_TAKEOVER
         while True:
             try:
                 living = await self._members.living()
@@ -222,7 +219,7 @@ class Reader:
                 for number in sorted(wanted - set(self._lanes)):
                     await self._claim(number, living)
             except (NotSent, OutcomeUnknown, ApiError, ConsumeError) as error:
-                is_trouble = isinstance(error, ApiError) and error.code >= SERVER_TROUBLE
+                is_trouble = isinstance(error, ApiError) and error.is_trouble
                 if isinstance(error, ConsumeError | ApiError) and not is_trouble:
                     await self._ready.put(error)
                     return

@@ -40,8 +40,11 @@ class Resends:
         """Cut off *message* what the stream, *created* then, held before; return whether there is
         something left.
         """
-        read = _read(self._subjects, self._partition, message.delivered)
-        if read is None or read.batch is None or not read.batch.resend:
+        try:
+            read = message.read
+        except BadMessage:
+            return True
+        if read.batch is None or not read.batch.resend:
             return True
         if RETRY_FOR in read.fields:
             # It was given up, and comes again on purpose.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from logpipeline.consuming.acks import ACK, AckBook
+from logpipeline.consuming.acks import ACK
 from logpipeline.consuming.lane import Lane, Reading, replies_of
 from logpipeline.consuming.message import PROCESSED, Batch, Message, Outcome
 from logpipeline.failpoints import reach
@@ -31,12 +31,6 @@ class SharedLane(Lane):
         """Get ready to read `consumer`."""
         info = await self.reading.js.stream_info(self.stream)
         self._created = str(info["created"]) if info else ""
-        if not hasattr(self, "book"):
-            self.book = AckBook(
-                self.reading.js.connection, self.options.acks, self.consumer.ack_policy
-            )
-        if self.consumer.ack_policy != "none":
-            self.start_signs()
 
     async def next(self) -> Batch:
         """Return the next messages to be processed, as soon as there are some."""
@@ -50,7 +44,7 @@ class SharedLane(Lane):
                 delivered = self.queue.popleft()
                 message = await self.admit(delivered, self._created)
                 if message is None:
-                    await self.book.add([delivered.message.reply.decode()], 1)
+                    await self.book.add(replies_of([delivered]), 1)
                     continue
                 messages.append(message)
             if messages:
@@ -64,7 +58,7 @@ class SharedLane(Lane):
     async def begin(self, batch: Batch) -> None:
         """Acknowledge what is not waited for: fire and forget."""
         if self.options.acks.mode == "none":
-            await self.book.add(replies_of(list(batch.messages)), len(batch.messages))
+            await self.book.add(replies_of(batch.deliveries), len(batch.messages))
 
     async def settle(self, batch: Batch) -> None:
         """Do what the batch's outcome asks for; see `Lane.settle`."""
@@ -75,14 +69,14 @@ class SharedLane(Lane):
             self.reading.counts.processed += len(messages)
             reach("consume.processed")
             if self.options.acks.mode != "none":
-                await self.book.add(replies_of(messages), len(messages))
+                await self.book.add(replies_of(batch.deliveries), len(messages))
             return
         if self.is_again(outcome, batch.tries + 1):
             self.reading.counts.retried += 1
             delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
-            await self.book.send(replies_of(messages), b'-NAK {"delay": %d}' % delay_ns)
+            await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
         elif self.options.on_error == "stop":
-            await self.book.send(replies_of(messages), b"-NAK")
+            await self.book.send(replies_of(batch.deliveries), b"-NAK")
             raise self.stopped(batch, outcome.reason)
         elif len(messages) > 1:
             # One by one, to find the one that cannot be processed.
@@ -92,15 +86,13 @@ class SharedLane(Lane):
 
     async def _reject(self, message: Message, outcome: Outcome) -> None:
         await self.put_aside(message, self._created, outcome)
-        await self.book.send(replies_of([message]), ACK)
+        await self.book.send(replies_of([message.delivered]), ACK)
 
     async def close(self) -> None:
         """Acknowledge what was processed, and let others have the rest at once."""
-        if hasattr(self, "book"):
-            mine = [each.message.reply.decode() for each in self.queue]
-            await self.book.send(self.in_hand() + mine, b"-NAK")
+        await self.book.send(self.in_hand() + replies_of(self.queue), b"-NAK")
         await super().close()
 
     def in_hand(self) -> list[str]:
         """Return the replies of the messages that were handed out, or wait to be once more."""
-        return replies_of([*self._in_hand, *self._singles])
+        return replies_of(each.delivered for each in (*self._in_hand, *self._singles))

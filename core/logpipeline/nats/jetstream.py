@@ -26,6 +26,8 @@ STREAM_STORE_FAILED = 10077
 STILL_IN_PROCESS = 10158
 
 API_TIMEOUT_S = 5.0
+# A code from here on tells of the server, as in HTTP.
+SERVER_TROUBLE = 500
 
 
 class ApiError(Exception):
@@ -37,6 +39,11 @@ class ApiError(Exception):
         self.err_code = err_code
         self.description = description
         super().__init__(f"JetStream refused {request}: {description} ({err_code or code})")
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether it is the server that is in trouble, and not the request that is wrong."""
+        return self.code >= SERVER_TROUBLE
 
 
 @dataclass(frozen=True, slots=True)
