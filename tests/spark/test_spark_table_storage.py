@@ -22,6 +22,7 @@ from tables_s3 import BUCKET, S3Server, s3_server
 
 WRITERS = 4
 ROUNDS = 10
+TURNS = 50
 # More than one part of an upload.
 LARGE_BYTES = 12 * 1024 * 1024
 
@@ -115,6 +116,26 @@ def test_a_place_that_lets_one_writer_win_passes(storage: Storage) -> None:
     storage.check()
 
     assert list(storage.list("")) == []
+
+
+def test_a_folder_that_another_takes_away_is_made_again(tmp_path: Path) -> None:
+    """Beside writers who remove what they wrote, and with it folders that are empty then, each
+    object gets to its place.
+    """
+
+    def write_and_remove(number: int) -> None:
+        storage = LocalStorage(tmp_path / "table")
+        for turn in range(TURNS):
+            path = f"lines/hour={turn % 2}/{number}-{turn}"
+            storage.check()
+            storage.write(path, b"rows")
+            assert storage.read(path) == b"rows"
+            assert storage.put_if_absent(f"lines/first/{number}-{turn}", b"rows")
+            storage.delete([path, f"lines/first/{number}-{turn}"])
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(write_and_remove, range(WRITERS)))
+    assert list(LocalStorage(tmp_path / "table").list("")) == []
 
 
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:

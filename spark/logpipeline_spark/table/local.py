@@ -8,7 +8,7 @@ dot.)
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -16,11 +16,13 @@ from uuid import uuid4
 
 from logpipeline.failpoints import reach
 from logpipeline.statefile import sync_folder
-from logpipeline_spark.table.names import WRITING
+from logpipeline_spark.table.names import TABLE, WRITING
 from logpipeline_spark.table.storage import OBJECT_BYTES_MAX, StorageFailed, Stored, said_of
 
 # A disk that lets two win does so each time.
 CHECKS_MAX = 5
+# Whoever removes files takes empty folders away, maybe the one in which another is about to write.
+PLACINGS_MAX = 20
 
 
 class LocalStorage:
@@ -54,10 +56,9 @@ class LocalStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self._root / path
         with said_of(self.url), self._made(data) as temporary:
-            self._make_folder(target.parent)
             try:
                 # Unlike a rename, a link refuses a name that is taken.
-                os.link(temporary, target)
+                self._place(os.link, temporary, target)
             except FileExistsError:
                 return False
             sync_folder(target.parent)
@@ -74,7 +75,8 @@ class LocalStorage:
                     file.flush()
                     os.fsync(file.fileno())
                 reach("table.file-written")
-                self._show(temporary, target)
+                self._place(os.rename, temporary, target)
+                sync_folder(target.parent)
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -86,10 +88,9 @@ class LocalStorage:
     def copy(self, source: str, target: str) -> None:
         place = self._root / target
         with said_of(self.url):
-            self._make_folder(place.parent)
             # A second name for the same bytes: nothing is read, and both are whole at any time.
             with suppress(FileExistsError):
-                os.link(self._root / source, place)
+                self._place(os.link, self._root / source, place)
             sync_folder(place.parent)
 
     def list(self, folder: str) -> Iterator[Stored]:
@@ -127,23 +128,33 @@ class LocalStorage:
             self.delete([path])
 
     def _settle(self, folder: Path) -> None:
-        """Make removals durable, and take folders away that are empty now."""
+        """Make removals durable, and take folders away that are empty now, but for those in which
+        every writer makes its files first.
+        """
+        own = self._root / TABLE
         while folder != self._root:
-            sync_folder(folder)
+            with suppress(FileNotFoundError):
+                sync_folder(folder)
+            if own in (folder, *folder.parents):
+                return
             try:
                 folder.rmdir()
             except OSError:
                 return
             folder = folder.parent
 
-    def _show(self, temporary: Path, target: Path) -> None:
-        try:
-            os.rename(temporary, target)
-        except FileNotFoundError:
-            # The folder is new, or was empty and has just been taken away.
-            self._make_folder(target.parent)
-            os.rename(temporary, target)
-        sync_folder(target.parent)
+    def _place(self, put: Callable[[Path, Path], None], source: Path, target: Path) -> None:
+        """Have *put* place *source* at *target*, in a folder that is made as often as another one
+        takes it away, since it is empty.
+        """
+        for number in range(PLACINGS_MAX):
+            try:
+                self._make_folder(target.parent)
+                put(source, target)
+                return
+            except FileNotFoundError:
+                if number + 1 == PLACINGS_MAX or not source.exists():
+                    raise
 
     @contextmanager
     def _made(self, data: bytes) -> Iterator[Path]:
@@ -168,8 +179,10 @@ class LocalStorage:
             return
         if folder != folder.parent:
             self._make_folder(folder.parent)
-        with suppress(FileExistsError):
+        try:
             folder.mkdir()
-        if not folder.is_dir():
-            raise NotADirectoryError(20, "Not a directory", str(folder))
+        except FileExistsError:
+            # It may be a folder by now, and even that taken away again: then it is tried once more.
+            if folder.is_file():
+                raise NotADirectoryError(20, "Not a directory", str(folder)) from None
         sync_folder(folder.parent)
