@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logpipeline_shipper.files.folders import TextCheck
+from logpipeline_shipper.files.folders import TextCheck, chain_files
 from logpipeline_shipper.files.sources import ChainFile
 
 
 def seen(path: Path) -> ChainFile:
     """Return *path* as a listing shows it."""
-    found = path.stat()
-    return ChainFile(
-        path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, compressed=False
-    )
+    [[file]] = chain_files(path.parent, {path.name}, follow_link=False).values()
+    return file
 
 
 def test_a_first_line_with_a_nul_is_not_taken_for_a_binary_file_for_good(tmp_path: Path) -> None:
@@ -37,3 +35,15 @@ def test_a_binary_file_is_looked_at_once(tmp_path: Path) -> None:
     path.write_bytes(b"text\n")
 
     assert check.is_text([seen(path)]) is False
+
+
+def test_a_file_that_took_the_inode_of_a_binary_one_is_looked_at(tmp_path: Path) -> None:
+    """What is left out is the file, not its place."""
+    path = tmp_path / "app.log"
+    check = TextCheck(lambda path, reason: None)
+    path.write_bytes(bytes(100_000))
+    assert check.is_text([seen(path)]) is False
+    path.unlink()
+    path.write_bytes(b"text\n")
+
+    assert check.is_text([seen(path)]) is True

@@ -239,7 +239,7 @@ class _Patrol:
             before = told.get(source)
             if before != listing:
                 self._on_listing(listing)
-                if before is None or _keys(before) != _keys(listing):
+                if before is None or _identities(before) != _identities(listing):
                     self._hint_later[source] = self._loop.time() + self._rescan_s
         for source in told.keys() - folder.listings.keys():
             self._on_listing(Listing(source, ()))
@@ -274,5 +274,5 @@ class _Patrol:
                 await self._wake.wait()
 
 
-def _keys(listing: Listing) -> list[tuple[int, int]]:
-    return [file.key for file in listing.files]
+def _identities(listing: Listing) -> list[tuple[int, int, int]]:
+    return [file.identity for file in listing.files]

@@ -129,7 +129,7 @@ class TextCheck:
 
     def __init__(self, report: Callable[[Path, str], None]) -> None:
         self._report = report
-        self._verdicts: dict[str, tuple[tuple[int, int], bool]] = {}
+        self._verdicts: dict[str, tuple[tuple[int, int, int], bool]] = {}
 
     def is_text(self, files: list[ChainFile]) -> bool | None:
         """Return whether all of *files* are text; None while none of them has any content."""
@@ -142,7 +142,7 @@ class TextCheck:
 
     def _verdict(self, file: ChainFile) -> bool:
         known = self._verdicts.get(file.path.name)
-        if known is not None and known[0] == file.key:
+        if known is not None and known[0] == file.identity:
             return known[1]
         try:
             reader = open_reader(file, follow_link=False)
@@ -161,7 +161,7 @@ class TextCheck:
             reader.close()
         # A first line that is being written may hold a NUL and show its end only later.
         if verdict or b"\n" in sample or len(sample) == _SAMPLE_BYTES:
-            self._verdicts[file.path.name] = (file.key, verdict)
+            self._verdicts[file.path.name] = (file.identity, verdict)
         return verdict
 
 

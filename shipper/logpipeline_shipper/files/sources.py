@@ -44,6 +44,11 @@ class ChainFile:
         """Return device and inode: who the file is, as long as somebody keeps it open."""
         return self.device, self.inode
 
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Return who the file is, whatever had its inode before."""
+        return self.device, self.inode, self.born_ns
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:

@@ -188,12 +188,10 @@ class Folder:
                 self.skipped(self.path / name, reason)
 
 
-def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int], int]]:
+def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int, int]]]:
     """Return which file stands where."""
     return {
-        (file.path, file.key, file.born_ns)
-        for listing in listings.values()
-        for file in listing.files
+        (file.path, file.identity) for listing in listings.values() for file in listing.files
     }
 
 
