@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from logpipeline.listing import files_below
 from processes import Cost, cost_of
 
 POLL_S = 0.01
@@ -67,4 +68,4 @@ def measure(
 
 def size_below(folder: Path) -> int:
     """Return the bytes of all files below *folder*."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in files_below(folder))

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import zstandard
 
+from logpipeline.listing import files_below
+
 CHUNK_BYTES = 1 << 20
 _ROTATED = re.compile(r"(?P<active>.+)\.\d{8}-\d{6}\.\d{6,}(\.gz|\.zst)?")
 # A file under a temporary name is unfinished by definition; what it held is still elsewhere.
@@ -60,7 +62,7 @@ def _logs_folders(outputs: Iterable[Path]) -> Iterator[Path]:
 def _chains_below(logs: Path) -> Iterator[OutputChain]:
     rotated: dict[str, list[Path]] = {}
     active: dict[str, Path] = {}
-    for path in sorted(path for path in logs.rglob("*") if path.is_file()):
+    for path in sorted(files_below(logs)):
         place = path.relative_to(logs).as_posix()
         if path.suffix == _UNFINISHED_SUFFIX:
             continue

@@ -11,6 +11,7 @@ from typing import Any
 from letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.deadletters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.listing import files_below
 from logpipeline.nats.pull import PullReader
 from waiting import eventually
 
@@ -34,8 +35,8 @@ async def restart(made: Lettered) -> None:
 
 async def archived(made: Lettered, partition: int) -> bytes:
     """What the collector wrote of the host of *partition*."""
-    files = (made.data / "logs" / HOSTS[partition]).rglob("*")
-    return b"".join(path.read_bytes() for path in sorted(files) if path.is_file())
+    files = files_below(made.data / "logs" / HOSTS[partition])
+    return b"".join(path.read_bytes() for path in sorted(files))
 
 
 async def until_archived(made: Lettered, partition: int, content: bytes) -> None:

@@ -14,6 +14,7 @@ import zstandard
 
 from letters import COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.listing import files_below
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.records import EpochRecord, epoch_key
@@ -83,7 +84,7 @@ async def mixed_load(made: Lettered) -> None:
 def files(folder: Path) -> dict[str, bytes]:
     """What was written, by path."""
     logs = folder / "logs"
-    return {str(p.relative_to(logs)): p.read_bytes() for p in logs.rglob("*") if p.is_file()}
+    return {str(p.relative_to(logs)): p.read_bytes() for p in files_below(logs)}
 
 
 async def collected(made: Lettered) -> dict[str, bytes]:

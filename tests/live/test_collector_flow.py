@@ -6,6 +6,7 @@ from pathlib import Path
 
 from collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.listing import files_below
 from logpipeline.subjects import Subjects
 from waiting import eventually
 
@@ -68,6 +69,6 @@ async def test_lines_of_a_stranger_are_archived_once(
 def lines_of(folder: Path) -> list[bytes]:
     return [
         line
-        for path in sorted((folder / "c" / "logs").rglob("*.log"))
+        for path in sorted(files_below(folder / "c" / "logs"))
         for line in path.read_bytes().splitlines()
     ]

@@ -18,6 +18,7 @@ from collecting import (
     pipeline,
 )
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.listing import files_below
 from logpipeline.records import epoch_key
 from logpipeline.subjects import Subjects
 from waiting import eventually
@@ -196,7 +197,7 @@ async def put_back(made: Pipeline, server: EmbeddedServer, copy: Path, *, stream
 def strangers(folder: Path) -> list[bytes]:
     return [
         line
-        for path in (folder / "logs").rglob("*.log")
+        for path in files_below(folder / "logs")
         if path.name == "_lines.log"
         for line in path.read_bytes().splitlines()
     ]

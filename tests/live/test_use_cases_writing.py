@@ -11,6 +11,7 @@ import pytest
 
 from consuming import HOSTS, PARTITIONS, Streams, in_order
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.listing import files_below
 from use_cases import Sample, Scenario, Without, fails, holds
 from waiting import eventually
 from writing import being_written, have_reached, lines_of, messages_of
@@ -155,7 +156,7 @@ def has_all(sample: Sample, group: str) -> bool:
 
 def file_lines(*folders: Path) -> list[str]:
     """The lines of all files below, host by host."""
-    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for folder in folders for path in sorted(files_below(folder))]
     return [line for path in files for line in path.read_text().splitlines()]
 
 

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import yaml
 
+from logpipeline.listing import files_below
 from logpipeline_cli.local.layout import Component as RunningPart
 from logpipeline_cli.local.layout import Layout, RunRecord
 from waiting import eventually
@@ -182,15 +184,21 @@ class PipelineUp:
 
     def archived_bytes(self) -> bytes:
         """Return what stands in all files of the collectors, packed ones as they are."""
-        found = sorted(self.layout.data.glob("collectors/*/logs/**/*"))
-        return b"".join(path.read_bytes() for path in found if path.is_file())
+        return b"".join(data for _, _, data in sorted(self._files()))
 
     def archived(self, name: str = "app.log") -> list[str]:
         """Return the lines in the files of all collectors, in the order of the files' ages."""
-        found = [path for path in self.layout.data.glob("collectors/*/logs/**/*") if path.is_file()]
-        ours = [path for path in found if path.name.startswith(name)]
-        ours.sort(key=lambda path: path.stat().st_mtime_ns)
-        return [line for path in ours for line in path.read_bytes().decode().splitlines()]
+        ours = [(age, data) for path, age, data in self._files() if path.name.startswith(name)]
+        return [line for _, data in sorted(ours) for line in data.decode().splitlines()]
+
+    def _files(self) -> list[tuple[Path, int, bytes]]:
+        found = []
+        for folder in self.layout.data.glob("collectors/*/logs"):
+            for path in files_below(folder):
+                # Collectors rename and remove meanwhile.
+                with suppress(FileNotFoundError):
+                    found.append((path, path.stat().st_mtime_ns, path.read_bytes()))
+        return found
 
     async def arrived(self, lines: Iterable[str], name: str = "app.log") -> None:
         """Return when exactly *lines* are archived, in any distribution over collectors' files."""

@@ -7,6 +7,8 @@ import time
 from collections import deque
 from pathlib import Path
 
+from logpipeline.listing import files_below
+
 EVERY_S = 0.5
 LOOK_EVERY_S = 0.002
 ARRIVES_WITHIN_S = 10.0
@@ -57,7 +59,7 @@ class Probe:
     def _ends_with(self, line: bytes) -> bool:
         if self._found is None or not self._found.exists():
             # The partition may have moved to another collector; the newest file is the one in use.
-            found = list(self._outputs.rglob(self.path.name))
+            found = [path for path in files_below(self._outputs) if path.name == self.path.name]
             if not found:
                 return False
             self._found = max(found, key=lambda path: path.stat().st_mtime_ns)

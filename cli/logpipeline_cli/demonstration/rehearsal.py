@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logpipeline.archiving import archive_key
+from logpipeline.listing import files_below
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.readers import archive_progress
@@ -124,4 +125,4 @@ class Rehearsal:
 
 
 def _count_files(collectors: Path) -> int:
-    return sum(1 for path in collectors.glob("*/logs/**/*") if path.is_file())
+    return sum(1 for logs in collectors.glob("*/logs") for _ in files_below(logs))
