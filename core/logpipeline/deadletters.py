@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from logpipeline.nats.connection import NotSent, OutcomeUnknown, TooLarge, headers_size
 from logpipeline.nats.jetstream import (
     STILL_IN_PROCESS,
+    UNAVAILABLE,
     WRONG_LAST_SEQUENCE,
     WRONG_LAST_SEQUENCE_CONSTANT,
     ApiError,
@@ -35,8 +36,6 @@ DEADLINE_S = 10.0
 RETRY_S = 0.2
 # On a message that is sent again: the consumer that had given it up. Other readers may pass it by.
 RETRY_FOR = "Dead-Retry-For"
-# JetStream's code while a stream has no leader.
-UNAVAILABLE = 503
 
 
 class NoLetter(ValueError):

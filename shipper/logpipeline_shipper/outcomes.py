@@ -55,8 +55,8 @@ def _judge_refusal(error: ApiError) -> Verdict:
         # them end when somebody trims, purges or gives room.
         case code if code in (STREAM_STORE_FAILED, STREAM_SEALED, STREAM_NOT_MATCHED):
             return Verdict.FULL
-    # 5xx: the server's state (no leader, no resources). 429: too many requests.
-    return Verdict.FULL if error.code >= 500 or error.code == 429 else Verdict.REFUSED
+    # The server's state (no leader, no resources), or 429: too many requests.
+    return Verdict.FULL if error.is_trouble or error.code == 429 else Verdict.REFUSED
 
 
 def advice(verdict: Verdict, subject: str, error: Exception) -> str:

@@ -17,6 +17,7 @@ import zstandard
 
 from archiving import Writer, opened
 from logpipeline.failpoints import VARIABLE
+from logpipeline.listing import files_below
 from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.archive.reading import committed_files
 
@@ -148,7 +149,7 @@ def lines_of(folder: Path, host: str) -> bytes:
 def strays(folder: Path) -> set[Path]:
     """Return files that the state knows nothing of."""
     known = {file.path for file in committed_files(folder)}
-    found = {path for path in (folder / "logs").rglob("*") if path.is_file()}
+    found = set(files_below(folder / "logs"))
     assert list((folder / "state/main/p3.new").iterdir()) == []
     return found - known
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from logpipeline.listing import files_below
 from logpipeline_spark.formats.format import Format
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import by_minute, by_source
@@ -104,10 +105,9 @@ def counted_batch(table: Table, storage: Storage, first: int, last: int) -> None
     table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added)
 
 
-def files_below(folder: Path) -> set[str]:
+def table_files(folder: Path) -> set[str]:
     """Return all files of a table on this machine that are no part of its manifest."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    names = {path.relative_to(folder).as_posix() for path in found}
+    names = {path.relative_to(folder).as_posix() for path in files_below(folder)}
     return {name for name in names if not name.startswith(("_table/commits", "_table/state"))} - {
         name for name in names if name.startswith(("_table/lease", "_table/owner"))
     }

@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 from archiving import PLACE, FailingDescriptors, Writer, contents, opened
+from logpipeline.listing import files_below
 from logpipeline_collector.archive import packing
 from logpipeline_collector.archive.descriptors import Descriptors
 from logpipeline_collector.archive.reading import committed_files
@@ -292,4 +293,4 @@ def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -
 
 def files_in(folder: Path) -> list[Path]:
     """Return all output files."""
-    return [path for path in (folder / "logs").rglob("*") if path.is_file()]
+    return list(files_below(folder / "logs"))

@@ -20,7 +20,7 @@ from logpipeline_spark.table.packed import Damaged
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.snapshot import WrongRange
 from logpipeline_spark.table.table import Table
-from tables_made import BEGIN, LIFE, OWNER, STREAM, batch, files_below, keys, opened, write
+from tables_made import BEGIN, LIFE, OWNER, STREAM, batch, keys, opened, table_files, write
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_a_batch_that_is_repeated_changes_nothing(storage: LocalStorage) -> None
     """Spark repeats a batch whose end it did not see; its files take their former places."""
     table = opened(storage)
     batch(table, storage, "0", 1, 10)
-    before = files_below(tmp := Path(storage.url))
+    before = table_files(tmp := Path(storage.url))
     number = table.snapshot.number
 
     assert batch(table, storage, "0", 1, 10) is False
     assert table.snapshot.number == number
-    assert files_below(tmp) == before
+    assert table_files(tmp) == before
     assert keys_of(storage) == keys(1, 10)
 
 
@@ -141,13 +141,13 @@ def test_a_damaged_manifest_is_told_and_nothing_is_touched(
         path.unlink()
     else:
         path.write_bytes((Path(storage.url) / commit_path(2)).read_bytes())
-    before = files_below(Path(storage.url))
+    before = table_files(Path(storage.url))
 
     with pytest.raises(Damaged, match=r"[.]$") as told:
         opened(storage)
 
     assert path.name in str(told.value)
-    assert files_below(Path(storage.url)) == before
+    assert table_files(Path(storage.url)) == before
 
 
 def test_state_that_is_missing_is_told(storage: LocalStorage) -> None:
@@ -167,7 +167,7 @@ def test_files_without_a_manifest_are_never_taken_for_leftovers(storage: LocalSt
     with pytest.raises(Damaged, match="no manifest"):
         opened(storage)
 
-    assert len(files_below(Path(storage.url))) == 1
+    assert len(table_files(Path(storage.url))) == 1
 
 
 def test_a_start_takes_away_what_was_never_committed(storage: LocalStorage) -> None:

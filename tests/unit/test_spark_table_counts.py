@@ -23,7 +23,7 @@ from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.verify import verify
-from tables_made import BEGIN, counted_batch, files_below, opened
+from tables_made import BEGIN, counted_batch, opened, table_files
 
 SOON = BEGIN + timedelta(hours=5)
 OVER = BEGIN + timedelta(days=4)
@@ -65,7 +65,7 @@ def test_counts_add_up_to_what_they_were(storage: LocalStorage, table: Table) ->
         assert pa.concat_tables(tables(storage, [entry], schema)).to_pylist() == expected
     assert counts.due(table.snapshot, OVER) == []
     assert verify(storage).is_well
-    assert files_below(Path(storage.url)) == set(table.snapshot.files)
+    assert table_files(Path(storage.url)) == set(table.snapshot.files)
 
 
 def test_counts_of_a_day_are_written_a_few_times_only() -> None:

@@ -25,7 +25,7 @@ from logpipeline_spark.table.snapshot import Snapshot
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.verify import Report, verify
 from logpipeline_spark.table.write import in_hours, write_range
-from tables_made import BEGIN, LIFE, STREAM, batch, files_below, lines, opened
+from tables_made import BEGIN, LIFE, STREAM, batch, lines, opened, table_files
 
 OVER = BEGIN + timedelta(days=1)
 
@@ -81,8 +81,8 @@ def test_the_same_lines_in_other_portions_are_the_same_files(tmp_path: Path) -> 
     write_range(one, [whole], name)
     write_range(other, [whole.slice(0, 7), whole.slice(7, 0), whole.slice(7)], name)
 
-    assert files_below(tmp_path / "one") == files_below(tmp_path / "other")
-    for path in files_below(tmp_path / "one"):
+    assert table_files(tmp_path / "one") == table_files(tmp_path / "other")
+    for path in table_files(tmp_path / "one"):
         assert pq.read_table(tmp_path / "one" / path).equals(
             pq.read_table(tmp_path / "other" / path)
         )
@@ -105,7 +105,7 @@ def test_tasks_may_give_columns_of_few_values_as_dictionaries(storage: LocalStor
 def test_an_empty_range_is_no_file(storage: LocalStorage) -> None:
     """A range whose messages were all deleted is committed without a file."""
     assert write_range(storage, [LINES.empty_table()], FileName(STREAM, LIFE, 1, 9)) == []
-    assert files_below(Path(storage.url)) == set()
+    assert table_files(Path(storage.url)) == set()
 
 
 def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) -> None:
@@ -121,7 +121,7 @@ def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) ->
         found = pq.read_table(Path(storage.url) / entry.path).to_pylist()
         keys = [(row["stream"], row["incarnation"], row["seq"], row["idx"]) for row in found]
         assert keys == sorted(keys)
-    assert files_below(Path(storage.url)) == {entry.path for entry in entries}
+    assert table_files(Path(storage.url)) == {entry.path for entry in entries}
     assert verify(storage).problems == ()
 
 
@@ -196,7 +196,7 @@ def test_old_hours_go_as_a_whole(storage: LocalStorage, table: Table) -> None:
     assert {entry.path.split("/")[2] for entry in files(storage)} == {"hour=12"}
 
     assert verify(storage).is_well
-    assert {path.split("/")[2] for path in files_below(Path(storage.url))} == {"hour=12"}
+    assert {path.split("/")[2] for path in table_files(Path(storage.url))} == {"hour=12"}
 
 
 def test_verify_says_what_is_well(storage: LocalStorage, table: Table) -> None:
@@ -251,12 +251,12 @@ def test_compaction_of_a_damaged_hour_changes_nothing(storage: LocalStorage, tab
     """It says which file cannot be read, and leaves all as it was."""
     entry = files(storage)[0]
     (Path(storage.url) / entry.path).write_bytes(bytes(entry.bytes))
-    before = files_below(Path(storage.url))
+    before = table_files(Path(storage.url))
 
     with pytest.raises(Damaged, match=r"cannot be read.*run verify"):
         table.compact(OVER)
 
-    assert files_below(Path(storage.url)) == before
+    assert table_files(Path(storage.url)) == before
 
 
 def test_a_sweep_leaves_what_tasks_write_now(storage: LocalStorage, table: Table) -> None:
@@ -266,6 +266,6 @@ def test_a_sweep_leaves_what_tasks_write_now(storage: LocalStorage, table: Table
 
     table.compact(OVER)
 
-    there = files_below(Path(storage.url))
+    there = table_files(Path(storage.url))
     assert late[0].path not in there
     assert running[0].path in there

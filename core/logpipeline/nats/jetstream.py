@@ -28,6 +28,8 @@ STILL_IN_PROCESS = 10158
 API_TIMEOUT_S = 5.0
 # A code from here on tells of the server, as in HTTP.
 SERVER_TROUBLE = 500
+# While a stream has no leader.
+UNAVAILABLE = 503
 
 
 class ApiError(Exception):

@@ -17,6 +17,7 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
+    UNAVAILABLE,
     ApiError,
     JetStream,
     rfc3339_of,
@@ -28,8 +29,6 @@ INACTIVE_NS = 60 * 1_000_000_000
 PULL_BYTES = 2 * 1024 * 1024
 TAKE_TIMEOUT_S = 1.0
 REOPEN_AFTER_S = 0.5
-# JetStream's code while a stream has no leader.
-UNAVAILABLE = 503
 
 
 class StreamChanged(Exception):
