@@ -58,9 +58,7 @@ async def run(
     """Collect with so many *workers* until *stop* is set, and return the exit code as one collector
     has it; *make* returns a worker's process, not yet started.
     """
-    return await run_claimed(
-        config, lambda folder: _Pod(config, folder, workers, make).run(stop)
-    )
+    return await run_claimed(config, lambda folder: _Pod(config, folder, workers, make).run(stop))
 
 
 class _Pod:

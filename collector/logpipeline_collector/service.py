@@ -97,9 +97,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 class Service:
     """The parts of one collector process, and the workers of its partitions."""
 
-    def __init__(
-        self, config: CollectorConfig, folder: Folder, share: Share | None = None
-    ) -> None:
+    def __init__(self, config: CollectorConfig, folder: Folder, share: Share | None = None) -> None:
         self._config = config
         self._share = share
         self._workers: dict[int, PartitionWorker] = {}

@@ -107,9 +107,7 @@ async def _assignment(bucket: Bucket, group: str) -> Assignment | None:
         return None
 
 
-async def _record(
-    bucket: Bucket, group: str, partition: int
-) -> tuple[EpochRecord | None, int]:
+async def _record(bucket: Bucket, group: str, partition: int) -> tuple[EpochRecord | None, int]:
     entry = await bucket.get(epoch_key(group, partition))
     try:
         return (EpochRecord.decode(entry.value), entry.time_ns) if entry else (None, 0)

@@ -64,9 +64,7 @@ def assign(candidates: Sequence[Sequence[Place]]) -> list[Place | None]:
     return given
 
 
-def _augment(
-    candidates: Sequence[Sequence[Place]], owners: dict[Place, int], line: int
-) -> None:
+def _augment(candidates: Sequence[Sequence[Place]], owners: dict[Place, int], line: int) -> None:
     """Find a place for *line*, moving others to other ones of theirs where that makes room."""
     came_from: dict[Place, int] = {}
     waiting = deque([line])

@@ -94,6 +94,4 @@ async def _set_finalizers(cluster: Cluster, resource: Manifest, finalizers: list
             "resourceVersion": metadata["resourceVersion"],
         }
     }
-    return await cluster.merge(
-        kind("LogPipeline"), metadata["namespace"], metadata["name"], change
-    )
+    return await cluster.merge(kind("LogPipeline"), metadata["namespace"], metadata["name"], change)

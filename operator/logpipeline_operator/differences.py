@@ -174,9 +174,7 @@ def _is_ours(there: Manifest, owner_uid: str, pipeline: str, *, may_adopt: bool)
         return False
     labels = there["metadata"].get("labels") or {}
     # What an earlier pipeline of the name left behind on purpose (--cascade=orphan).
-    is_left = (
-        labels.get(MANAGED_BY_LABEL) == MANAGED_BY and labels.get(PIPELINE_LABEL) == pipeline
-    )
+    is_left = labels.get(MANAGED_BY_LABEL) == MANAGED_BY and labels.get(PIPELINE_LABEL) == pipeline
     return is_left or may_adopt
 
 

@@ -21,6 +21,7 @@ from logpipeline_operator.queue import Key
 
 log = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A child that the API server did not take."""

@@ -175,9 +175,7 @@ class Reconciler:
         archive = pipeline.spec.archive
         if archive.enabled and archive.runner == "sparkApplication" and not settings.spark_api:
             seen.findings.append(errors.of_no_spark_operator())
-        found = await live.children(
-            self.cluster, pipeline, seen.desired, kinds(settings)
-        )
+        found = await live.children(self.cluster, pipeline, seen.desired, kinds(settings))
         seen.children = {differences.place(manifest): manifest for manifest in found}
         seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
         seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)

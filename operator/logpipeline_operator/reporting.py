@@ -216,4 +216,3 @@ def _status_manifest(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> 
         "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
         "status": dict(status),
     }
-

@@ -138,9 +138,7 @@ def _hosts(local: LocalShipper, host: str, *, container_logs: bool) -> tuple[Hos
         hosts_below=Path(local.hosts_below) if local.hosts_below else None,
     )
     files = tuple(
-        HostSources(
-            host=host, include=patterns.include, exclude=patterns.exclude, ack=patterns.ack
-        )
+        HostSources(host=host, include=patterns.include, exclude=patterns.exclude, ack=patterns.ack)
         for patterns in local.files
     )
     return (folders, *files) if pods or local.hosts_below else files

@@ -67,9 +67,7 @@ def stored(cluster: Cluster, manifest: Manifest) -> Manifest:
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_an_archive_is_stored_as_it_is_applied(
-    cluster: Cluster, namespace: str, name: str
-) -> None:
+def test_an_archive_is_stored_as_it_is_applied(cluster: Cluster, namespace: str, name: str) -> None:
     """Applied again, nothing of it is written: no field has a form that Kubernetes changes."""
     made = made_in(namespace, name, ARCHIVES[name])
     apply(cluster, made)
@@ -198,9 +196,7 @@ def definition(api: str) -> Manifest:
 
 
 @pytest.mark.timeout(180)
-async def test_an_application_is_made_where_somebody_runs_it(
-    here: World, cluster: Cluster
-) -> None:
+async def test_an_application_is_made_where_somebody_runs_it(here: World, cluster: Cluster) -> None:
     """Without an API for it the condition says what to do, and with one there it is."""
     archive = {**ARCHIVE, **BUCKET, "runner": "sparkApplication", "executors": {"instances": 1}}
     await here.apply({**MANAGED, "archive": archive})

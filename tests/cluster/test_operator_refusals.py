@@ -53,9 +53,7 @@ def once_each(fault: Fault) -> Callable[[Asked], Fault | None]:
     ],
     ids=lambda fault: str(getattr(fault, "status", "lost")),
 )
-async def test_operator_whose_every_write_fails_once_gets_there(
-    here: World, fault: Fault
-) -> None:
+async def test_operator_whose_every_write_fails_once_gets_there(here: World, fault: Fault) -> None:
     """Create, update and delete, with each write refused or its answer lost when it is new."""
     operator = here.operator("--no-lease")
     here.proxy.judge = once_each(fault)

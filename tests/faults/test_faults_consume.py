@@ -100,5 +100,3 @@ def placed(result: Path) -> Iterator[tuple[str, bytes]]:
         data = line["message"].encode() if data is None else data
         end = b"" if line.get("partial") else b"\n"
         yield template.place(Origin(*names), ""), data + end
-
-

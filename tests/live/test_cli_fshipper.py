@@ -198,10 +198,7 @@ async def test_what_ship_sends_arrives_in_our_collectors(
         def archived(host: str) -> list[str]:
             found = up.layout.data.glob(f"collectors/*/logs/{host}/**/*")
             return [
-                line
-                for path in found
-                if path.is_file()
-                for line in path.read_text().splitlines()
+                line for path in found if path.is_file() for line in path.read_text().splitlines()
             ]
 
         for host in HOSTS:

@@ -79,9 +79,7 @@ def page(collector: Component, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-async def test_one_page_speaks_for_all_workers(
-    nats_server: EmbeddedServer, tmp_path: Path
-) -> None:
+async def test_one_page_speaks_for_all_workers(nats_server: EmbeddedServer, tmp_path: Path) -> None:
     """Ready when all are, with the numbers of each; one that stands still is named."""
     async with made(nats_server, tmp_path) as here:
         collector = here.collector

@@ -107,9 +107,7 @@ async def test_a_terminated_generator_leaves_whole_lines_and_a_whole_ledger(
     assert verdict.explain() == ""
     assert verdict.lines > 5000
     assert expected.rotations > 10
-    assert all(
-        source.attempted_end == source.written_end for source in expected.sources.values()
-    )
+    assert all(source.attempted_end == source.written_end for source in expected.sources.values())
 
 
 async def test_a_killed_generator_leaves_a_ledger_that_covers_its_files(

@@ -90,9 +90,7 @@ async def test_programs_read_what_was_written(streams: Streams, sample: str, tim
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-async def test_results_and_position_of_a_database_are_one(
-    streams: Streams, is_whole: bool
-) -> None:
+async def test_results_and_position_of_a_database_are_one(streams: Streams, is_whole: bool) -> None:
     """A reader that dies when a batch is in the database, and the server does not know: no row is
     lost, and none is there twice. Without the position one would be.
     """

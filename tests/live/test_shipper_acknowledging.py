@@ -78,9 +78,7 @@ async def test_audit_lines_survive_a_killed_server_each_once_and_in_order(
             for host, path in zip(HOSTS, files, strict=True):
                 name = f"LOGS_{partition_of(host, len(HOSTS))}"
 
-                async def is_whole(
-                    path: Path = path, host: str = host, name: str = name
-                ) -> bool:
+                async def is_whole(path: Path = path, host: str = host, name: str = name) -> bool:
                     return await arrived(js, path, host, name) == lines_of(0, LINES)
 
                 await until(is_whole)

@@ -315,9 +315,7 @@ async def test_it_does_not_without_its_option(
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_it_works_from_python(
-    nats_server: EmbeddedServer, tmp_path: Path, name: str
-) -> None:
+async def test_it_works_from_python(nats_server: EmbeddedServer, tmp_path: Path, name: str) -> None:
     """By the program that docs/consuming.md shows for it, under the same kills."""
     async with sample(nats_server, tmp_path / "sample", name) as made:
         play_the_page(made.streams.folder, name)

@@ -197,9 +197,7 @@ class Pipeline:
 
 
 @asynccontextmanager
-async def pipeline(
-    server: EmbeddedServer, partitions: int = PARTITIONS
-) -> AsyncIterator[Pipeline]:
+async def pipeline(server: EmbeddedServer, partitions: int = PARTITIONS) -> AsyncIterator[Pipeline]:
     """Make streams and bucket on *server*, and connect to it."""
     connection = Connection(NatsOptions(servers=(server.url,), name="test"))
     await connection.start(patience_s=10)

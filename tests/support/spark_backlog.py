@@ -77,8 +77,7 @@ class Backlog:
         for _ in range(batches):
             account = self._of(host)
             data = b"".join(
-                f"{host} {account.lines + number} {numbers.randbytes(RANDOM_BYTES_OF_LINE).hex()}\n"
-                .encode()
+                b"%b %d %b\n" % (host.encode(), account.lines + number, _random_hex(numbers))
                 for number in range(LINES_OF_BATCH)
             )
             batch = _batch(host, data, account.end)
@@ -119,3 +118,7 @@ def _batch(host: str, data: bytes, start: int) -> Batch:
         cluster="test",
     )
     return replace(plain, compressed=True)
+
+
+def _random_hex(numbers: random.Random) -> bytes:
+    return numbers.randbytes(RANDOM_BYTES_OF_LINE).hex().encode()

@@ -40,9 +40,7 @@ def below(parent: int) -> Iterator[int]:
 
 def _children(pid: int) -> list[int]:
     # Each thread has children of its own.
-    return [
-        child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(task)
-    ]
+    return [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(task)]
 
 
 def _read(path: Path) -> list[int]:

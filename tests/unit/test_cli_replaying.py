@@ -54,9 +54,7 @@ def test_words_that_contradict_each_other_are_refused(words: dict[str, Any], tol
         ({"since_ns": NOON_NS}, 10, "it still has nothing"),
     ],
 )
-def test_what_is_gone_or_yet_to_come_is_named(
-    words: dict[str, Any], first: int, told: str
-) -> None:
+def test_what_is_gone_or_yet_to_come_is_named(words: dict[str, Any], first: int, told: str) -> None:
     """With what is still there."""
     with pytest.raises(CliError, match=told):
         span_of(Question(**words), info(first))

@@ -139,6 +139,4 @@ def test_a_batch_is_named_by_what_it_holds() -> None:
     batch = Batch([found], created="2026-11-21T10:00:00Z", may_repeat=False, tries=0)
 
     assert batch.id == "LOGS_7-17-17"
-    assert batch.position == position_text(
-        StreamPosition("2026-11-21T10:00:00Z", 17, STORED_NS)
-    )
+    assert batch.position == position_text(StreamPosition("2026-11-21T10:00:00Z", 17, STORED_NS))

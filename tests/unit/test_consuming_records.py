@@ -28,9 +28,7 @@ CLAIM = Claim(epoch=3, owner="web-1-42", incarnation="0123456789abcdef", progres
 @pytest.mark.parametrize("released", [True, False])
 def test_a_claim_reads_back(progress: Progress | None, released: bool) -> None:
     """With or without a position."""
-    claim = Claim(
-        epoch=1, owner="a", incarnation="b", released=released, progress=progress
-    )
+    claim = Claim(epoch=1, owner="a", incarnation="b", released=released, progress=progress)
 
     assert Claim.decode(claim.encode()) == claim
 

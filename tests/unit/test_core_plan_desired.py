@@ -198,9 +198,7 @@ def test_what_readers_give_up_is_kept_where_a_consumer_may_give_up() -> None:
     """
     audit = {"name": "audit", "partitions": "1", "maxDeliver": 3}
     silent = {"name": "copy", "ackPolicy": "none"}
-    wanted = pipeline(
-        partitions=3, subject="logs", stream={"name": "L"}, consumers=[audit, silent]
-    )
+    wanted = pipeline(partitions=3, subject="logs", stream={"name": "L"}, consumers=[audit, silent])
 
     assert dead(desired(wanted))["subjects"] == [
         "_lpd.logs.>",

@@ -95,9 +95,7 @@ def test_a_hand_over_changes_nothing(cuts: list[int]) -> None:
     assert line_diff(LINES, [], pieces).is_clean
 
 
-def test_two_collectors_that_share_a_file_are_checked_together(
-    tmp_path: Path, path: Path
-) -> None:
+def test_two_collectors_that_share_a_file_are_checked_together(tmp_path: Path, path: Path) -> None:
     """After a hand-over the file is what both have of it."""
     file = RealFile.observe(path, host="here")
 

@@ -120,9 +120,7 @@ def test_the_files_hold_exactly_what_the_ledger_expects(
             act(desk.writer, action, size)
         desk.writer.close()
         desk.ledger.close()
-        verdict = check(
-            desk.expected(), [archived(Path(name), source, desk.content())]
-        )
+        verdict = check(desk.expected(), [archived(Path(name), source, desk.content())])
 
         assert verdict.explain() == ""
         assert verdict.lines == desk.writer.next_seq
@@ -150,7 +148,11 @@ def test_logrotate_moves_numbers_up(desk: Callable[..., Desk]) -> None:
         kept.writer.rotate_numbered()
 
     assert kept.names() == [
-        "app.log.4.gz", "app.log.3.gz", "app.log.2.gz", "app.log.1", "app.log",
+        "app.log.4.gz",
+        "app.log.3.gz",
+        "app.log.2.gz",
+        "app.log.1",
+        "app.log",
     ]
 
 

@@ -112,9 +112,7 @@ def test_every_metric_on_the_pages_is_counted() -> None:
 
     assert len(named) > 10
     lacking = [
-        name
-        for folder, name in named
-        if f'"{name.removesuffix("_total")}"' not in sources[folder]
+        name for folder, name in named if f'"{name.removesuffix("_total")}"' not in sources[folder]
     ]
     assert lacking == []
 

@@ -153,9 +153,7 @@ def test_nothing_differs_from_itself(value: Any) -> None:
     assert list(differing(value, copy.deepcopy(value))) == []
 
 
-def _changes(
-    desired: list[Manifest], live: list[Manifest], *, may_adopt: bool = False
-) -> Changes:
+def _changes(desired: list[Manifest], live: list[Manifest], *, may_adopt: bool = False) -> Changes:
     return changes(desired, live, owner_uid=OWNER, pipeline="prod", may_adopt=may_adopt)
 
 

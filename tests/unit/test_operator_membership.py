@@ -84,9 +84,7 @@ def test_a_pod_of_a_broken_revision_is_freed() -> None:
     at_work = _api_pod("prod-collector-1", revision="old", waiting=False)
     newest = _api_pod("prod-collector-2", revision="new", waiting=True)
 
-    found = membership.pods_in_the_way(
-        _stateful_set(), [broken, at_work, newest], now=0.0
-    )
+    found = membership.pods_in_the_way(_stateful_set(), [broken, at_work, newest], now=0.0)
 
     assert [pod["metadata"]["name"] for pod in found] == ["prod-collector-0"]
 

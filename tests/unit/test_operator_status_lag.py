@@ -65,9 +65,7 @@ def test_a_lag_at_a_border_does_not_flicker() -> None:
     assert written == {"10 MiB, 30 s"}
 
 
-@given(
-    st.integers(0, 2**62), st.floats(0, 1e9), st.integers(0, 2**62), st.floats(0, 1e9)
-)
+@given(st.integers(0, 2**62), st.floats(0, 1e9), st.integers(0, 2**62), st.floats(0, 1e9))
 def test_a_kept_text_is_nearly_true(size: int, age_s: float, was: int, was_s: float) -> None:
     """What is kept fits the new value as well, but for the margin; and stays when said again."""
     text = lag(size, age_s, lag(was, was_s))

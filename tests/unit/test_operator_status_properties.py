@@ -189,9 +189,7 @@ _nonsense = st.recursive(
 
 @share
 @given(any_facts(), _nonsense, _nonsense)
-def test_a_status_that_somebody_else_wrote_does_no_harm(
-    facts: Facts, some: Any, more: Any
-) -> None:
+def test_a_status_that_somebody_else_wrote_does_no_harm(facts: Facts, some: Any, more: Any) -> None:
     """Whoever may write a status can write nonsense; the next look puts it right."""
     previous = {"conditions": [some], "collectors": {"assignments": more, "selector": some}}
     previous |= some if isinstance(some, dict) else {}

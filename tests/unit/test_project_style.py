@@ -12,9 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("core", "shipper", "collector", "cli", "demo", "operator", "spark", "benchmarks")
 NO_PACKAGES = ("tests", "benchmarks")
-MODULES = sorted(
-    path for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py")
-)
+MODULES = sorted(path for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py"))
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 

@@ -42,17 +42,20 @@ def test_executors_are_pods_of_the_drivers_namespace_image_and_account() -> None
 
     assert place is not None
     found = native.options(place, Executors(instances=3, cores=2, memory=2 * GIB))
-    assert found.items() >= {
-        "spark.executor.instances": "3",
-        "spark.executor.cores": "2",
-        "spark.executor.memory": "2048m",
-        "spark.kubernetes.namespace": "logs",
-        "spark.kubernetes.container.image": "archive:1",
-        "spark.kubernetes.driver.pod.name": "main-archive-0",
-        "spark.kubernetes.authenticate.executor.serviceAccountName": "main-archive-executor",
-        "spark.kubernetes.executor.podTemplateFile": "/etc/logpipeline/executor.yaml",
-        "spark.driver.host": "main-archive-0.main-archive.logs.svc",
-    }.items()
+    assert (
+        found.items()
+        >= {
+            "spark.executor.instances": "3",
+            "spark.executor.cores": "2",
+            "spark.executor.memory": "2048m",
+            "spark.kubernetes.namespace": "logs",
+            "spark.kubernetes.container.image": "archive:1",
+            "spark.kubernetes.driver.pod.name": "main-archive-0",
+            "spark.kubernetes.authenticate.executor.serviceAccountName": "main-archive-executor",
+            "spark.kubernetes.executor.podTemplateFile": "/etc/logpipeline/executor.yaml",
+            "spark.driver.host": "main-archive-0.main-archive.logs.svc",
+        }.items()
+    )
 
 
 def test_each_task_of_an_executor_has_memory_for_its_python() -> None:

@@ -30,9 +30,7 @@ SEQUENCES = st.integers(1, 2**63 - 1)
 def test_a_name_is_the_documented_one() -> None:
     """Tables that are there are read for years, so a name never changes."""
     created = rfc3339_of(0x18A1F3C2D4E5F607)
-    incarnation = Position(
-        created=created, rollbacks=0, sequence=1, time_ns=0, after=0
-    ).incarnation
+    incarnation = Position(created=created, rollbacks=0, sequence=1, time_ns=0, after=0).incarnation
 
     assert (
         str(FileName("LOGS_0", incarnation, 1, 52000))

@@ -65,9 +65,7 @@ async def _consume(
 class _Loop:
     """Takes batch after batch, and has each processed."""
 
-    def __init__(
-        self, reader: Reader, command: Command | None, args: argparse.Namespace
-    ) -> None:
+    def __init__(self, reader: Reader, command: Command | None, args: argparse.Namespace) -> None:
         self._reader = reader
         self._command = command
         self._args = args

@@ -41,9 +41,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speed", type=seconds, metavar="N", help="N times as fast as it was stored"
     )
-    parser.add_argument(
-        "--follow", action="store_true", help="go on with what comes, until Ctrl-C"
-    )
+    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     parser.add_argument(
         "--partial", action="store_true", help="be content where a part is no longer there"
     )

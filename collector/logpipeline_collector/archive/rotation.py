@@ -74,9 +74,7 @@ class Rotation:
         rotations.update(changed)
         return self._move(moves, is_held_back)
 
-    def _move(
-        self, moves: dict[OutputFile, FileRow], is_held_back: HeldBack
-    ) -> list[OutputFile]:
+    def _move(self, moves: dict[OutputFile, FileRow], is_held_back: HeldBack) -> list[OutputFile]:
         moved = []
         try:
             for file, row in moves.items():

@@ -102,8 +102,7 @@ class OrderedLane(Lane):
         )
         raise StateForeign(
             f"stream {self.stream} {what} since message {position.sequence} was processed "
-            f"(stream of {position.created}); nothing was read: "
-            + self._way_out()
+            f"(stream of {position.created}); nothing was read: " + self._way_out()
         )
 
     def _way_out(self) -> str:

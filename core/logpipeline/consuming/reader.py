@@ -319,4 +319,3 @@ def default_member() -> str:
     """Return a name that no other process has: the machine's (in a pod the pod's), and ours."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     return f"{host}-{os.getpid()}"
-

@@ -97,4 +97,3 @@ def _read(subjects: Subjects, partition: int, delivered: Delivered) -> Read | No
         return read_message(subjects, partition, delivered)
     except BadMessage:
         return None
-

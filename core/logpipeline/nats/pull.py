@@ -52,9 +52,7 @@ def read_reply(message: RawMessage) -> Delivered:
     """
     tokens = message.reply.split(b".")
     at = 4 if len(tokens) == 9 else 6
-    deliveries, sequence, delivery, time_ns, pending = (
-        int(token) for token in tokens[at : at + 5]
-    )
+    deliveries, sequence, delivery, time_ns, pending = (int(token) for token in tokens[at : at + 5])
     return Delivered(message, sequence, delivery, time_ns, pending, deliveries)
 
 

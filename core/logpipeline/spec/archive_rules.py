@@ -28,9 +28,7 @@ ARCHIVE_RULES = (
         "archive.executors.instances",
         f"{_ARCHIVE}.runner != 'embedded' || {_ARCHIVE}.executors.instances == 0",
         "needs runner native or sparkApplication: an embedded Spark is one pod",
-        lambda spec: (
-            spec.archive.runner != "embedded" or spec.archive.executors.instances == 0
-        ),
+        lambda spec: spec.archive.runner != "embedded" or spec.archive.executors.instances == 0,
     ),
     CrossRule(
         "archive-application-executors",

@@ -17,8 +17,7 @@ EXTERNAL_RULES = (
         f"{_IS_OWN} || (has(self.spec.subject) && has(self.spec.stream.name))",
         "needs spec.subject and spec.stream.name, as the owner of the streams has them",
         lambda spec: (
-            not spec.stream.external
-            or (spec.subject is not None and spec.stream.name is not None)
+            not spec.stream.external or (spec.subject is not None and spec.stream.name is not None)
         ),
     ),
     CrossRule(

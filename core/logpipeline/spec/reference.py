@@ -57,19 +57,22 @@ def reference() -> str:
     version = crd()["spec"]["versions"][0]
     root = version["schema"]["openAPIV3Schema"]["properties"]
     pods = _pod_options(root["spec"])
-    return "\n".join(
-        (
-            _HEAD,
-            *_sections("spec", root["spec"], pods),
-            _PODS,
-            *_table(pods, required=()),
-            "",
-            *_rules(),
-            _ANNOTATIONS,
-            *_columns(),
-            *_sections("status", root["status"], {}),
-        )
-    ).rstrip() + "\n"
+    return (
+        "\n".join(
+            (
+                _HEAD,
+                *_sections("spec", root["spec"], pods),
+                _PODS,
+                *_table(pods, required=()),
+                "",
+                *_rules(),
+                _ANNOTATIONS,
+                *_columns(),
+                *_sections("status", root["status"], {}),
+            )
+        ).rstrip()
+        + "\n"
+    )
 
 
 def _pod_options(spec: Schema) -> Schema:

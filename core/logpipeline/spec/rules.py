@@ -98,9 +98,7 @@ SPEC_RULES = (
         "!has(self.spec.nats.tls) || has(self.spec.nats.tls.ca) || has(self.spec.nats.tls.cert)",
         "needs ca, or cert and key: without them nothing of the Secret is used, and no TLS",
         lambda spec: (
-            spec.nats.tls is None
-            or spec.nats.tls.ca is not None
-            or spec.nats.tls.cert is not None
+            spec.nats.tls is None or spec.nats.tls.ca is not None or spec.nats.tls.cert is not None
         ),
     ),
     CrossRule(

@@ -81,9 +81,7 @@ def _is_of(position: StreamPosition, info: Mapping[str, Any]) -> bool:
 async def _age_s(js: JetStream, stream: str, sequence: int) -> float:
     """Return the age of the first message at or behind *sequence*: some in between may be gone."""
     try:
-        answer = await ask(
-            js, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"}
-        )
+        answer = await ask(js, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
     except ApiError as error:
         if error.err_code == MESSAGE_NOT_FOUND:
             return 0.0

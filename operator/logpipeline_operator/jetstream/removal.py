@@ -54,9 +54,7 @@ async def forget_archive(js: JetStream, pipeline: LogPipeline) -> bool:
     key = archive_key(pipeline.namespace, pipeline.name)
     if await bucket.get(key) is None:
         return False
-    await js.call(
-        f"STREAM.PURGE.{bucket.stream}", {"filter": key_value_subject(bucket.name, key)}
-    )
+    await js.call(f"STREAM.PURGE.{bucket.stream}", {"filter": key_value_subject(bucket.name, key)})
     return True
 
 

@@ -50,8 +50,10 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
         if (before.get("status"), before.get("reason")) == (status, after.get("reason")):
             # Its event was told when it came to be.
             told.add(word)
-        elif status not in (None, "Unknown") and word not in told and (
-            before or word not in _EXPECTED
+        elif (
+            status not in (None, "Unknown")
+            and word not in told
+            and (before or word not in _EXPECTED)
         ):
             told.add(word)
             message = bounded(clean(str(after.get("message", ""))))

@@ -85,7 +85,7 @@ class Reason(Enum):
     FOREIGN_CHILD = Meaning(
         "ForeignChild",
         "An object of the name that a child should have belongs to somebody else.",
-        "Rename or delete it, or set the annotation logpipeline.dev/adopt to \"true\" to have it "
+        'Rename or delete it, or set the annotation logpipeline.dev/adopt to "true" to have it '
         "taken over.",
     )
     FIELD_CONFLICT = Meaning(

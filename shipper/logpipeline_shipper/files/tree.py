@@ -190,9 +190,7 @@ class Folder:
 
 def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int, int]]]:
     """Return which file stands where."""
-    return {
-        (file.path, file.identity) for listing in listings.values() for file in listing.files
-    }
+    return {(file.path, file.identity) for listing in listings.values() for file in listing.files}
 
 
 def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:

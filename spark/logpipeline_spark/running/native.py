@@ -64,9 +64,7 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
         return None
     if lacking := [name for name in _NEEDED.values() if not environment.get(name)]:
         raise Refused(f"{MASTER} is {master}, but {', '.join(lacking)} is not set: set it as well")
-    return Place(
-        master=master, **{field: environment[name] for field, name in _NEEDED.items()}
-    )
+    return Place(master=master, **{field: environment[name] for field, name in _NEEDED.items()})
 
 
 def options(place: Place, executors: Executors) -> dict[str, str]:

@@ -32,9 +32,7 @@ class ParquetFile:
             schema,
             compression="zstd",
             use_dictionary=[name for name in schema.names if name in FEW_VALUES],
-            column_encoding={
-                name: "DELTA_BINARY_PACKED" for name in schema.names if name in STEPS
-            },
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in STEPS},
             write_statistics=[name for name in schema.names if name not in NO_STATISTICS],
             # Without it all readers see plain types: a dictionary is a matter of the file.
             store_schema=False,
