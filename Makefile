@@ -2,29 +2,42 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults spark spark42 cluster bench bench-spark \
-  bench-operator soak crd docs chart lock
+.PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
+  spark spark42 cluster soak bench bench-spark bench-operator crd docs chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
-LOCK := requirements/dev.txt
-# Beside the newest Spark the tests run on the older one, the last that Delta's library knows.
+# Beside the newest Spark some tests run on the older one, the last that Delta's library knows.
 VENV42 := .venv-spark42
-LOCK42 := requirements/spark42.txt
-# Two tests at a time: they wait for servers and disks more than they compute.
+# Two tests at a time, on two processors.
 WORKERS ?= 2
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-venv: $(VENV)/.installed ## Make the virtual environment, from the lock
-
-demo: venv ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
+demo: $(VENV)/.run ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
 	$(BIN)/logpipeline demo
 
-test: lint unit live faults spark spark42 cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
+check: venv ## Style, types and unit tests: before each commit
+	@$(BIN)/python tests/run check
 
-lint: venv ## Style, types and who may import whom
+test: venv ## In minutes: check, live, and a smoke of all else (REQUIRE_ALL=1: a skip fails)
+	@$(BIN)/python tests/run test
+
+test-all: venv ## Everything that this machine can run (REUSE=1: but what passed on these very files)
+	@$(BIN)/python tests/run test-all
+
+test-changed: venv ## The tests of what changed since the last commit (BASE=main: since another one)
+	@$(BIN)/python tests/run changed --base $(or $(BASE),HEAD)
+
+venv: $(VENV)/.dev ## Make the virtual environment, from the lock
+
+format: venv ## Bring the code into its form
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lint: venv ## Form, style, types and who may import whom
+	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -39,20 +52,23 @@ live: venv ## Tests against real nats-servers
 faults: venv ## Kills, cuts and full disks, a seeded share
 	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
 
+# Programs of Kubernetes and images are built first, outside of any test's time; where that cannot
+# be, the tests say why, and are skipped or (REQUIRE_ALL=1) fail.
+operator: venv ## The operator on a real kube-apiserver, without nodes
+	$(BIN)/python tests/cluster/kind build api || echo "going on without it"
+	$(BIN)/pytest tests/operator -q -n $(WORKERS) --session-timeout=1800
+
 # What Java needs is fetched once, before any test's time; without it the tests say what is lacking.
 spark: venv ## Tables, with a real Spark and a real S3 server
 	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
 	$(BIN)/pytest tests/spark -q --session-timeout=1800
 
-# Without the tests that need no Spark.
-spark42: $(VENV42)/.installed ## The same with the older Spark, and with Delta
+spark42: $(VENV42)/.spark42 ## What the older Spark has to show, and Delta
 	@$(VENV42)/bin/python tests/support/spark_versions.py || echo "going on without it"
-	$(VENV42)/bin/pytest tests/spark -q --session-timeout=1800 \
-	  $(foreach name,table_storage table_kills formats_iceberg rounds up,--ignore=tests/spark/test_spark_$(name).py)
+	$(VENV42)/bin/pytest tests/spark -q -m spark42 --session-timeout=1800
 
-# Kubernetes and the images are built first, outside of any test's time; where that cannot be, the
-# tests say why, and are skipped or (REQUIRE_ALL=1) fail. The versions are for kind, with Docker.
-cluster: venv ## The operator on a real Kubernetes: kind, or the same as plain processes
+# The versions are for kind, with Docker.
+cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain processes
 	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
 	  $(BIN)/python tests/cluster/kind build images >/dev/null; } || echo "going on without it"
 	KIND_VERSION=$${KIND_VERSION:-v0.30.0} KUBECTL_VERSION=$${KUBECTL_VERSION:-v1.34.0} \
@@ -82,25 +98,14 @@ chart: venv ## Write the chart's CRD and deploy/operator.yaml (needs helm: HELM=
 	$(BIN)/python charts/render.py --helm "$${HELM:-$$(tests/cluster/kind get binaries)/helm}"
 
 lock: ## Resolve the locks anew (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
-	  --no-annotate --no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o $(LOCK)
-	sh requirements/lock-images
-	sh requirements/lock-spark42
+	sh requirements/lock
 
-# The folder is made anew when the lock changes, so that nothing of the former one stays in it.
-# PySpark comes as source only, and is made into a wheel by what build.txt locks.
-$(VENV)/.locked: $(LOCK)
-$(VENV42)/.locked: $(LOCK42)
-%/.locked:
-	@python=$$(PYTHON="$(PYTHON)" sh requirements/find-python) && \
-	  echo "making $* from $<" && rm -rf $* && "$$python" -m venv $*
-	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
-	  --only-binary :all: --require-hashes -r requirements/build.txt
-	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
-	  --only-binary :all: --no-binary pyspark --no-build-isolation --require-hashes -r $<
-	@touch $@
+# One lock for running, tables included, and one for developing, which holds it.
+$(VENV)/.run: requirements/run.txt requirements/uv.txt requirements/build.txt pyproject.toml
+	@sh requirements/install run $(VENV)
 
-%/.installed: %/.locked pyproject.toml
-	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
-	  --no-deps --no-build-isolation --editable .
-	@touch $@
+$(VENV)/.dev: requirements/dev.txt requirements/uv.txt requirements/build.txt pyproject.toml
+	@sh requirements/install dev $(VENV)
+
+$(VENV42)/.spark42: requirements/spark42.txt requirements/uv.txt pyproject.toml
+	@sh requirements/install spark42 $(VENV42)

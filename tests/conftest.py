@@ -10,12 +10,16 @@ import hypothesis
 import pytest
 
 import fault_settings
+from alone import command_for
 from logpipeline.embedded import EmbeddedServer
 
 # Fixtures of tests on a real Kubernetes.
 pytest_plugins = ["cluster_fixtures"]
 
 SAID = "said"
+# Of a failed test so many logs, and the end of each.
+LOGS_SHOWN_MAX = 20
+LOG_TAIL_BYTES = 6_000
 TIERS = ("unit", "live", "faults", "cluster", "spark")
 TESTS = Path(__file__).parent
 
@@ -72,7 +76,8 @@ def pytest_runtest_makereport(
     """Show the server's log with a failure; count a skip as one where nothing may be missing."""
     report = yield
     if report.failed:
-        _add_server_logs(item, report)
+        _add_logs(item, report)
+        report.sections.append(("run it alone", command_for(item.nodeid)))
     is_expected = hasattr(report, "wasxfail") or item.get_closest_marker("optional_elsewhere")
     if report.skipped and not is_expected and _is_everything_required():
         report.outcome = "failed"
@@ -102,7 +107,23 @@ def _reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
-def _add_server_logs(item: pytest.Item, report: pytest.TestReport) -> None:
-    for name, value in getattr(item, "funcargs", {}).items():
+def _add_logs(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Show what the processes of a failed test logged: their logs lie in the test's own folder."""
+    given = getattr(item, "funcargs", {})
+    for name, value in given.items():
         if isinstance(value, EmbeddedServer):
             report.sections.append((f"log of {name}", value.log_tail()))
+    folder = given.get("tmp_path")
+    if isinstance(folder, Path):
+        for file in sorted(folder.rglob("*.log"))[:LOGS_SHOWN_MAX]:
+            if text := _tail_of(file):
+                report.sections.append((f"end of {file.relative_to(folder)}", text))
+
+
+def _tail_of(file: Path) -> str:
+    try:
+        with file.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""  # a test's folder may hold what cannot be read, or what goes meanwhile

@@ -1,0 +1,150 @@
+"""The steps of each command. What is cheap comes first; what is built for later steps begins at
+once, behind everything else.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster_bare import binaries
+from tiers.steps import Step, pytest_step
+
+BIN = Path(sys.executable).parent
+SPARK42 = ".venv-spark42"
+KIND = "tests/cluster/kind"
+SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
+# Tests of live wait for servers and disks more than they compute.
+LIVE_WORKERS = "4"
+
+
+def check() -> list[Step]:
+    """What is run before each commit: style, types and all tests without process and network."""
+    lint = f"{BIN}/ruff format --check && {BIN}/ruff check && {BIN}/mypy && {BIN}/lint-imports"
+    shows = "format, style, types, and who may import whom"
+    unit = "without process and network"
+    return [
+        Step(name="lint", shows=shows, command=("sh", "-c", lint), load=1.0),
+        pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.2),
+    ]
+
+
+def test() -> list[Step]:
+    """What shows in minutes that each part does its work."""
+    return [
+        _jars("jars", sys.executable),
+        Step(
+            name="build-api",
+            shows="a kube-apiserver from its modules, once",
+            command=(sys.executable, KIND, "build", "api"),
+            is_background=True,
+        ),
+        *check(),
+        pytest_step("live", "real nats-servers", "tests/live", "-n", LIVE_WORKERS, load=1.5),
+        _faults("faults-smoke", SMOKE),
+        _spark("spark-smoke", SMOKE),
+        _operator("operator-smoke", SMOKE),
+        *([_nodes("nodes-smoke", SMOKE)] if is_cluster_at_hand() else []),
+    ]
+
+
+def test_all() -> list[Step]:
+    """Everything."""
+    nodes = REST if is_cluster_at_hand() else ()
+    return [
+        *_built_for_spark42(),
+        *test(),
+        *_built_for_nodes(),
+        _spark("spark", REST),
+        _faults("faults", REST),
+        _operator("operator", REST),
+        pytest_step(
+            "spark42",
+            "the older Spark, and Delta",
+            "tests/spark",
+            *("-m", "spark42"),
+            load=1.5,
+            after=("venv-spark42", "jars-spark42"),
+            python=f"{SPARK42}/bin/python",
+        ),
+        _nodes("nodes", nodes, after=("build-all", "build-images")),
+    ]
+
+
+PLANS = {"check": check, "test": test, "test-all": test_all}
+
+
+def is_cluster_at_hand() -> bool:
+    """Whether a whole Kubernetes can be had in seconds: built here, or by Docker."""
+    return binaries.is_built() or is_docker_there()
+
+
+def is_docker_there() -> bool:
+    """Whether an engine answers, not only the command."""
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _built_for_spark42() -> list[Step]:
+    return [
+        Step(
+            name="venv-spark42",
+            shows="a virtual environment with the older Spark",
+            command=("sh", "requirements/install", "spark42", SPARK42),
+            is_background=True,
+        ),
+        _jars("jars-spark42", f"{SPARK42}/bin/python", after=("venv-spark42",)),
+    ]
+
+
+def _built_for_nodes() -> list[Step]:
+    return [
+        Step(
+            name="build-all",
+            shows="all of Kubernetes from its modules, once",
+            command=(sys.executable, KIND, "build", "all"),
+            after=("build-api",),
+            is_background=True,
+        ),
+        Step(
+            name="build-images",
+            shows="the project's images",
+            command=(sys.executable, KIND, "build", "images"),
+            after=("build-all",),
+            is_background=True,
+        ),
+    ]
+
+
+def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
+    return Step(
+        name=name,
+        shows="libraries of Java for Spark, once",
+        command=(python, "tests/support/spark_versions.py"),
+        after=after,
+        is_background=True,
+    )
+
+
+def _faults(name: str, marks: tuple[str, ...]) -> Step:
+    shows = "kills, cuts and full disks"
+    return pytest_step(name, shows, "tests/faults", "-n", "2", *marks, load=1.2)
+
+
+def _spark(name: str, marks: tuple[str, ...]) -> Step:
+    shows = "tables with a real Spark and a real S3 server"
+    return pytest_step(name, shows, "tests/spark", *marks, load=1.5, after=("jars",))
+
+
+def _operator(name: str, marks: tuple[str, ...]) -> Step:
+    shows = "the operator and a real kube-apiserver"
+    words = ("tests/operator", "-n", "2", *marks)
+    return pytest_step(name, shows, *words, load=1.2, after=("build-api",))
+
+
+def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
+    shows = "a whole Kubernetes, with nodes, pods and images"
+    return pytest_step(name, shows, "tests/cluster", *marks, load=1.2, after=after)

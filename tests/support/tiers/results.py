@@ -1,0 +1,62 @@
+"""What a step came to: how it ended, how many tests it counted, and which were slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test: its name as pytest takes it, and its *seconds*, with set-up and clean-up."""
+
+    name: str
+    seconds: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A step that has ended. *program* is what it ran; *cpu_s* is of all its processes that were
+    waited for.
+    """
+
+    name: str
+    program: str
+    code: int
+    seconds: float
+    cpu_s: float
+    cases: tuple[Case, ...] = ()
+    is_reused: bool = False
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended well."""
+        return self.code == 0
+
+    def count(self, outcome: str) -> int:
+        """Return how many of its tests came to *outcome*: passed, failed or skipped."""
+        return sum(case.outcome == outcome for case in self.cases)
+
+
+def cases_in(report: Path) -> tuple[Case, ...]:
+    """Return the tests of a report in JUnit's form; none where pytest wrote none."""
+    if not report.exists():
+        return ()
+    found: dict[str, Case] = {}
+    for entry in ElementTree.parse(report).iter("testcase"):
+        name = entry.get("file", "") + "::" + entry.get("name", "")
+        case = Case(name, float(entry.get("time", "0")), _outcome(entry))
+        former = found.get(name)
+        # A test that passed and whose clean-up failed stands there twice.
+        if former is None or former.outcome != "failed":
+            found[name] = case
+    return tuple(found.values())
+
+
+def _outcome(entry: ElementTree.Element) -> str:
+    kinds = {child.tag for child in entry}
+    if kinds & {"failure", "error"}:
+        return "failed"
+    return "skipped" if "skipped" in kinds else "passed"

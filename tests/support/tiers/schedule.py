@@ -1,0 +1,38 @@
+"""Which step is started next. Nothing here starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tiers.steps import Step
+
+
+def startable(
+    waiting: Sequence[Step], running: Collection[Step], ended: Collection[str], *, room: float
+) -> list[Step]:
+    """Return those of *waiting* that can start now, in their order, within *room* processors.
+
+    A step that is larger than the room runs alone. What runs in the background takes no room: it
+    gets what the others leave.
+    """
+    chosen: list[Step] = []
+    taken = [step for step in running if not step.is_background]
+    for step in waiting:
+        if not set(step.after) <= set(ended):
+            continue
+        load = sum(other.load for other in taken)
+        if step.is_background or not taken or load + step.load <= room:
+            chosen.append(step)
+            if not step.is_background:
+                taken.append(step)
+    return chosen
+
+
+def unknown_names(steps: Sequence[Step]) -> set[str]:
+    """Return the names that steps wait for and that no step before them has."""
+    known: set[str] = set()
+    unknown: set[str] = set()
+    for step in steps:
+        unknown |= set(step.after) - known
+        known.add(step.name)
+    return unknown

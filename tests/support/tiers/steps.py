@@ -1,0 +1,48 @@
+"""What `make check`, `make test` and `make test-all` consist of: the steps, and what each needs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+# Long enough for a loaded machine: it is a net for what hangs, not a measure.
+LIMIT_S = 2_400.0
+# How much a step may wait behind those that measure nothing, as `nice` counts it.
+BACKGROUND_NICE = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One command of a run.
+
+    *load* is how many processors it keeps busy, on average. *after* names the steps that have to
+    have ended before, well or not: without what they build, tests say what is lacking.
+    """
+
+    name: str
+    shows: str
+    command: tuple[str, ...]
+    load: float = 1.0
+    after: tuple[str, ...] = ()
+    is_background: bool = False
+    limit_s: float = LIMIT_S
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether it is a run of pytest, which counts tests."""
+        return "pytest" in self.command
+
+
+def pytest_step(
+    name: str,
+    shows: str,
+    *words: str,
+    load: float,
+    after: tuple[str, ...] = (),
+    python: str = sys.executable,
+) -> Step:
+    """Return a step that runs pytest with *words*."""
+    command = (python, "-m", "pytest", "-q", f"--session-timeout={LIMIT_S:.0f}", *words)
+    return Step(name=name, shows=shows, command=command, load=load, after=after)

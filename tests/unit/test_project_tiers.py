@@ -1,0 +1,209 @@
+"""The runner of all tiers: what it starts when, what it counts, and what need not run again."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alone import command_for
+from tiers import affected
+from tiers.passed import Passed, state_of_files
+from tiers.plans import PLANS
+from tiers.results import Case, Result, cases_in
+from tiers.runner import Runner
+from tiers.schedule import startable, unknown_names
+from tiers.screen import Screen
+from tiers.steps import Step
+
+
+def step(name: str, *, load: float = 1.0, after: tuple[str, ...] = (), code: str = "") -> Step:
+    """A step that runs the Python program *code*."""
+    command = (sys.executable, "-c", code)
+    return Step(name=name, shows="a test", command=command, load=load, after=after)
+
+
+def built(name: str) -> Step:
+    """A step in the background."""
+    return Step(name=name, shows="a test", command=(), load=2.0, is_background=True)
+
+
+def run(steps: list[Step], folder: Path, *, is_reusing: bool = False) -> tuple[list[Result], str]:
+    """Run *steps* and return what they came to, and what was shown."""
+    out = io.StringIO()
+    screen = Screen("test", out)
+    passed = Passed(folder / "passed.json", "these files")
+    results = Runner(steps, folder, screen, 2.0, passed).run(is_reusing=is_reusing)
+    screen.account(results)
+    return results, out.getvalue()
+
+
+def test_steps_start_as_far_as_there_is_room() -> None:
+    """A third step waits for a processor; one in the background does not."""
+    first, second, third, behind = step("a"), step("b"), step("c"), built("d")
+
+    chosen = startable([first, second, third, behind], [], [], room=2.0)
+
+    assert [each.name for each in chosen] == ["a", "b", "d"]
+
+
+def test_a_step_larger_than_the_machine_runs_alone() -> None:
+    """It is not left waiting for ever."""
+    large, small = step("large", load=5.0), step("small")
+
+    assert startable([large, small], [], [], room=2.0) == [large]
+    assert startable([large], [small], [], room=2.0) == []
+
+
+def test_a_step_waits_for_what_it_needs() -> None:
+    """It starts once that has ended, well or not."""
+    waiting = step("tests", after=("build",))
+
+    assert startable([waiting], [], [], room=2.0) == []
+    assert startable([waiting], [], ["build"], room=2.0) == [waiting]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_plan_can_be_finished(name: str) -> None:
+    """No step waits for one that is not before it, and no name stands there twice."""
+    steps = PLANS[name]()
+
+    assert unknown_names(steps) == set()
+    assert len({each.name for each in steps}) == len(steps)
+
+
+def test_all_that_test_runs_is_a_part_of_all_tests() -> None:
+    """What `make test` has passed need not run again in `make test-all`."""
+    commands = [each.command for each in PLANS["test-all"]()]
+
+    assert [each.name for each in PLANS["test"]() if each.command not in commands] == []
+
+
+def test_a_step_that_fails_fails_the_run_and_shows_what_it_printed(tmp_path: Path) -> None:
+    """The others run all the same."""
+    bad = step("bad", code="print('the reason'); raise SystemExit(3)")
+
+    results, shown = run([bad, step("good", code="print('hidden')")], tmp_path)
+
+    assert {result.name: result.code for result in results} == {"bad": 3, "good": 0}
+    assert "the reason" in shown
+    assert "hidden" not in shown
+    assert "make test: FAILED" in shown
+
+
+def test_a_step_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """Its limit is a net: nothing waits for ever."""
+    code = "import signal, subprocess; subprocess.Popen(['cat']); signal.pause()"
+    command = (sys.executable, "-c", code)
+    hanging = Step(name="hanging", shows="a test", command=command, limit_s=0.5)
+
+    results, shown = run([hanging], tmp_path)
+
+    assert not results[0].is_good
+    assert "took longer than" in shown
+
+
+def test_what_passed_on_the_same_files_is_not_run_again(tmp_path: Path) -> None:
+    """One that failed is, and so is one whose command is another one."""
+    good, bad = step("good"), step("bad", code="raise SystemExit(1)")
+    run([good, bad], tmp_path)
+
+    again, shown = run([good, bad], tmp_path, is_reusing=True)
+    other, _ = run([step("good", code="pass")], tmp_path, is_reusing=True)
+
+    assert {result.name: result.is_reused for result in again} == {"good": True, "bad": False}
+    assert "passed before on these very files" in shown
+    assert not other[0].is_reused
+
+
+def test_other_files_have_another_state(tmp_path: Path) -> None:
+    """A file that git does not know yet counts; one that it ignores does not."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("/ignored\n")
+    before = state_of_files(tmp_path)
+    (tmp_path / "ignored").write_text("x")
+    same = state_of_files(tmp_path)
+    (tmp_path / "new.py").write_text("x = 1\n")
+
+    assert before == same != state_of_files(tmp_path)
+
+
+def test_tests_are_counted_from_the_report(tmp_path: Path) -> None:
+    """A test whose clean-up failed has failed, though it passed before."""
+    report = tmp_path / "report.xml"
+    report.write_text("""<testsuites><testsuite>
+        <testcase file="tests/test_a.py" name="test_x" time="1.5"/>
+        <testcase file="tests/test_a.py" name="test_x" time="0.5"><error/></testcase>
+        <testcase file="tests/test_a.py" name="test_y[1]" time="0"><skipped/></testcase>
+        </testsuite></testsuites>""")
+
+    assert {case.name: case.outcome for case in cases_in(report)} == {
+        "tests/test_a.py::test_x": "failed",
+        "tests/test_a.py::test_y[1]": "skipped",
+    }
+
+
+def test_the_account_closes_with_the_counts_of_all_tiers() -> None:
+    """It names what failed, with the command that runs it alone."""
+    out = io.StringIO()
+    cases = (
+        Case("tests/faults/test_f.py::test_k[SEED=7]", 2.0, "failed"),
+        Case("b", 1.0, "passed"),
+    )
+    Screen("test", out).account([Result("faults", sys.executable, 1, 3.0, 1.0, cases)])
+
+    assert out.getvalue().rstrip().endswith("1 passed, 1 failed, 0 skipped")
+    assert "SEED=7" in out.getvalue()
+
+
+def test_the_command_of_one_test_has_its_seed_and_its_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run as it stands, it runs the very test that failed."""
+    monkeypatch.setenv("SOAK", "1")
+    monkeypatch.delenv("HYPOTHESIS_PROFILE", raising=False)
+
+    command = command_for("tests/faults/test_f.py::test_k[SEED=7-0]")
+
+    assert command.startswith("SOAK=1 SEED=7 ")
+    assert command.endswith("pytest 'tests/faults/test_f.py::test_k[SEED=7-0]'")
+
+
+def write(root: Path, **files: str) -> None:
+    """Write *files*, whose names have two underscores for a slash, below *root*."""
+    for name, text in files.items():
+        path = root / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_a_change_touches_the_tests_that_import_it_directly_or_not(tmp_path: Path) -> None:
+    """Through a module of the product, a support module, a program's name or a shared fixture."""
+    write(
+        tmp_path,
+        core__thing__low="",
+        core__thing__high="from thing import low",
+        core__thing__apart="",
+        tests__support__helping="PROGRAM = ('-m', 'thing.high')",
+        tests__support__plugin="import pytest, helping\n@pytest.fixture\ndef given(): ...",
+        tests__conftest="pytest_plugins = ['plugin']",
+        tests__unit__test_import="import thing.high",
+        tests__unit__test_support="import helping",
+        tests__unit__test_fixture="def test_it(given): ...",
+        tests__unit__test_apart="import thing.apart",
+    )
+
+    touched = affected.touched_tests(["core/thing/low.py"], tmp_path)
+
+    assert touched == [f"tests/unit/test_{name}.py" for name in ("fixture", "import", "support")]
+
+
+def test_a_file_that_is_no_module_touches_the_tests_that_name_it(tmp_path: Path) -> None:
+    """As the tests of a page or of a chart do."""
+    write(tmp_path, tests__unit__test_page="PAGE = 'docs/page.md'", tests__unit__test_other="")
+
+    assert affected.touched_tests(["docs/page.md"], tmp_path) == ["tests/unit/test_page.py"]
+    assert len(affected.touched_tests(["pyproject.toml"], tmp_path)) == 2
