@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 from cluster_bare import binaries
-from tiers.steps import Step, pytest_step
+from tiers.steps import BIN, Step, pytest_step
 
-BIN = Path(sys.executable).parent
 SPARK42 = ".venv-spark42"
 KIND = "tests/cluster/kind"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
@@ -66,7 +65,7 @@ def test_all() -> list[Step]:
             *("-m", "spark42"),
             load=1.5,
             after=("venv-spark42", "jars-spark42"),
-            python=f"{SPARK42}/bin/python",
+            folder=Path(SPARK42) / "bin",
         ),
         _nodes("nodes", nodes, after=("build-all", "build-images")),
     ]

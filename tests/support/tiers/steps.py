@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
 # Long enough for a loaded machine: it is a net for what hangs, not a measure.
 LIMIT_S = 2_400.0
 # How much a step may wait behind those that measure nothing, as `nice` counts it.
@@ -32,7 +33,7 @@ class Step:
     @property
     def has_tests(self) -> bool:
         """Whether it is a run of pytest, which counts tests."""
-        return "pytest" in self.command
+        return bool(self.command) and Path(self.command[0]).name == "pytest"
 
 
 def pytest_step(
@@ -41,8 +42,8 @@ def pytest_step(
     *words: str,
     load: float,
     after: tuple[str, ...] = (),
-    python: str = sys.executable,
+    folder: Path = BIN,
 ) -> Step:
-    """Return a step that runs pytest with *words*."""
-    command = (python, "-m", "pytest", "-q", f"--session-timeout={LIMIT_S:.0f}", *words)
+    """Return a step that runs pytest with *words*, as it is installed in *folder*."""
+    command = (f"{folder}/pytest", "-q", f"--session-timeout={LIMIT_S:.0f}", *words)
     return Step(name=name, shows=shows, command=command, load=load, after=after)
