@@ -2,8 +2,8 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv demo test lint unit live faults spark spark42 cluster bench bench-spark \
-  bench-operator soak crd docs chart lock
+.PHONY: help venv demo test lint unit live faults spark spark42 operator cluster bench \
+  bench-spark bench-operator soak crd docs chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ venv: $(VENV)/.installed ## Make the virtual environment, from the lock
 demo: venv ## Ship this machine's logs and those of a busy application (DEMO_SECONDS=20 to end)
 	$(BIN)/logpipeline demo
 
-test: lint unit live faults spark spark42 cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
+test: lint unit live faults spark spark42 operator cluster ## Everything that this machine can run (REQUIRE_ALL=1: a skip fails)
 
 lint: venv ## Style, types and who may import whom
 	$(BIN)/ruff check
@@ -50,9 +50,14 @@ spark42: $(VENV42)/.installed ## The same with the older Spark, and with Delta
 	$(VENV42)/bin/pytest tests/spark -q --session-timeout=1800 \
 	  $(foreach name,table_storage table_kills formats_iceberg rounds up,--ignore=tests/spark/test_spark_$(name).py)
 
+# The API server is built first, outside of any test's time; where that cannot be, the tests say why.
+operator: venv ## The operator on a real API server without nodes: Linux and Go, no root
+	@$(BIN)/python tests/cluster/kind build api >/dev/null || echo "going on without it"
+	$(BIN)/pytest tests/operator -q -n $(WORKERS) --session-timeout=1800
+
 # Kubernetes and the images are built first, outside of any test's time; where that cannot be, the
 # tests say why, and are skipped or (REQUIRE_ALL=1) fail. The versions are for kind, with Docker.
-cluster: venv ## The operator on a real Kubernetes: kind, or the same as plain processes
+cluster: venv ## All of it on a real Kubernetes with nodes: kind, or the same as plain processes
 	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
 	  $(BIN)/python tests/cluster/kind build images >/dev/null; } || echo "going on without it"
 	KIND_VERSION=$${KIND_VERSION:-v0.30.0} KUBECTL_VERSION=$${KUBECTL_VERSION:-v1.34.0} \

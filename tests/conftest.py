@@ -16,7 +16,7 @@ from logpipeline.embedded import EmbeddedServer
 pytest_plugins = ["cluster_fixtures"]
 
 SAID = "said"
-TIERS = ("unit", "live", "faults", "cluster", "spark")
+TIERS = ("unit", "live", "faults", "operator", "cluster", "spark")
 TESTS = Path(__file__).parent
 
 # The same examples in each run: a red run is red again when somebody looks at it.

@@ -19,7 +19,6 @@ from kubernetes.aio.client import ApiClient
 
 from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
-from cluster_operator import define
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy, as_it_is
 from cluster_states import NAME, State, binding_of, differences, jetstream_of, state_of
@@ -31,15 +30,15 @@ from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
 
-# Watches tell of most; what they do not tell is seen so soon.
-RESYNC_S = 2.0
-# The operator looks every three seconds at what is not settled.
+# Watches tell of most; what they do not tell is seen so soon, and so is what is not settled.
+RESYNC_S = 0.7
+LOOK_AGAIN_S = 0.4
 QUIET_S = 0.4
+# Looks that begin after the last write: the first of them has then ended, and wrote nothing.
+LOOKS_TO_SETTLE = 2
 POLL_S = 0.05
 SETTLED_WITHIN_S = 40.0
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
-# Longer than between two looks at what is not settled.
-SETTLED_S = 3.5
 
 FORMER: dict[str, Any] = {
     "partitions": 2,
@@ -97,7 +96,7 @@ class World:
                 *more,
             ),
             self.folder / f"operator-{len(self.operators)}.log",
-            {"LOGPIPELINE_RESYNC_SECONDS": str(RESYNC_S), **ROLE, **environment},
+            {**PERIODS, **ROLE, **environment},
         )
         self.operators.append(made)
         return made
@@ -219,30 +218,41 @@ class World:
         written = self.writes.names()
         assert written == [], operator.log_tail()
 
-    def looks(self) -> int:
-        """Return how many looks at the pipeline an operator began since requests were cleared."""
+    def looks(self, since: float = float("-inf")) -> int:
+        """Return how many looks at the pipeline an operator began after *since*, of those requests
+        that are remembered.
+        """
         path = kind("LogPipeline").path(self.namespace, NAME)
-        return sum(each.path == path and each.method == "GET" for each in list(self.proxy.asked))
+        return sum(
+            each.path == path and each.method == "GET" and each.at > since
+            for each in list(self.proxy.asked)
+        )
 
-    async def settles(self, quiet_s: float) -> State:
-        """Return the state once nothing was written for *quiet_s*, though something was before."""
+    async def settles(self) -> State:
+        """Return the state once the operator has written something, and then looked at all of it
+        again and written nothing.
+        """
 
-        def is_quiet(_: State) -> list[str]:
-            seconds = self.writes.quiet_s
-            return [] if quiet_s < seconds < float("inf") else [f"quiet for {seconds:.1f} s"]
+        def is_settled(_: State) -> list[str]:
+            last = self.writes.last_at
+            looks = 0 if last is None else self.looks(last)
+            return [] if looks >= LOOKS_TO_SETTLE else [f"{looks} looks since the write at {last}"]
 
-        return await self.until(is_quiet, within_s=SETTLED_WITHIN_S + quiet_s)
+        return await self.until(is_settled)
 
 
 ROLE = {"LOGPIPELINE_SHIPPER_CLUSTER_ROLE": "view"}
+PERIODS = {
+    "LOGPIPELINE_RESYNC_SECONDS": str(RESYNC_S),
+    "LOGPIPELINE_LOOK_AGAIN_SECONDS": str(LOOK_AGAIN_S),
+}
 
 
 @asynccontextmanager
 async def world(
     cluster: Cluster, server: EmbeddedServer, folder: Path, namespace: str
 ) -> AsyncIterator[World]:
-    """Make a world with no operator running yet."""
-    define(cluster)
+    """Make a world with no operator running yet; the *cluster* knows the resource."""
     async with AsyncExitStack() as stack:
         writes = Writes()
         proxy = stack.enter_context(ClusterProxy(cluster.kubeconfig, writes))
