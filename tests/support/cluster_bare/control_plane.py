@@ -95,10 +95,9 @@ def _etcd(places: ClusterPlaces, binaries: Path, clients: str, peers: str) -> Pr
     flags = {
         "data-dir": places.folder / "etcd",
         "listen-client-urls": clients,
-        "advertise-client-urls": clients,
         "listen-peer-urls": peers,
-        "initial-advertise-peer-urls": peers,
-        "initial-cluster": f"default={peers}",
+        # It wants an address to tell others, of whom there are none.
+        "advertise-client-urls": ETCD,
     }
     # Nobody wants a test's cluster back after a power cut.
     return Program("etcd", _command(binaries / "etcd", flags, "--unsafe-no-fsync"))
