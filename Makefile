@@ -52,7 +52,7 @@ live: venv ## Tests against real nats-servers
 faults: venv ## Kills, cuts and full disks, a seeded share
 	$(BIN)/pytest tests/faults -q -n $(WORKERS) --session-timeout=1800
 
-# Programs of Kubernetes and images are built first, outside of any test's time; where that cannot
+# The API server is built first, outside of any test's time; where that cannot
 # be, the tests say why, and are skipped or (REQUIRE_ALL=1) fail.
 operator: venv ## The operator on a real kube-apiserver, without nodes
 	$(BIN)/python tests/cluster/kind build api || echo "going on without it"

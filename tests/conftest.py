@@ -20,7 +20,7 @@ SAID = "said"
 # Of a failed test so many logs, and the end of each.
 LOGS_SHOWN_MAX = 20
 LOG_TAIL_BYTES = 6_000
-TIERS = ("unit", "live", "faults", "cluster", "spark")
+TIERS = ("unit", "live", "faults", "operator", "cluster", "spark")
 TESTS = Path(__file__).parent
 
 # The same examples in each run: a red run is red again when somebody looks at it.

@@ -96,6 +96,7 @@ async def _lead(
         settings.lease_name,
         settings.identity,
         fence.clock,
+        settings.lease_s,
     )
     await lead(lease, fence, work)
 

@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 
 from logpipeline_operator.queue import Key
 
-# So soon after anything new.
-FIRST_WAIT_S = 3.0
-
 
 @dataclass(slots=True)
 class Patience:
-    """How long was waited for what. While nothing changes it is twice as long each time, up to
-    *longest_s*, so that hundreds of pipelines that wait for a node do not keep Kubernetes busy.
+    """How long was waited for what: *first_s* after anything new, and while nothing changes twice
+    as long each time, up to *longest_s*, so that hundreds of pipelines that wait for a node do not
+    keep Kubernetes busy.
     """
 
+    first_s: float
     longest_s: float
     _waits: dict[Key, tuple[str, float]] = field(default_factory=dict)
 
@@ -27,9 +26,9 @@ class Patience:
         the same one as before says that neither its user nor its status had anything new.
         """
         former, waited_s = self._waits.get(key, ("", 0.0))
-        wait_s = FIRST_WAIT_S
+        wait_s = self.first_s
         if version == former:
-            wait_s = max(FIRST_WAIT_S, min(2 * waited_s, self.longest_s))
+            wait_s = max(self.first_s, min(2 * waited_s, self.longest_s))
         self._waits[key] = (version, wait_s)
         return wait_s
 

@@ -65,7 +65,9 @@ class Reconciler:
         self._access = Access(self.cluster, Links(Path(self._folder.name), self.fence))
         self._features = Features(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
-        self._patience = Patience(longest_s=self.settings.resync_s)
+        self._patience = Patience(
+            first_s=self.settings.look_again_s, longest_s=self.settings.resync_s
+        )
 
     async def close(self) -> None:
         """End the connections, and remove their credentials."""

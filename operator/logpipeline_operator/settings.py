@@ -12,6 +12,10 @@ from importlib.metadata import version
 PREFIX = "LOGPIPELINE_"
 # Of what nobody told us, the next look tells; a busy cluster has thousands of objects.
 RESYNC_S = 30.0
+# So soon, or later, after anything new in a pipeline that is not as it should be.
+LOOK_AGAIN_S = 3.0
+# An operator that waits leads when the former one was silent for so long.
+LEASE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,9 @@ class Settings:
     lease_name: str = "logpipeline-operator"
     identity: str = "logpipeline-operator"
     has_lease: bool = True
+    lease_s: float = LEASE_S
     resync_s: float = RESYNC_S
+    look_again_s: float = LOOK_AGAIN_S
     image_collector: str = ""
     image_shipper: str = ""
     image_nats: str = ""
@@ -91,7 +97,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         lease_name=given("LEASE_NAME", "logpipeline-operator"),
         identity=given("POD_NAME", socket.gethostname()),
         has_lease=not words.no_lease,
+        lease_s=float(given("LEASE_SECONDS", str(LEASE_S))),
         resync_s=float(given("RESYNC_SECONDS", str(RESYNC_S))),
+        look_again_s=float(given("LOOK_AGAIN_SECONDS", str(LOOK_AGAIN_S))),
         image_collector=given("IMAGE_COLLECTOR"),
         image_shipper=given("IMAGE_SHIPPER"),
         image_nats=given("IMAGE_NATS"),

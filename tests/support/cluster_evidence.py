@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cluster_bare.places import ClusterPlaces
+from cluster_bare.places import MACHINE, ClusterPlaces
 from cluster_handle import Cluster
 
 KINDS = "all,persistentvolumeclaims,configmaps,networkpolicies,poddisruptionbudgets"
@@ -30,7 +30,8 @@ def evidence(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
     names = _ask(cluster, "get", "pods", here, "-o", "name").split()
     sections += [(f"logs of {name}", _logs(cluster, name, here)) for name in names]
     if cluster.record is not None:
-        sections += _programs(ClusterPlaces(cluster.record.name), cluster.record.nodes)
+        hosts = (*cluster.record.nodes, MACHINE)
+        sections += _programs(ClusterPlaces(cluster.record.name), hosts)
     return [(f"{title} of {namespace}", text[-SECTION_CHARS_MAX:]) for title, text in sections]
 
 

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
 from pytest_kind import KindCluster  # type: ignore[import-untyped]  # it has no types
 
+import cluster_api
 import cluster_evidence
 import cluster_handle
 import cluster_namespace
@@ -40,11 +40,8 @@ BUILD = "tests/cluster/kind build all"
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A Kubernetes with nothing in it but itself; it is shared by all tests of the run."""
-    given = os.environ.get(KUBECONFIG)
-    if given:
-        path = Path(given)
-        api = pykube.HTTPClient(pykube.KubeConfig.from_file(given))
-        yield Cluster(path, api, cluster_handle.record_of(path))
+    if found := given_cluster():
+        yield found
         return
     if request.config.option.kind_bin is None and not _is_docker_there():
         _choose_plain_processes(request.config)
@@ -54,6 +51,30 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if made.name != DEFAULT_NAME and not request.config.option.keep_cluster:
         # Of a name that comes once nothing is needed again, and pytest-kind leaves its folder.
         shutil.rmtree(made.path)
+
+
+def given_cluster() -> Cluster | None:
+    """The cluster that is to be used as it is, if there is one."""
+    given = os.environ.get(KUBECONFIG)
+    return (
+        cluster_handle.handle_of(Path(given), cluster_handle.record_of(Path(given)))
+        if given
+        else None
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Be the process that the cluster without nodes belongs to, unless another one shares tests out
+    to us.
+    """
+    if not hasattr(config, "workerinput"):
+        cluster_api.begin_run()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the cluster without nodes, after the last test of all processes."""
+    if not hasattr(config, "workerinput"):
+        cluster_api.end_run()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,17 @@ class Cluster:
     def get(self, *arguments: str) -> dict[str, Any]:
         """What `kubectl get …` finds, as data."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return found
+
+    def stored(self, manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the API server has of *manifests* now, one for each, with who manages its fields."""
+        content = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        words = ("get", "-f", "-", "-o", "json", "--show-managed-fields")
+        answer = json.loads(self.kubectl(*words, input=json.dumps(content)))
+        found: list[dict[str, Any]] = answer["items"] if answer["kind"] == "List" else [answer]
+        assert [one["metadata"]["name"] for one in found] == [
+            one["metadata"]["name"] for one in manifests
+        ]
         return found
 
     @property
@@ -101,11 +112,13 @@ class Cluster:
 
     def renew_volumes(self) -> None:
         """Empty the volumes whose claims are gone, and offer them again."""
-        if self.record is None:
+        if self.record is None or not self.record.nodes:
             return
+        there = self.api.get(version="v1", url="persistentvolumes")
+        there.raise_for_status()
         released = {
             volume["metadata"]["name"]
-            for volume in self.get("persistentvolumes")["items"]
+            for volume in there.json()["items"]
             if volume["status"]["phase"] in {"Released", "Failed"}
         }
         known = ((n, i) for n in self.record.nodes for i in range(objects.VOLUMES_PER_NODE))
@@ -128,7 +141,8 @@ class Cluster:
         built = binaries.folder() / name
         found = str(built) if built.exists() else shutil.which(name)
         if found is None:
-            pytest.skip(f"{name} is neither installed nor built (tests/cluster/kind build all)")
+            what = "api" if name in binaries.API else "all"
+            pytest.skip(f"{name} is neither installed nor built (tests/cluster/kind build {what})")
         return Path(found)
 
     @property
@@ -157,6 +171,12 @@ class Cluster:
         if self.record is None:
             pytest.skip(f"a cluster that tests/cluster/kind did not make: {otherwise}")
         return ClusterPlaces(self.record.name)
+
+
+def handle_of(kubeconfig: Path, record: Record | None) -> Cluster:
+    """The cluster that *kubeconfig* leads to."""
+    api = pykube.HTTPClient(pykube.KubeConfig.from_file(str(kubeconfig)))
+    return Cluster(kubeconfig, api, record)
 
 
 def record_of(kubeconfig: Path) -> Record | None:

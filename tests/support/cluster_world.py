@@ -7,7 +7,9 @@ The pods of its pipelines find no node: what they would do is not looked at here
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +21,6 @@ from kubernetes.aio.client import ApiClient
 
 from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
-from cluster_operator import define
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy, as_it_is
 from cluster_states import NAME, State, binding_of, differences, jetstream_of, state_of
@@ -31,15 +32,18 @@ from logpipeline_operator.cluster import client
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
 
-# Watches tell of most; what they do not tell is seen so soon.
-RESYNC_S = 2.0
-# The operator looks every three seconds at what is not settled.
+# Watches tell of most; what they do not tell is seen so soon, and so is what is not settled.
+RESYNC_S = 0.7
+LOOK_AGAIN_S = 0.4
 QUIET_S = 0.4
+# Looks that begin after the last write: the first of them has then ended, and wrote nothing.
+LOOKS_TO_SETTLE = 2
 POLL_S = 0.05
+# A state is a dozen requests. It is asked for after each write, and now and then: Kubernetes' own
+# controllers change it as well.
+ASK_AGAIN_S = 0.4
 SETTLED_WITHIN_S = 40.0
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
-# Longer than between two looks at what is not settled.
-SETTLED_S = 3.5
 
 FORMER: dict[str, Any] = {
     "partitions": 2,
@@ -97,7 +101,7 @@ class World:
                 *more,
             ),
             self.folder / f"operator-{len(self.operators)}.log",
-            {"LOGPIPELINE_RESYNC_SECONDS": str(RESYNC_S), **ROLE, **environment},
+            {**PERIODS, **ROLE, **environment},
         )
         self.operators.append(made)
         return made
@@ -174,16 +178,19 @@ class World:
         unless: Callable[[], bool] = lambda: False,
     ) -> State:
         """Return the state once nothing was written for a moment and *is_it* finds no fault; or
-        nothing, as soon as *unless*.
+        nothing, as soon as *unless*. It is asked for when it may have changed.
 
         Raises:
             AssertionError: it did until the end; it carries them, and the operators' logs.
         """
         faults: list[str] = ["it was never looked at"]
+        asked_at = float("-inf")
         try:
             async with asyncio.timeout(within_s):
                 while not unless():
-                    if self.writes.quiet_s > QUIET_S:
+                    is_due = time.monotonic() - asked_at > min(ASK_AGAIN_S, self.writes.quiet_s)
+                    if is_due and self.writes.quiet_s > QUIET_S:
+                        asked_at = time.monotonic()
                         try:
                             state = await self.state()
                         except (ApiError, NotSent, OutcomeUnknown) as error:
@@ -195,9 +202,12 @@ class World:
                     await asyncio.sleep(POLL_S)
                 return {}
         except TimeoutError:
-            logs = "\n".join(operator.log_tail() for operator in self.operators[-2:])
-            found = "\n".join([*faults, *self.writes.names()])
-            raise AssertionError(f"not within {within_s} s:\n{found}\n{logs}") from None
+            found = "\n".join(faults)
+            raise AssertionError(f"not within {within_s} s:\n{found}\n{self._told()}") from None
+
+    def _told(self) -> str:
+        logs = [operator.log_tail() for operator in self.operators[-2:]]
+        return "\n".join([*self.writes.names(), *logs])
 
     async def becomes(self, wanted: State, *, within_s: float = SETTLED_WITHIN_S) -> None:
         """Return once the state is *wanted*."""
@@ -219,30 +229,45 @@ class World:
         written = self.writes.names()
         assert written == [], operator.log_tail()
 
-    def looks(self) -> int:
-        """Return how many looks at the pipeline an operator began since requests were cleared."""
+    def looks(self, since: float = float("-inf")) -> int:
+        """Return how many looks at the pipeline an operator began after *since*, of those requests
+        that are remembered.
+        """
         path = kind("LogPipeline").path(self.namespace, NAME)
-        return sum(each.path == path and each.method == "GET" for each in list(self.proxy.asked))
+        recent = itertools.takewhile(lambda each: each.at > since, reversed(self.proxy.asked))
+        return sum(each.path == path and each.method == "GET" for each in recent)
 
-    async def settles(self, quiet_s: float) -> State:
-        """Return the state once nothing was written for *quiet_s*, though something was before."""
+    async def settles(self) -> State:
+        """Return the state once the operator has written something, and then looked at all of it
+        again and written nothing.
+        """
 
-        def is_quiet(_: State) -> list[str]:
-            seconds = self.writes.quiet_s
-            return [] if quiet_s < seconds < float("inf") else [f"quiet for {seconds:.1f} s"]
+        def is_settled() -> bool:
+            last = self.writes.last_at
+            return last is not None and self.looks(last) >= LOOKS_TO_SETTLE
 
-        return await self.until(is_quiet, within_s=SETTLED_WITHIN_S + quiet_s)
+        while True:
+            try:
+                await eventually(is_settled, within_s=SETTLED_WITHIN_S, what="the operator is done")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self._told()}") from None
+            state = await self.until(lambda state: [])
+            if is_settled():
+                return state
 
 
 ROLE = {"LOGPIPELINE_SHIPPER_CLUSTER_ROLE": "view"}
+PERIODS = {
+    "LOGPIPELINE_RESYNC_SECONDS": str(RESYNC_S),
+    "LOGPIPELINE_LOOK_AGAIN_SECONDS": str(LOOK_AGAIN_S),
+}
 
 
 @asynccontextmanager
 async def world(
     cluster: Cluster, server: EmbeddedServer, folder: Path, namespace: str
 ) -> AsyncIterator[World]:
-    """Make a world with no operator running yet."""
-    define(cluster)
+    """Make a world with no operator running yet; the *cluster* knows the resource."""
     async with AsyncExitStack() as stack:
         writes = Writes()
         proxy = stack.enter_context(ClusterProxy(cluster.kubeconfig, writes))

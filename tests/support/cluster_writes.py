@@ -45,6 +45,12 @@ class Writes:
             last = self.taken[-1].at if self.taken else float("-inf")
         return time.monotonic() - last
 
+    @property
+    def last_at(self) -> float | None:
+        """When the last write was taken, if there was one."""
+        with self._lock:
+            return self.taken[-1].at if self.taken else None
+
     def names(self) -> list[str]:
         """Return what was written, for messages."""
         with self._lock:

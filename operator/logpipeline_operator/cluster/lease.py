@@ -21,14 +21,16 @@ from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterAway, ClusterError
 from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.settings import LEASE_S
 
 log = logging.getLogger(__name__)
 
-# A leader writes nothing any more when it could not renew for RENEW_WITHIN_S; others wait LEASE_S
-# from the last renewal that they saw, by their own clocks: so two never lead at once.
-LEASE_S = 15
-RENEW_WITHIN_S = 10.0
-RETRY_S = 2.0
+# Shares of a Lease's duration. A leader writes nothing any more when it could not renew for so
+# long; others wait the whole of it from the last renewal that they saw, by their own clocks: so two
+# never lead at once.
+RENEW_WITHIN_SHARE = 2 / 3
+RETRY_SHARE = 2 / 15
+RELEASE_WITHIN_S = 2.0
 
 
 class Holder(Enum):
@@ -41,7 +43,8 @@ class Holder(Enum):
 
 @dataclass(slots=True)
 class Lease:
-    """The Lease *namespace*/*name*, wanted by *identity*; *clock* is monotonic, in seconds.
+    """The Lease *namespace*/*name*, wanted by *identity* for *duration_s* after each renewal;
+    *clock* is monotonic, in seconds.
 
     Its *cluster* has no fence: who may not write must still be able to ask for the Lease.
     """
@@ -51,8 +54,19 @@ class Lease:
     name: str
     identity: str
     clock: Callable[[], float]
+    duration_s: float = LEASE_S
     _seen: tuple[Any, Any] | None = None
     _seen_at: float = field(default=0.0)
+
+    @property
+    def renew_within_s(self) -> float:
+        """How long a leader may write after a renewal."""
+        return self.duration_s * RENEW_WITHIN_SHARE
+
+    @property
+    def retry_s(self) -> float:
+        """How long after one look at the Lease the next one follows."""
+        return self.duration_s * RETRY_SHARE
 
     async def hold(self) -> Holder:
         """Renew the Lease or take it where it is free, and return whose it is then."""
@@ -63,7 +77,7 @@ class Lease:
                 return Holder.WE
             if not self._may_take(there["spec"]):
                 return Holder.OTHERS
-            await self._write(there, _spec(self.identity, there["spec"]))
+            await self._write(there, self._spec(there["spec"]))
         except ClusterError as error:
             # 409: somebody was faster; the next look tells who.
             if error.status != 409:
@@ -88,7 +102,9 @@ class Lease:
         now, seen = self.clock(), (holder, spec.get("renewTime"))
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
-        return now - self._seen_at > LEASE_S
+        # The holder may have been started with another duration than we.
+        held_s = float(spec.get("leaseDurationSeconds") or 0)
+        return now - self._seen_at > max(self.duration_s, held_s)
 
     async def _write(self, there: Manifest, spec: Manifest) -> None:
         # Somebody who was faster changed the version, and our patch is refused.
@@ -101,8 +117,20 @@ class Lease:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "spec": _spec(self.identity, {}),
+            "spec": self._spec({}),
         }
+
+    def _spec(self, former: Manifest) -> Manifest:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec: Manifest = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": math.ceil(self.duration_s),
+            "renewTime": now,
+        }
+        if former.get("holderIdentity") != self.identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(former.get("leaseTransitions") or 0) + 1
+        return spec
 
 
 async def lead(lease: Lease, fence: Fence, work: Callable[[], Awaitable[None]]) -> None:
@@ -110,13 +138,13 @@ async def lead(lease: Lease, fence: Fence, work: Callable[[], Awaitable[None]]) 
     it surely is; return when the work has ended, which is cancelled when the Lease is lost.
     """
     fence.until = -math.inf
-    while await _renewed(lease, fence, RENEW_WITHIN_S) is not Holder.WE:  # noqa: ASYNC110 - a poll
-        await asyncio.sleep(RETRY_S)
+    while await _renewed(lease, fence, lease.renew_within_s) is not Holder.WE:  # noqa: ASYNC110 - a poll
+        await asyncio.sleep(lease.retry_s)
     log.info("leading from now on", extra={"as": lease.identity})
     working = asyncio.ensure_future(work())
     try:
         while not working.done():
-            await asyncio.wait([working], timeout=RETRY_S)
+            await asyncio.wait([working], timeout=lease.retry_s)
             holder = await _renewed(lease, fence, fence.until - lease.clock())
             if holder is Holder.OTHERS or lease.clock() >= fence.until:
                 log.error("the Lease is lost, another operator may lead now")
@@ -127,7 +155,7 @@ async def lead(lease: Lease, fence: Fence, work: Callable[[], Awaitable[None]]) 
         await asyncio.gather(working, return_exceptions=True)
         fence.until = -math.inf
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_S):
+            async with asyncio.timeout(RELEASE_WITHIN_S):
                 await lease.release()
 
 
@@ -139,20 +167,7 @@ async def _renewed(lease: Lease, fence: Fence, within_s: float) -> Holder:
         async with asyncio.timeout(max(within_s, 0.0)):
             holder = await lease.hold()
     if holder is Holder.WE:
-        fence.until = asked + RENEW_WITHIN_S
+        fence.until = asked + lease.renew_within_s
     elif holder is Holder.OTHERS:
         fence.until = -math.inf
     return holder
-
-
-def _spec(identity: str, former: Manifest) -> Manifest:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec: Manifest = {
-        "holderIdentity": identity,
-        "leaseDurationSeconds": LEASE_S,
-        "renewTime": now,
-    }
-    if former.get("holderIdentity") != identity:
-        spec["acquireTime"] = now
-        spec["leaseTransitions"] = int(former.get("leaseTransitions") or 0) + 1
-    return spec

@@ -1,4 +1,4 @@
-"""Build Kubernetes, CoreDNS, Helm, kwok and a pause program from Go modules, once per version.
+"""Build Kubernetes, etcd, CoreDNS, Helm, kwok and a pause program from Go modules, once a version.
 
 The folders below tests/cluster/modules pin each module by go.mod and go.sum.
 """
@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,10 @@ MODULES = places.SOURCES / "modules"
 SAY_EVERY_S = 15.0
 # Shown when a build fails: a compiler's last words, behind the names of packages.
 ERROR_LINES_MAX = 30
+# A compiler lives for seconds: collecting its garbage below this size costs more than memory does.
+COMPILER = {"CGO_ENABLED": "0", "GOGC": "off", "GOMEMLIMIT": "1GiB"}
+# Nobody debugs these programs.
+COMPILING = ("-gcflags=all=-dwarf=false",)
 
 Stamps = dict[str, str]
 
@@ -54,36 +58,46 @@ def _no_stamps(go_mod: str) -> Stamps:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A folder with a go.mod whose tools are built, and what is stamped into them."""
+    """A folder with a go.mod, the package of each program, and what is stamped into them."""
 
     name: str
-    programs: tuple[str, ...]
+    packages: dict[str, str]
     stamps: Callable[[str], Stamps] = _no_stamps
-    build: str = "tool"
 
     @property
     def folder(self) -> Path:
         return MODULES / self.name
 
 
-PLANNED = (
-    Module(
-        "kubernetes",
-        (
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-            "kubelet",
-            "kube-proxy",
-            "kubectl",
-        ),
-        _kubernetes_stamps,
-    ),
-    Module("coredns", ("coredns",)),
-    Module("helm", ("helm",), _helm_stamps),
-    Module("kwok", ("kwok",)),
-    Module("pause", ("pause",), build="."),
+KUBERNETES = Module(
+    "kubernetes",
+    {
+        # Of the same module, so that both compile what they share once and in one version.
+        "etcd": "go.etcd.io/etcd/server/v3",
+        **{
+            program: f"k8s.io/kubernetes/cmd/{program}"
+            for program in (
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kubectl",
+                "kube-scheduler",
+                "kubelet",
+                "kube-proxy",
+            )
+        },
+    },
+    _kubernetes_stamps,
 )
+PLANNED = (
+    KUBERNETES,
+    Module("coredns", {"coredns": "github.com/coredns/coredns"}),
+    Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, _helm_stamps),
+    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module("pause", {"pause": "pause"}),
+)
+ALL = tuple(program for module in PLANNED for program in module.packages)
+# What a cluster without nodes runs, and what its users need.
+API = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 
 
 def folder() -> Path:
@@ -91,27 +105,39 @@ def folder() -> Path:
     return places.cache() / _hash_of_sources() / "bin"
 
 
-def is_built() -> bool:
-    """Whether all programs are there."""
+def missing(programs: Sequence[str] = ALL) -> list[str]:
+    """Which of the *programs* are not built yet."""
     target = folder()
-    return all((target / program).exists() for one in PLANNED for program in one.programs)
+    return [program for program in programs if not (target / program).exists()]
 
 
-def build() -> Path:
-    """Build what is not there yet and return the folder of the programs."""
+def is_built(programs: Sequence[str] = ALL) -> bool:
+    """Whether all *programs* are there."""
+    return not missing(programs)
+
+
+def build(programs: Sequence[str] = ALL) -> Path:
+    """Build those of the *programs* that are not there yet and return the folder of all.
+
+    Those of the API come first and by themselves, so that who waits for no others has them soon.
+    Go's own cache keeps what programs share.
+    """
     target = folder()
-    if not is_built():
-        with locked(target.parent / "lock", what="building Kubernetes"):
-            for module in PLANNED:
-                if any(not (target / program).exists() for program in module.programs):
-                    _build(module, target)
+    first = [program for program in programs if program in API]
+    for group in (first, programs):
+        if not is_built(group):
+            with locked(target.parent / "lock", what="building Kubernetes"):
+                for module in PLANNED:
+                    wanted = [one for one in missing(group) if one in module.packages]
+                    if wanted:
+                        _build(module, wanted, target)
     return target
 
 
-def _build(module: Module, target: Path) -> None:
+def _build(module: Module, programs: Sequence[str], target: Path) -> None:
     if shutil.which("go") is None:
         raise ToolError("Go is not installed: Kubernetes is built from its modules, see go.dev/dl")
-    say(f"building {module.name}: once, some minutes the first time")
+    say(f"building {', '.join(programs)}: once, some minutes the first time")
     stamps = module.stamps((module.folder / "go.mod").read_text())
     linking = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
     # Built aside and renamed: a program that is there is whole.
@@ -120,11 +146,19 @@ def _build(module: Module, target: Path) -> None:
     unfinished.mkdir(parents=True)
     # A compiler takes every processor, and somebody works on this machine.
     command = ["nice", "-n5", "go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-    _run_go([*command, f"-ldflags={linking}", "-o", f"{unfinished}/", module.build], module)
+    packages = [module.packages[program] for program in programs]
+    _run_go(
+        [*command, *COMPILING, f"-ldflags={linking}", "-o", f"{unfinished}/", *packages], module
+    )
     target.mkdir(exist_ok=True)
-    for program in module.programs:
-        (unfinished / program).rename(target / program)
+    for program, package in zip(programs, packages, strict=True):
+        (unfinished / _output_of(package)).rename(target / program)
     shutil.rmtree(unfinished)
+
+
+def _output_of(package: str) -> str:
+    """How Go names the program of *package*: a version at the end of its path does not count."""
+    return re.sub(r"/v\d+$", "", package).rpartition("/")[2]
 
 
 def _run_go(command: list[str], module: Module) -> None:
@@ -133,7 +167,7 @@ def _run_go(command: list[str], module: Module) -> None:
     with subprocess.Popen(
         command,
         cwd=module.folder,
-        env={**os.environ, "CGO_ENABLED": "0"},
+        env={**os.environ, **COMPILER},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -159,7 +193,7 @@ def _version(module: str, go_mod: str) -> str:
 def _hash_of_sources() -> str:
     digest = hashlib.sha256()
     for module in PLANNED:
-        digest.update(repr((module.name, module.programs)).encode())
+        digest.update(repr((module.name, module.packages)).encode())
         digest.update(repr(module.stamps((module.folder / "go.mod").read_text())).encode())
         for file in sorted(module.folder.iterdir()):
             digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")

@@ -55,6 +55,16 @@ def identities(addresses: Addresses, nodes: tuple[str, ...]) -> list[Identity]:
     ]
 
 
+def of_an_api(ips: tuple[str, ...]) -> list[Identity]:
+    """Everybody in a cluster without nodes who needs a certificate."""
+    serves = ("DNS:localhost", *(f"IP:{ip}" for ip in ips))
+    return [
+        Identity("apiserver", "kube-apiserver", serves=serves),
+        Identity("admin", "kubernetes-admin", "system:masters"),
+        Identity("controller-manager", "system:kube-controller-manager"),
+    ]
+
+
 def make(folder: Path, wanted: list[Identity]) -> None:
     """Make the authority and all *wanted* certificates in *folder*, with a key for tokens."""
     folder.mkdir(parents=True, exist_ok=True)

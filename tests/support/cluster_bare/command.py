@@ -39,6 +39,12 @@ def build(_: argparse.Namespace) -> None:
     images.workload()
 
 
+def build_api(_: argparse.Namespace) -> None:
+    """Build what a cluster without nodes runs, and kubectl; `build all` then builds the others."""
+    requirements.check(has_nodes=False)
+    print(binaries.build(binaries.API))
+
+
 def build_images(options: argparse.Namespace) -> None:
     """Build the project's images and print their names, and the archive that holds them."""
     requirements.check()
@@ -105,6 +111,7 @@ def load_image(options: argparse.Namespace) -> None:
 
 COMMANDS: dict[tuple[str, str], Callable[[argparse.Namespace], None]] = {
     ("build", "all"): build,
+    ("build", "api"): build_api,
     ("build", "images"): build_images,
     ("create", "cluster"): create_cluster,
     ("delete", "cluster"): delete_cluster,
@@ -136,7 +143,12 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--source", type=Path, default=PROJECT)
         if command is create_cluster:
             sub.add_argument("--config", type=Path, help="kind's, in JSON: how many nodes")
-            sub.add_argument("--nodes", type=int, default=len(NODES), help="how many")
+            sub.add_argument(
+                "--nodes",
+                type=int,
+                default=len(NODES),
+                help="how many; 0: the API alone, without root",
+            )
     return parser
 
 

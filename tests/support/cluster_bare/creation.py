@@ -16,6 +16,7 @@ from cluster_bare import (
     images,
     network,
     node,
+    nodeless,
     objects,
     places,
     requirements,
@@ -26,30 +27,33 @@ from cluster_bare.machine import Machine
 from cluster_bare.network import Addresses
 from cluster_bare.places import ClusterPlaces
 from cluster_bare.running import ToolError, run, say, succeeds, wait_until
-from cluster_bare.state import Record
+from cluster_bare.state import Process, Record
 
 API_DEADLINE_S = 60.0
 NODES_DEADLINE_S = 60.0
 
 
-def create(name: str, nodes: tuple[str, ...] = places.NODES) -> ClusterPlaces:
-    """Make a cluster and return where it stands, once all its nodes are ready.
+def create(
+    name: str, nodes: tuple[str, ...] = places.NODES, owner: Process | None = None
+) -> ClusterPlaces:
+    """Make a cluster and return where it stands, once all its nodes are ready: without any, once
+    its API answers. It is swept away when its *owner* has ended.
 
     Raises:
         ToolError: there is one of this name, or this machine cannot run it.
     """
-    requirements.check()
+    requirements.check(has_nodes=bool(nodes))
     sweep()
-    programs = binaries.build()
-    pause = images.pause()
+    programs = binaries.build() if nodes else binaries.build(binaries.API)
+    pause = images.pause() if nodes else None
     with _one_at_a_time(name):
         found = state.read(name)
         if found is not None and is_usable(found):
             raise ToolError(f"there is a cluster named {name}: delete it, or take another name")
         _delete(name)
-        record = _register(name, nodes)
+        record = _register(name, nodes, owner or state.owner_from_environment())
         try:
-            return _start(record, programs, pause)
+            return _start(record, programs, pause) if pause else nodeless.start(record)
         except BaseException:
             say(f"{name} did not come up: the logs of its programs stay in {_keep_logs(record)}")
             _delete(name)
@@ -73,8 +77,11 @@ def _delete(name: str) -> None:
     record = state.read(name)
     if record is not None:
         found = machines(record)
+        host = nodeless.Host(at)
+        host.kill()
         for machine in found:
             machine.kill()
+        host.wait_for_end()
         for machine in found:
             machine.wait_for_end()
             containers.remove_groups(at, machine.name)
@@ -104,7 +111,11 @@ def usable() -> list[Record]:
 def is_usable(record: Record) -> bool:
     """Whether the cluster came up, still runs, and was not left behind by its owner."""
     is_ready = ClusterPlaces(record.name).ready.exists() and not state.is_abandoned(record)
-    return is_ready and all(machine.is_alive for machine in machines(record))
+    if not is_ready:
+        return False
+    if not record.nodes:
+        return nodeless.Host(ClusterPlaces(record.name)).is_alive
+    return all(machine.is_alive for machine in machines(record))
 
 
 def machines(record: Record) -> list[Machine]:
@@ -113,10 +124,11 @@ def machines(record: Record) -> list[Machine]:
     return [Machine(at, addresses, record.nodes, index) for index in range(len(record.nodes))]
 
 
-def _register(name: str, nodes: tuple[str, ...]) -> Record:
+def _register(name: str, nodes: tuple[str, ...], owner: Process | None) -> Record:
     with locked(places.cache() / "clusters.lock", what="making a cluster"):
-        number = network.free_number({record.number for record in state.records()})
-        record = Record(name, number, nodes, state.owner_from_environment())
+        taken = {record.number for record in state.records()}
+        number, port = (network.free_number(taken), 0) if nodes else (0, nodeless.take_port())
+        record = Record(name, number, nodes, owner, port)
         state.write(record)
     return record
 
@@ -201,7 +213,7 @@ def _keep_logs(record: Record) -> Path:
     at = ClusterPlaces(record.name)
     kept = places.cache() / "failed" / record.name
     shutil.rmtree(kept, ignore_errors=True)
-    for name in record.nodes:
+    for name in (*record.nodes, places.MACHINE):
         logs = at.process_logs(name)
         if logs.exists():
             shutil.copytree(logs, kept / name)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 # Two nodes show everything that one cannot: spreading, draining, logs of the own node only.
 NODES = ("node-1", "node-2")
+# Where the processes of a cluster without nodes have their folder, in the place of a node's.
+MACHINE = "machine"
 
 SOURCES = Path(__file__).resolve().parents[2] / "cluster"
 PROJECT = SOURCES.parents[1]

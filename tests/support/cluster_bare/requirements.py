@@ -13,7 +13,6 @@ from cluster_bare.running import ToolError
 PACKAGES = places.SOURCES / "packages.txt"
 # Each program beside the package of packages.txt that brings it.
 PROGRAMS = {
-    "etcd": "etcd-server",
     "containerd": "containerd",
     "ctr": "containerd",
     "runc": "runc",
@@ -40,10 +39,12 @@ def packages() -> list[str]:
     return [line for line in lines if line]
 
 
-def lacking() -> str:
+def lacking(*, has_nodes: bool = True) -> str:
     """Why no cluster can be made on this machine, in a sentence; empty when one can."""
     if not sys.platform.startswith("linux"):
         return "clusters of plain processes need Linux"
+    if not has_nodes:
+        return _lacking_for_an_api()
     if os.geteuid() != 0:
         return "clusters of plain processes need root"
     if missing := sorted(set(_missing_packages())):
@@ -55,11 +56,19 @@ def lacking() -> str:
     return ""
 
 
-def check() -> None:
+def _lacking_for_an_api() -> str:
+    if shutil.which("openssl") is None:
+        return "install openssl: it makes the certificates of a cluster"
+    if shutil.which("go") is None and not binaries.is_built(binaries.API):
+        return "install Go 1.26 (go.dev/dl): the API server is built from its modules"
+    return ""
+
+
+def check(*, has_nodes: bool = True) -> None:
     """Raise a `ToolError` that says what is lacking; arrange what can be arranged."""
-    if reason := lacking():
+    if reason := lacking(has_nodes=has_nodes):
         raise ToolError(reason)
-    if int(INOTIFY_INSTANCES.read_text()) < INOTIFY_INSTANCES_MIN:
+    if has_nodes and int(INOTIFY_INSTANCES.read_text()) < INOTIFY_INSTANCES_MIN:
         INOTIFY_INSTANCES.write_text(str(INOTIFY_INSTANCES_MIN))
 
 

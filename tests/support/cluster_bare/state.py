@@ -62,6 +62,8 @@ class Record:
     number: int
     nodes: tuple[str, ...]
     owner: Process | None
+    # Of the API server on loopback, where there are no nodes.
+    port: int = 0
 
 
 def check_name(name: str) -> str:
@@ -100,7 +102,9 @@ def read(name: str) -> Record | None:
     except FileNotFoundError:
         return None
     owner = found["owner"] and Process(**found["owner"])
-    return Record(found["name"], found["number"], tuple(found["nodes"]), owner)
+    return Record(
+        found["name"], found["number"], tuple(found["nodes"]), owner, found.get("port", 0)
+    )
 
 
 def records() -> list[Record]:

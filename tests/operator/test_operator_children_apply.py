@@ -83,16 +83,6 @@ def apply(cluster: Cluster, made: list[Manifest], *more: str) -> None:
     cluster.kubectl(*words, input=text)
 
 
-def stored(cluster: Cluster, manifest: Manifest) -> Manifest:
-    """What the API server made of *manifest*."""
-    metadata, (group, _, _) = manifest["metadata"], manifest["apiVersion"].rpartition("/")
-    kind = f"{manifest['kind']}.{group}" if group else manifest["kind"]
-    found: Manifest = cluster.get(
-        kind, metadata["name"], "-n", metadata["namespace"], "--show-managed-fields"
-    )
-    return found
-
-
 def written_at(found: Manifest) -> list[str]:
     """When we last changed an object; its status is others'."""
     return [
@@ -107,9 +97,9 @@ def test_what_is_applied_is_what_is_stored(cluster: Cluster, namespace: str, nam
     """
     made = made_in(namespace, name, SPECS[name])
     apply(cluster, made)
-    first = [stored(cluster, manifest) for manifest in made]
+    first = cluster.stored(made)
     apply(cluster, made)
-    second = [stored(cluster, manifest) for manifest in made]
+    second = cluster.stored(made)
 
     for manifest, before, after in zip(made, first, second, strict=True):
         # What was written as text comes back encoded.

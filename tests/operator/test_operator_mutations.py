@@ -174,6 +174,7 @@ async def test_a_pipeline_that_comes_back_is_as_it_was(
     await are_equal(walked, fresh)
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("_operators")
 @pytest.mark.timeout(240)
 async def test_what_the_server_refuses_changes_nothing(here: World, walked: Pipeline) -> None:

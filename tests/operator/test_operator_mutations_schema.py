@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 
 from cluster_handle import Cluster
 from cluster_mutations import Spec, bad, edges, full, good, mixed, out_of_range
-from cluster_operator import define
 from logpipeline.spec import SpecError, parse
 from logpipeline.spec.fields import Rule
 from logpipeline.spec.model import LogPipelineSpec
@@ -43,7 +42,6 @@ def resource(spec: Spec, **metadata: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server(cluster: Cluster) -> Judge:
     """What the API server finds wrong with a spec, by field; nothing is stored."""
-    define(cluster)
 
     def judge(spec: Spec) -> dict[str, str]:
         content = json.dumps(resource(spec))

@@ -12,15 +12,15 @@ from itertools import count
 import pytest
 
 from cluster_proxy import Asked, Cut, Old, Relayed, Wait
-from cluster_world import FORMER, LATTER, RESYNC_S, SETTLED_S, World
+from cluster_world import FORMER, LATTER, LOOK_AGAIN_S, RESYNC_S, World
 
 pytest_plugins = ["cluster_world_fixture"]
 
 LATE_S = 0.7
 # Of some 15 requests a look, and four looks a second.
 REQUESTS_PER_S_MAX = 80
-# What is not settled is looked at every three seconds, and its jitter is a tenth.
-PERIODS_S = 3 * max(RESYNC_S, 3.0) * 1.1
+# A period's jitter is a tenth.
+PERIODS_S = 3 * max(RESYNC_S, LOOK_AGAIN_S) * 1.1
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 EXPIRED = json.dumps({"type": "ERROR", "object": GONE}).encode()
 
@@ -61,12 +61,12 @@ async def test_operator_gets_there_and_stays_whatever_becomes_of_its_watches(
     operator = here.operator("--no-lease")
     await here.apply(FORMER)
     operator.start()
-    await here.settles(SETTLED_S)
+    await here.settles()
     here.proxy.asked.clear()
     here.writes.forget()
     since = time.monotonic()
     await here.apply(LATTER)
-    state = await here.settles(SETTLED_S)
+    state = await here.settles()
     rate = len(here.proxy.asked) / (time.monotonic() - since)
     operator.kill()
 
@@ -83,10 +83,10 @@ async def test_operator_that_is_shown_the_past_ends_in_the_present(here: World) 
     operator = here.operator("--no-lease")
     await here.apply(FORMER)
     operator.start()
-    await here.settles(SETTLED_S)
+    await here.settles()
     here.writes.forget()
     await here.apply(LATTER)
-    wanted = await here.settles(SETTLED_S)
+    wanted = await here.settles()
     seen: set[str] = set()
 
     def judge(asked: Asked) -> Old | None:
@@ -113,7 +113,7 @@ async def test_operator_of_an_idle_pipeline_writes_nothing(
     operator = here.operator("--no-lease")
     await here.apply(FORMER)
     operator.start()
-    await here.settles(SETTLED_S)
+    await here.settles()
     here.proxy.asked.clear()
     here.writes.forget()
     since = time.monotonic()

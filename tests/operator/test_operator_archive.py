@@ -59,21 +59,14 @@ def apply(cluster: Cluster, made: list[Manifest]) -> None:
     cluster.kubectl(*words, input=text)
 
 
-def stored(cluster: Cluster, manifest: Manifest) -> Manifest:
-    """What the API server made of *manifest*."""
-    metadata, (group, _, _) = manifest["metadata"], manifest["apiVersion"].rpartition("/")
-    name = f"{manifest['kind']}.{group}" if group else manifest["kind"]
-    return dict(cluster.get(name, metadata["name"], "-n", metadata["namespace"]))
-
-
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_is_stored_as_it_is_applied(cluster: Cluster, namespace: str, name: str) -> None:
     """Applied again, nothing of it is written: no field has a form that Kubernetes changes."""
     made = made_in(namespace, name, ARCHIVES[name])
     apply(cluster, made)
-    first = [stored(cluster, manifest) for manifest in made]
+    first = cluster.stored(made)
     apply(cluster, made)
-    second = [stored(cluster, manifest) for manifest in made]
+    second = cluster.stored(made)
 
     for manifest, before, after in zip(made, first, second, strict=True):
         assert list(differing(manifest, after)) == [], manifest["metadata"]["name"]
@@ -164,7 +157,7 @@ async def test_an_archive_that_rests_causes_no_write(here: World) -> None:
     archive = {**ARCHIVE, **ARCHIVES["executors"]}
     await here.apply({**MANAGED, "archive": archive})
     operator.start()
-    state = await here.settles(6.0)
+    state = await here.settles()
     operator.kill()
     await here.has_nothing_to_do()
 

@@ -5,44 +5,62 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
 
 import pytest
 
 from cluster_handle import Cluster
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy
-from cluster_world import FORMER, LATTER, SETTLED_S, World
+from cluster_world import FORMER, LATTER, World
 from cluster_writes import Writes
 from logpipeline_operator.cluster.client import Cluster as OperatorsCluster
 from logpipeline_operator.cluster.errors import ClusterAway
 from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.cluster.lease import LEASE_S, RENEW_WITHIN_S, Lease, lead
+from logpipeline_operator.cluster.lease import Holder, Lease, lead
 from logpipeline_operator.jetstream.fenced import FencedJetStream
 from logpipeline_operator.main import CODE_LOST_LEASE
+from logpipeline_operator.settings import LEASE_S
 from waiting import eventually
 
 pytest_plugins = ["cluster_world_fixture"]
 
 LEASE = "logpipeline-operator"
+# Where one has to run out; others are as long as users have them.
+SHORT_LEASE_S = 4
 # A look at the Lease, and the work of a start.
-SLACK_S = 8.0
+SLACK_S = 20.0
 AT_ONCE_S = 6.0
 # In the middle of the children.
 FROZEN_AFTER = 6
 
 
-def operator(here: World, name: str, proxy: ClusterProxy) -> OperatorProcess:
+def operator(here: World, name: str, proxy: ClusterProxy, lease_s: float) -> OperatorProcess:
     """The operator *name*, whose requests go through a proxy of its own."""
     return here.operator(
-        proxy=proxy, LOGPIPELINE_POD_NAME=name, LOGPIPELINE_LEASE_NAMESPACE=here.namespace
+        proxy=proxy,
+        LOGPIPELINE_POD_NAME=name,
+        LOGPIPELINE_LEASE_NAMESPACE=here.namespace,
+        LOGPIPELINE_LEASE_SECONDS=str(lease_s),
     )
+
+
+async def spec_of(here: World) -> dict[str, Any]:
+    """What the Lease says; empty where there is none."""
+    lease = await here.kube.get(kind("Lease"), here.namespace, LEASE)
+    return dict(lease["spec"]) if lease else {}
 
 
 async def holder(here: World) -> str:
     """Who has the Lease."""
-    lease = await here.kube.get(kind("Lease"), here.namespace, LEASE)
-    return str(lease["spec"].get("holderIdentity") or "") if lease else ""
+    return str((await spec_of(here)).get("holderIdentity") or "")
+
+
+def seconds(time_of_lease: str) -> float:
+    """A time that stands in a Lease, as a number."""
+    return datetime.fromisoformat(time_of_lease).timestamp()
 
 
 async def led_by(here: World, name: str, *, within_s: float) -> float:
@@ -59,18 +77,19 @@ async def led_by(here: World, name: str, *, within_s: float) -> float:
 
 @asynccontextmanager
 async def one_that_waits(
-    here: World, cluster: Cluster
+    here: World, cluster: Cluster, lease_s: float
 ) -> AsyncIterator[tuple[OperatorProcess, ClusterProxy]]:
     """The operator `first`, which leads and has made a pipeline, while `second` waits; given are
     the first one, and the proxy of the second.
     """
     with ClusterProxy(cluster.kubeconfig, Writes()) as own:
-        first, second = operator(here, "first", here.proxy), operator(here, "second", own)
+        first = operator(here, "first", here.proxy, lease_s)
+        second = operator(here, "second", own, lease_s)
         first.start()
         await led_by(here, "first", within_s=SLACK_S)
         second.start()
         await here.apply(FORMER)
-        await here.settles(SETTLED_S)
+        await here.settles()
         yield first, own
 
 
@@ -79,16 +98,18 @@ async def test_operator_that_waits_writes_nothing_and_follows_a_leader_that_was_
     here: World, cluster: Cluster
 ) -> None:
     """The second one takes over when the Lease has run out, and not before."""
-    async with one_that_waits(here, cluster) as (first, own):
+    async with one_that_waits(here, cluster, SHORT_LEASE_S) as (first, own):
         before = own.writes.names()
         first.kill()
+        renewed = (await spec_of(here))["renewTime"]
         here.writes.forget()
         await here.apply(LATTER)
-        waited_s = await led_by(here, "second", within_s=LEASE_S + SLACK_S)
+        await led_by(here, "second", within_s=SHORT_LEASE_S + SLACK_S)
+        acquired = (await spec_of(here))["acquireTime"]
         await eventually(own.writes.names, within_s=SLACK_S, what="the second writes")
 
         assert before == []
-        assert waited_s > LEASE_S - SLACK_S
+        assert seconds(acquired) - seconds(renewed) >= SHORT_LEASE_S
 
 
 @pytest.mark.timeout(60)
@@ -96,7 +117,7 @@ async def test_operator_that_is_asked_to_stop_hands_over_at_once(
     here: World, cluster: Cluster
 ) -> None:
     """It gives the Lease back, and ends well."""
-    async with one_that_waits(here, cluster) as (first, _):
+    async with one_that_waits(here, cluster, LEASE_S) as (first, _):
         code = first.stop()
         waited_s = await led_by(here, "second", within_s=LEASE_S)
 
@@ -110,7 +131,8 @@ async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
 ) -> None:
     """Frozen between two writes until another leads, it ends without the second of them."""
     with ClusterProxy(cluster.kubeconfig, Writes()) as own:
-        first, second = operator(here, "first", own), operator(here, "second", here.proxy)
+        first = operator(here, "first", own, SHORT_LEASE_S)
+        second = operator(here, "second", here.proxy, SHORT_LEASE_S)
 
         def freeze(number: int) -> None:
             if number == FROZEN_AFTER:
@@ -124,8 +146,8 @@ async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
             lambda: len(own.writes.names()) >= FROZEN_AFTER, within_s=SLACK_S, what="it freezes"
         )
         second.start()
-        await led_by(here, "second", within_s=LEASE_S + SLACK_S)
-        await here.settles(SETTLED_S)
+        await led_by(here, "second", within_s=SHORT_LEASE_S + SLACK_S)
+        await here.settles()
         first.thaw()
         code = first.ended()
 
@@ -134,6 +156,7 @@ async def test_operator_that_wakes_up_after_its_lease_writes_nothing_more(
         assert await holder(here) == "second"
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(60)
 async def test_operator_may_not_write_once_its_lease_was_not_renewed_in_time(here: World) -> None:
     """Neither to Kubernetes nor to NATS, even before it has noticed: others may lead by then."""
@@ -163,7 +186,7 @@ async def test_operator_may_not_write_once_its_lease_was_not_renewed_in_time(her
         await write("before")
         assert outcomes == []
         # As after a time in which the process was not given a processor.
-        now += RENEW_WITHIN_S
+        now += lease.renew_within_s
         await write("after")
 
     await lead(lease, fence, work)
@@ -173,3 +196,18 @@ async def test_operator_may_not_write_once_its_lease_was_not_renewed_in_time(her
     assert await here.kube.get(maps, here.namespace, "after") is None
     assert await here.js.stream_info(f"after-{here.namespace}") is None
     assert await holder(here) == ""
+
+
+async def test_operator_waits_as_long_as_the_one_that_leads_has_said(here: World) -> None:
+    """One that was started with a shorter Lease does not take a longer one before its end."""
+    now = 1000.0
+    leader = Lease(here.kube, here.namespace, LEASE, "first", lambda: now, LEASE_S)
+    waiting = Lease(here.kube, here.namespace, LEASE, "second", lambda: now, SHORT_LEASE_S)
+    held = [await leader.hold(), await waiting.hold()]
+    now += LEASE_S
+    held.append(await waiting.hold())
+    now += 1.0
+    held.append(await waiting.hold())
+
+    assert held == [Holder.WE, Holder.OTHERS, Holder.OTHERS, Holder.WE]
+    assert await holder(here) == "second"
