@@ -74,6 +74,12 @@ def little(archive_image: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def spread(cluster: Cluster, namespace: str) -> Pipeline:
+    """A pipeline that has no table yet: it starts while the other one's is made."""
+    return create(cluster, namespace, "spread", small(partitions=PARTITIONS))
+
+
+@pytest.fixture(scope="module")
 def bucket(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server of this machine, where pods reach it."""
     folder = tmp_path_factory.mktemp("s3") / "server"
@@ -83,9 +89,10 @@ def bucket(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.mark.timeout(400)
 async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
-    cluster: Cluster, namespace: str, little: dict[str, Any], tmp_path: Path
+    cluster: Cluster, namespace: str, little: dict[str, Any], spread: Pipeline, tmp_path: Path
 ) -> None:
     """Lines of both nodes stand in it once and in order; the resource says that it runs."""
+    assert spread
     files_of_nodes = {"include": [f"/var/log/{namespace}/**/*.log"]}
     spec = small(archive=little | {"persistence": {"size": "1Gi"}})
     spec["shippers"] = {"containerLogs": False, "hostFiles": [files_of_nodes]}
@@ -124,15 +131,17 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     assert verdict.lines == written
     assert verify(table_of(pipeline)).is_well
     pipeline.wait_reason("ArchiveRunning", "ArchiveRunning")
+    # Its Spark would take a processor from that of the next test.
+    pipeline.kubectl("delete", "logpipeline/table", "--wait=false")
 
 
 @pytest.mark.timeout(500)
 async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_are_killed(
-    cluster: Cluster, operator: Operator, namespace: str, little: dict[str, Any],
+    cluster: Cluster, operator: Operator, spread: Pipeline, little: dict[str, Any],
     bucket: S3Server, tmp_path: Path,
 ) -> None:  # fmt: skip
     """Each is killed with a task in progress: the table has each line once, and by its hash."""
-    pipeline = create(cluster, namespace, "spread", small(partitions=PARTITIONS))
+    pipeline, namespace = spread, spread.namespace
     pipeline.wait_ready()
     backlog = Backlog(str(pipeline.get()["status"]["subject"]), PARTITIONS, HOSTS, seed=SEED)
     await backlog.publish(nats_of(pipeline, tmp_path), batches=MESSAGES)
