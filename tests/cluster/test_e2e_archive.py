@@ -92,7 +92,7 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     cluster: Cluster, namespace: str, little: dict[str, Any], spread: Pipeline, tmp_path: Path
 ) -> None:
     """Lines of both nodes stand in it once and in order; the resource says that it runs."""
-    assert spread
+    assert spread.namespace == namespace
     files_of_nodes = {"include": [f"/var/log/{namespace}/**/*.log"]}
     spec = small(archive=little | {"persistence": {"size": "1Gi"}})
     spec["shippers"] = {"containerLogs": False, "hostFiles": [files_of_nodes]}
