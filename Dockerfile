@@ -23,7 +23,8 @@ RUN python3 -m venv /opt/tools \
         -r requirements/build.txt
 ENV PATH=/opt/tools/bin:$PATH
 
-FROM tools AS wheel
+# Our own code, as it lies in each of the environments below: one layer, the same in four images.
+FROM tools AS code
 COPY pyproject.toml README.md LICENSE ./
 COPY core core
 COPY shipper shipper
@@ -32,32 +33,27 @@ COPY spark spark
 COPY operator operator
 COPY cli cli
 COPY demo demo
-RUN hatchling build -t wheel -d /wheel
+RUN hatchling build -t wheel -d /wheel \
+    && python3 -m venv --without-pip /opt/logpipeline \
+    && pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps \
+        --root /code /wheel/*.whl
 
-# What is locked comes first, in a layer of its own: it stays when only our code changes.
+# What is locked is in a layer of its own: it stays when only our code changes.
 FROM tools AS operator-environment
 COPY requirements/operator.txt requirements/
 RUN requirements/install-image operator /opt/logpipeline
-COPY --from=wheel /wheel /wheel
-RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
 FROM tools AS shipper-environment
 COPY requirements/shipper.txt requirements/
 RUN requirements/install-image shipper /opt/logpipeline
-COPY --from=wheel /wheel /wheel
-RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
 FROM tools AS collector-environment
 COPY requirements/collector.txt requirements/
 RUN requirements/install-image collector /opt/logpipeline
-COPY --from=wheel /wheel /wheel
-RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
 FROM tools AS archive-environment
 COPY requirements/archive.txt requirements/
 RUN requirements/install-image archive /opt/logpipeline
-COPY --from=wheel /wheel /wheel
-RUN pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
 FROM tools AS nats-environment
 COPY requirements/nats.txt requirements/
@@ -82,18 +78,21 @@ FROM runtime AS operator
 LABEL org.opencontainers.image.title="logpipeline-operator" \
       org.opencontainers.image.description="Makes of each LogPipeline in a cluster what it asks for"
 COPY --from=operator-environment /opt/logpipeline /opt/logpipeline
+COPY --from=code /code /
 EXPOSE 9103
 
 FROM runtime AS shipper
 LABEL org.opencontainers.image.title="logpipeline-shipper" \
       org.opencontainers.image.description="Ships a node's logs to JetStream"
 COPY --from=shipper-environment /opt/logpipeline /opt/logpipeline
+COPY --from=code /code /
 EXPOSE 9101
 
 FROM runtime AS collector
 LABEL org.opencontainers.image.title="logpipeline-collector" \
       org.opencontainers.image.description="Writes logs from JetStream into files"
 COPY --from=collector-environment /opt/logpipeline /opt/logpipeline
+COPY --from=code /code /
 EXPOSE 9102
 
 FROM ${BASE} AS java
@@ -113,6 +112,7 @@ LABEL org.opencontainers.image.version="${VERSION}" \
 # Hadoop's classes ask who they run as, and take no number for an answer.
 RUN echo 'logpipeline:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
 COPY --from=archive-environment /opt/logpipeline /opt/logpipeline
+COPY --from=code /code /
 COPY spark/archive.py /opt/logpipeline/archive.py
 ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import chart_monitoring
+import cluster_operator
 from chart_rendering import ALL_ON, CHART, ROOT, helm, render
 from cluster_handle import Cluster
 
@@ -29,6 +30,13 @@ def monitoring(cluster: Cluster) -> Iterator[None]:
     cluster.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
     yield
     cluster.kubectl("delete", "crd", *names)
+
+
+@pytest.fixture
+def alone(cluster: Cluster) -> Iterator[None]:
+    """No other operator looks after the pipelines of this test."""
+    with cluster_operator.away(cluster):
+        yield
 
 
 def as_list(manifests: list[dict[str, Any]]) -> str:
@@ -84,7 +92,9 @@ def test_chart_objects_are_taken_by_a_real_api_server(
     assert said.count("(server dry run)") == len(manifests)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.smoke
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("alone")
 def test_chart_installs_and_its_test_finds_the_line(
     cluster: Cluster, namespace: str, images: dict[str, str]
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster_handle import Cluster
-from cluster_operator import Operator, operator_of
+from cluster_operator import Operator
 from cluster_pipelines import Pipeline, create, small
 from cluster_pod_processes import Container, containers
 from cluster_rights import account, granted, used
@@ -34,6 +34,8 @@ from logpipeline_spark.table.verify import verify
 from spark_backlog import LINES_OF_BATCH, Backlog, digests_of
 from tables_s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3_server
 from waiting import eventually
+
+pytest_plugins = ["cluster_operator_fixture"]
 
 # A JVM starts in some seconds on a machine that has nothing else to do.
 IN_TABLE_S = 150.0
@@ -60,17 +62,21 @@ LITTLE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str], archive_image: str) -> Iterator[Operator]:
-    """An operator that knows the image with Spark."""
-    made = operator_of(cluster, images | {"archive": archive_image})
-    yield made
-    made.uninstall()
-
-
-@pytest.fixture(scope="module")
 def namespace(operator: Operator) -> str:
     """A namespace that the tests of this module share."""
     return operator.new_namespace()
+
+
+@pytest.fixture(scope="module")
+def little(archive_image: str) -> dict[str, Any]:
+    """An archive that fits, of the image that was built: the operator of all may not know it."""
+    return LITTLE | {"image": archive_image}
+
+
+@pytest.fixture(scope="module")
+def spread(cluster: Cluster, namespace: str) -> Pipeline:
+    """A pipeline that has no table yet: it starts while the other one's is made."""
+    return create(cluster, namespace, "spread", small(partitions=PARTITIONS))
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +89,12 @@ def bucket(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.mark.timeout(400)
 async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
-    cluster: Cluster, namespace: str, tmp_path: Path
+    cluster: Cluster, namespace: str, little: dict[str, Any], spread: Pipeline, tmp_path: Path
 ) -> None:
     """Lines of both nodes stand in it once and in order; the resource says that it runs."""
+    assert spread.namespace == namespace
     files_of_nodes = {"include": [f"/var/log/{namespace}/**/*.log"]}
-    spec = small(archive=LITTLE | {"persistence": {"size": "1Gi"}})
+    spec = small(archive=little | {"persistence": {"size": "1Gi"}})
     spec["shippers"] = {"containerLogs": False, "hostFiles": [files_of_nodes]}
     pipeline = create(cluster, namespace, "table", spec)
     pipeline.wait_ready()
@@ -124,19 +131,22 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     assert verdict.lines == written
     assert verify(table_of(pipeline)).is_well
     pipeline.wait_reason("ArchiveRunning", "ArchiveRunning")
+    # Its Spark would take a processor from that of the next test.
+    pipeline.kubectl("delete", "logpipeline/table", "--wait=false")
 
 
 @pytest.mark.timeout(500)
 async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_are_killed(
-    cluster: Cluster, operator: Operator, namespace: str, bucket: S3Server, tmp_path: Path
-) -> None:
+    cluster: Cluster, operator: Operator, spread: Pipeline, little: dict[str, Any],
+    bucket: S3Server, tmp_path: Path,
+) -> None:  # fmt: skip
     """Each is killed with a task in progress: the table has each line once, and by its hash."""
-    pipeline = create(cluster, namespace, "spread", small(partitions=PARTITIONS))
+    pipeline, namespace = spread, spread.namespace
     pipeline.wait_ready()
     backlog = Backlog(str(pipeline.get()["status"]["subject"]), PARTITIONS, HOSTS, seed=SEED)
     await backlog.publish(nats_of(pipeline, tmp_path), batches=MESSAGES)
     cluster.apply(keys(namespace))
-    pipeline.patch({"archive": LITTLE | native(bucket, namespace)})
+    pipeline.patch({"archive": little | native(bucket, namespace)})
     storage = bucket.storage(namespace)
 
     first = await busy_executors(pipeline)

@@ -35,8 +35,21 @@ def leaving(operator: Operator, cluster: Cluster, namespace: str) -> dict[str, P
 
 
 @pytest.fixture(scope="module")
-def going(operator: Operator, cluster: Cluster) -> list[str]:
+def staying(
+    operator: Operator, cluster: Cluster, namespace: str, leaving: dict[str, Pipeline]
+) -> dict[str, Pipeline]:
+    """A small pipeline, and one with three servers: they start beside the others."""
+    assert leaving
+    servers = {"managed": {"replicas": 3, "storage": "1Gi"}}
+    three = small(nats=servers, stream={"replicas": 3, "maxBytes": "9Mi"})
+    specs = {"small": small(), "three": three}
+    return {name: create(cluster, namespace, name, spec) for name, spec in specs.items()}
+
+
+@pytest.fixture(scope="module")
+def going(operator: Operator, cluster: Cluster, staying: dict[str, Pipeline]) -> list[str]:
     """Namespaces that are being deleted while other tests run, with a pipeline of each policy."""
+    assert staying
     names = [operator.new_namespace() for _ in POLICIES]
     made = [
         create(cluster, name, "going", spec_of(policy))
@@ -49,15 +62,24 @@ def going(operator: Operator, cluster: Cluster) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def pipeline(
-    cluster: Cluster, namespace: str, leaving: dict[str, Pipeline], going: list[str]
-) -> Pipeline:
+def pipeline(staying: dict[str, Pipeline], going: list[str]) -> Pipeline:
     """A small pipeline that works, for those tests that leave it as it was."""
-    assert leaving
     assert going
-    made = create(cluster, namespace, "small", small())
-    made.wait_ready()
-    return made
+    staying["small"].wait_ready()
+    return staying["small"]
+
+
+@pytest.fixture(scope="module")
+def deleted(leaving: dict[str, Pipeline]) -> dict[str, str]:
+    """When the streams were made of the pipelines that leave, which both go at the same time."""
+    created = {}
+    for policy, pipeline in leaving.items():
+        pipeline.wait_ready()
+        [stream] = streams_of(pipeline)
+        created[policy] = str(stream["created"])
+    for pipeline in leaving.values():
+        pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", "--wait=false")
+    return created
 
 
 def spec_of(policy: str) -> dict[str, Any]:
@@ -137,13 +159,11 @@ async def test_an_operator_that_starts_or_is_upgraded_restarts_no_pod(
 
 @pytest.mark.timeout(300)
 async def test_three_servers_are_ready_again_whichever_is_lost(
-    cluster: Cluster, pipeline: Pipeline, namespace: str
+    pipeline: Pipeline, staying: dict[str, Pipeline]
 ) -> None:
     """Streams of three replicas on a managed cluster of three; each server goes once."""
     assert pipeline.condition("Ready")
-    servers = {"managed": {"replicas": 3, "storage": "1Gi"}}
-    spec = small(nats=servers, stream={"replicas": 3, "maxBytes": "9Mi"})
-    three = create(cluster, namespace, "three", spec)
+    three = staying["three"]
     three.wait_ready()
     for number in range(3):
         name = f"three-nats-{number}"
@@ -226,16 +246,15 @@ async def test_what_belongs_to_others_is_left_alone_until_it_may_be_adopted(
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_deleted_pipeline_keeps_its_streams_or_not(
-    cluster: Cluster, leaving: dict[str, Pipeline], policy: str
+    cluster: Cluster, leaving: dict[str, Pipeline], deleted: dict[str, str], policy: str
 ) -> None:
     """By default the streams of a deleted pipeline are there when it is made anew; with `Delete`
     they are gone. Its children go in either case.
     """
-    pipeline = leaving[policy]
-    pipeline.wait_ready()
-    [before] = streams_of(pipeline)
+    pipeline, before = leaving[policy], deleted[policy]
 
-    pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", f"--timeout={GONE_S_MAX}s")
+    gone = (f"logpipeline/{pipeline.name}", "--for=delete", f"--timeout={GONE_S_MAX}s")
+    pipeline.kubectl("wait", *gone)
 
     chosen = f"--selector=logpipeline.dev/pipeline={pipeline.name}"
     pipeline.kubectl("wait", "pods", chosen, "--for=delete", f"--timeout={GONE_S_MAX}s")
@@ -244,7 +263,7 @@ async def test_a_deleted_pipeline_keeps_its_streams_or_not(
     await eventually(lambda: not pipeline.kubectl(*left), within_s=60)
     create(cluster, pipeline.namespace, pipeline.name, spec_of(policy)).wait_ready()
     [after] = streams_of(pipeline)
-    assert (after["created"] == before["created"]) is (policy == "Retain")
+    assert (after["created"] == before) is (policy == "Retain")
     pipeline.kubectl("delete", f"logpipeline/{pipeline.name}", "--wait=false")
 
 

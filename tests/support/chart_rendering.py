@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def render(values: Mapping[str, Any] | None = None, *, with_tests: bool = False)
     Raises:
         Refused: Helm, or the schema of the values, did not take them.
     """
+    text = _rendered(json.dumps(values or {}), with_tests)
+    # In C, for the definition alone is some thousand lines; each test may change what it gets.
+    return Rendered(tuple(found for found in yaml.load_all(text, yaml.CSafeLoader) if found))
+
+
+@cache
+def _rendered(values: str, with_tests: bool) -> str:
     arguments = [
         "template", RELEASE, str(CHART), "--namespace", NAMESPACE,
         "--kube-version", KUBE_VERSION, "--values", "-",
@@ -106,7 +114,7 @@ def render(values: Mapping[str, Any] | None = None, *, with_tests: bool = False)
         arguments.append("--skip-tests")
     done = subprocess.run(
         [helm(), *arguments],
-        input=json.dumps(values or {}),
+        input=values,
         capture_output=True,
         text=True,
         check=False,
@@ -114,7 +122,7 @@ def render(values: Mapping[str, Any] | None = None, *, with_tests: bool = False)
     )
     if done.returncode:
         raise Refused(done.stderr)
-    return Rendered(tuple(found for found in yaml.safe_load_all(done.stdout) if found))
+    return done.stdout
 
 
 def chart_file(name: str) -> str:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cluster_namespace
+import cluster_turns
 from chart_rendering import CHART, ROOT
 from cluster_handle import Cluster
 
 DEFINITION = ROOT / "deploy" / "crd.yaml"
 RELEASE = "logpipeline"
+# Of the namespace that has the operator of all.
+NAMESPACE = "test-operator"
+LABEL = "test.logpipeline.dev/operator-of-all"
 # Images of children. That of the archive is large, and there where a test wants it.
 CHILDREN = ("collector", "shipper", "archive", "nats")
 INSTALL_S_MAX = 120
-DELETE_S_MAX = 30
 # What a test waits for is mostly told by a watch; what is not is seen soon.
 RESYNC_S = 5
 
@@ -33,7 +38,7 @@ def define(cluster: Cluster) -> None:
 
 @dataclass(slots=True)
 class Operator:
-    """A release of the chart, which watches all namespaces."""
+    """A release of the chart, which watches all namespaces, as one module of tests uses it."""
 
     cluster: Cluster
     images: dict[str, str]
@@ -52,25 +57,16 @@ class Operator:
             f"--timeout={INSTALL_S_MAX}s", "--for=jsonpath={.spec.holderIdentity}",
         )  # fmt: skip
 
-    def uninstall(self) -> None:
-        """Take the pipelines away, while somebody cleans up after them, and then all the rest."""
-        for name in self._namespaces:
-            self.cluster.kubectl(
-                "delete", "logpipelines", "--all", f"--namespace={name}", "--ignore-not-found",
-                f"--timeout={DELETE_S_MAX}s", check=False,
-            )  # fmt: skip
-        for name in self._namespaces:
-            cluster_namespace.delete(self.cluster, name)
-        self.cluster.helm(
-            "uninstall", RELEASE, f"--namespace={self.namespace}", "--ignore-not-found", "--wait"
-        )
-        cluster_namespace.delete(self.cluster, self.namespace)
-
     def new_namespace(self) -> str:
-        """A namespace that goes with the operator."""
+        """A namespace that goes when the module is done with the operator."""
         name = cluster_namespace.create(self.cluster)
         self._namespaces.append(name)
         return name
+
+    def clear(self) -> None:
+        """Have the namespaces deleted, with the pipelines in them."""
+        for name in self._namespaces:
+            cluster_namespace.delete(self.cluster, name)
 
     def pods(self) -> set[str]:
         """The names of the operator's pods."""
@@ -81,14 +77,64 @@ class Operator:
         return {pod["metadata"]["name"] for pod in found["items"]}
 
 
-def operator_of(cluster: Cluster, images: dict[str, str]) -> Operator:
-    """Install an operator; the definition is applied before, and stays for others."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    name = f"test-operator-{secrets.token_hex(2)}"
-    cluster.kubectl("create", "namespace", name)
-    operator = Operator(cluster, images, name)
+@contextmanager
+def shared(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
+    """The operator of all modules and processes that test on *cluster*: whoever comes first
+    installs it.
+    """
+    with cluster_turns.shared(cluster):
+        with cluster_turns.installing(cluster):
+            operator = _installed(cluster, images)
+        try:
+            yield operator
+        finally:
+            operator.clear()
+
+
+@contextmanager
+def away(cluster: Cluster) -> Iterator[None]:
+    """Without the operator of all meanwhile, for a test that installs one of its own."""
+    with cluster_turns.alone(cluster):
+        _uninstall(cluster)
+        yield
+
+
+def leave(cluster: Cluster) -> None:
+    """Uninstall the operator of all, unless others still use it."""
+    with cluster_turns.alone_if_free(cluster) as is_alone:
+        if is_alone:
+            _uninstall(cluster)
+
+
+def _installed(cluster: Cluster, images: dict[str, str]) -> Operator:
+    wanted = values_of(images)
+    for name in _namespaces(cluster):
+        told = cluster.helm("status", RELEASE, f"--namespace={name}", "-o", "json", check=False)
+        release = json.loads(told) if told.startswith("{") else {}
+        # A test may have upgraded it with other values; but it has to run this very code.
+        is_ours = all(release.get("config", {}).get(k) == wanted[k] for k in ("image", "images"))
+        if is_ours and release["info"]["status"] == "deployed":
+            return Operator(cluster, images, name)
+    # It is of former code, or of a run that was killed while it installed.
+    _uninstall(cluster)
+    define(cluster)
+    # The former one's namespace may take a while to go.
+    operator = Operator(cluster, images, f"{NAMESPACE}-{secrets.token_hex(2)}")
+    metadata = {"name": operator.namespace, "labels": {LABEL: "true"}}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     operator.install()
     return operator
+
+
+def _uninstall(cluster: Cluster) -> None:
+    for name in _namespaces(cluster):
+        cluster.helm("uninstall", RELEASE, f"--namespace={name}", "--ignore-not-found", "--wait")
+        cluster_namespace.delete(cluster, name)
+
+
+def _namespaces(cluster: Cluster) -> list[str]:
+    found = cluster.get("namespaces", f"--selector={LABEL}")["items"]
+    return [n["metadata"]["name"] for n in found if n["status"]["phase"] == "Active"]
 
 
 def values_of(images: dict[str, str]) -> dict[str, Any]:

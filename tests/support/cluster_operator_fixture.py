@@ -1,4 +1,4 @@
-"""The fixture of tests that use an installed operator; a module names this one in its
+"""The fixtures of tests that use an installed operator; a module names this one in its
 `pytest_plugins`.
 """
 
@@ -8,15 +8,22 @@ from collections.abc import Iterator
 
 import pytest
 
+import cluster_operator
 from cluster_handle import Cluster
-from cluster_operator import Operator, operator_of
+from cluster_operator import Operator
+
+
+@pytest.fixture(scope="session")
+def is_left_behind(cluster: Cluster) -> Iterator[None]:
+    """What is used through this leaves no operator behind in a cluster that goes on."""
+    yield
+    cluster_operator.leave(cluster)
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster, images: dict[str, str]) -> Iterator[Operator]:
-    """An operator for all namespaces, with the rights of the chart and no more, as long as the
-    tests of a module run.
+def operator(cluster: Cluster, images: dict[str, str], is_left_behind: None) -> Iterator[Operator]:
+    """An operator for all namespaces, with the rights of the chart and no more. All modules share
+    it; the namespaces that a module made with it go when its tests have run.
     """
-    made = operator_of(cluster, images)
-    yield made
-    made.uninstall()
+    with cluster_operator.shared(cluster, images) as made:
+        yield made
