@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,19 +17,15 @@ from logpipeline_spark.table.s3 import S3Options, S3Storage
 from logpipeline_spark.table.storage import Storage, Stored
 from small_disk import small_disk
 from tables_made import batch, opened
-from tables_s3 import BUCKET, S3Server, s3_server
+from tables_s3 import BUCKET, S3Server
+
+pytest_plugins = ["spark_s3_fixtures"]
 
 WRITERS = 4
 ROUNDS = 10
 TURNS = 50
 # More than one part of an upload.
 LARGE_BYTES = 12 * 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
-        yield running
 
 
 @pytest.fixture(params=["disk", "bucket"])
