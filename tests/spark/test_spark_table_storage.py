@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -131,6 +132,31 @@ def test_a_folder_that_another_takes_away_is_made_again(tmp_path: Path) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write_and_remove, range(WRITERS)))
     assert list(LocalStorage(tmp_path / "table").list("")) == []
+
+
+def test_a_file_that_another_takes_for_a_leftover_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that takes the table over tidies up, and may meet what another is about to place."""
+    storage, place = LocalStorage(tmp_path / "table"), LocalStorage._place
+    met: list[Path] = []
+
+    def place_once_tidied(
+        self: LocalStorage, put: Callable[[Path, Path], None], source: Path, target: Path
+    ) -> None:
+        if target not in met:
+            met.append(target)
+            storage.delete([stored.path for stored in storage.list(WRITING)])
+        place(self, put, source, target)
+
+    monkeypatch.setattr(LocalStorage, "_place", place_once_tidied)
+    storage.write("state", b"1")
+    assert storage.put_if_absent("commit", b"rows")
+    assert not storage.put_if_absent("commit", b"others")
+
+    assert len(met) == 2
+    assert (storage.read("state"), storage.read("commit")) == (b"1", b"rows")
+    assert list(storage.list(WRITING)) == []
 
 
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
