@@ -24,7 +24,6 @@ BASE = "BENCH"
 BUCKET = "bench-state"
 ROOT = "bench"
 PARTITIONS = 10
-BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 # Two million lines are half an hour of a small cluster.
 STEP_US = 1000
 # What a shipper puts into a message, and how hard it presses it.
@@ -45,20 +44,25 @@ class Source:
 
 
 def make_cri(path: Path, *, lines: int) -> int:
-    """Write *lines* lines of a container to *path*, and return its size in bytes."""
+    """Write *lines* lines of a container to *path*, the last of them of this minute, and return its
+    size in bytes.
+    """
+    step = timedelta(microseconds=STEP_US)
+    # Lines are stored soon after they were written. Counts take a time that is far from the one of
+    # storing for a clock that is wrong, and put it elsewhere.
+    begin = datetime.now(UTC).replace(second=0, microsecond=0) - lines * step
     plain = path.with_suffix(".plain")
     # Lines of the dataset are some 130 bytes.
     written = make_log(plain, size=lines * 150)
     assert written >= lines
     with plain.open("rb") as source, path.open("wb") as target:
         for number in range(lines):
-            target.write(_head(number) + source.readline())
+            target.write(_head(begin + number * step, number) + source.readline())
     plain.unlink()
     return path.stat().st_size
 
 
-def _head(number: int) -> bytes:
-    moment = BEGIN + timedelta(microseconds=number * STEP_US)
+def _head(moment: datetime, number: int) -> bytes:
     level = LEVELS[number % len(LEVELS)]
     return f"{moment:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F level={level} ".encode()
 

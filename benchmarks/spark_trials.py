@@ -1,5 +1,5 @@
-"""One measurement of one case, in a process that has a Spark of its own: what people start for
-text, with Spark's own settings, or what our job starts.
+"""One measurement of one case, in a process that has a Spark of its own: what our job starts, or a
+Spark for text with the same options of Java, or with none, as people start it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,21 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import spark_cases as cases
-from logpipeline_spark.running.session import session
+from logpipeline_spark.running.session import JAVA, session
 from processes import cost_of, cpu_of_tree, parent_of
 
 MASTER = "local[2]"
 TEXT, TEXT_COUNTS = "text to parquet", "text to counts"
+# The same without options of Java: a compiler that does its best, and a collector for many cores.
+AS_STARTED = ", as people start it"
+TEXT_AS_STARTED, TEXT_COUNTS_AS_STARTED = f"{TEXT}{AS_STARTED}", f"{TEXT_COUNTS}{AS_STARTED}"
+OF_TEXT = (TEXT, TEXT_COUNTS)
+OF_TEXT_AS_STARTED = (TEXT_AS_STARTED, TEXT_COUNTS_AS_STARTED)
 TABLE, TABLE_COUNTS = "streams to table", "streams to table and counts"
 LINE, COUNTS = "streams to line alone", "streams to counts"
-NAMES = (TEXT, TABLE, TABLE_COUNTS, LINE, TEXT_COUNTS, COUNTS)
+NAMES = (
+    TEXT, TEXT_AS_STARTED, TABLE, TABLE_COUNTS, LINE, TEXT_COUNTS, TEXT_COUNTS_AS_STARTED, COUNTS,
+)  # fmt: skip
 # Begins the line that holds a result: Spark prints as well.
 RESULT = "result: "
 ENDS_WITHIN_S = 60
@@ -43,7 +50,7 @@ class Place:
 
     def of(self, case: str) -> Path:
         """Return where the result of *case* lies."""
-        return Path(self.folder) / case.replace(" ", "-")
+        return Path(self.folder) / case.replace(",", "").replace(" ", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,12 @@ def _doing(spark: SparkSession, case: str, place: Place) -> Callable[[Path], Non
     source, url = Path(place.source), place.url
     return {
         TEXT: partial(cases.text_to_parquet, spark, source),
+        TEXT_AS_STARTED: partial(cases.text_to_parquet, spark, source),
         TABLE: partial(cases.job, spark, url, has_rollups=False),
         TABLE_COUNTS: partial(cases.job, spark, url, has_rollups=True),
         LINE: partial(cases.line_alone, spark, url),
         TEXT_COUNTS: partial(cases.text_to_counts, spark, source),
+        TEXT_COUNTS_AS_STARTED: partial(cases.text_to_counts, spark, source),
         COUNTS: partial(cases.counts_alone, spark, url),
     }[case]
 
@@ -87,10 +96,12 @@ def bench_session(case: str, folder: Path) -> SparkSession:
     cases.
     """
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
-    if case not in (TEXT, TEXT_COUNTS):
+    if case not in (*OF_TEXT, *OF_TEXT_AS_STARTED):
         return session("bench", folder=folder, master=MASTER)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(MASTER).config("spark.driver.memory", "1g")
+    if case in OF_TEXT:
+        builder = builder.config("spark.driver.extraJavaOptions", JAVA)
     for option in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
         builder = builder.config(option, "false")
     return builder.config("spark.local.dir", str(folder / "scratch")).getOrCreate()

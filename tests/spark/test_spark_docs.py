@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from logpipeline.spec import parse
 from logpipeline.spec.model import API_VERSION, KIND
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
-from logpipeline_spark.formats.delta import SESSION, Delta
+from logpipeline_spark.formats.delta import Delta
 from logpipeline_spark.formats.format import Format
 from logpipeline_spark.formats.iceberg import Iceberg
 from logpipeline_spark.rollup.counts import by_minute
@@ -28,8 +28,9 @@ from logpipeline_spark.table.commit import Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE, FileName
 from logpipeline_spark.table.write import write_range
+from spark_local import local_spark
 from spark_streams import PARTITIONS, Streams, running_streams
-from spark_versions import IS_42, need_jars, session_settings
+from spark_versions import IS_42, need_jars
 from tables_made import LIFE, STREAM, lines, opened
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
@@ -52,19 +53,11 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> SparkSession:
     """A session as somebody has it who queries tables."""
-    builder = SparkSession.builder.master("local[2]")
-    folder = tmp_path_factory.mktemp("warehouse")
-    settings = {**session_settings(), "spark.sql.warehouse.dir": str(folder)}
     if IS_42:
         need_jars("delta")
-        settings |= SESSION
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    return local_spark()
 
 
 @pytest.fixture(scope="module")

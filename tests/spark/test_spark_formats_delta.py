@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.delta import SESSION, Delta
+from logpipeline_spark.formats.delta import Delta
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.commit import Range
 from logpipeline_spark.table.compact import Sizes, due
@@ -23,8 +23,9 @@ from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
 from spark_jobs import Archive
+from spark_local import local_spark
 from spark_streams import running_streams
-from spark_versions import IS_42, need_jars, session_settings
+from spark_versions import IS_42, need_jars
 from tables_made import BEGIN, LIFE, OWNER, STREAM, Key, batch, keys, lines, opened
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -40,17 +41,10 @@ def needs_42(test: Test) -> Test:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[2]")
-    settings = session_settings()
+def spark() -> SparkSession:
     if IS_42:
         need_jars("delta")
-        settings |= SESSION
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    return local_spark()
 
 
 @pytest.fixture

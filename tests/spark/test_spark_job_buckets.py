@@ -4,7 +4,6 @@ one sentence after which nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,11 @@ from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
 from spark_jobs import Archive, one_sentence
 from spark_streams import Streams
-from tables_s3 import BUCKET, REGION, S3Server, s3_server
+from tables_s3 import BUCKET, REGION, S3Server
 
-pytest_plugins = ["spark_archive_fixtures"]
+pytest_plugins = ["spark_archive_fixtures", "spark_s3_fixtures"]
 
 pytestmark = pytest.mark.timeout(400)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
-        yield running
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ that the next writer finishes: each line once, and nothing left over.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import tables_crash
-from logpipeline.failpoints import VARIABLE
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import LINES, WAITING, WRITING
@@ -26,10 +21,12 @@ from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.verify import verify
 from tables_crash import KEPT_FROM, LAST
 from tables_made import Key, keys
-from tables_s3 import S3Server, s3_server
+from tables_s3 import S3Server
+from tables_writers import Writers, running_writers
+
+pytest_plugins = ["spark_s3_fixtures"]
 
 SIGKILLED = -9
-WITHIN_S = 50.0
 ROUNDS = 4
 # One sentence for whoever started the second one.
 REFUSED = re.compile(r"(LeaseLost|LeaseHeld|Overtaken): .* (stop|let) .*\.$")
@@ -50,31 +47,41 @@ KILLS = [(place, count) for place, counts in PLACES.items() for count in counts]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
-        yield running
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Writers, Writers]]:
+    """Two that have writers forked, so that two can write at once."""
+    folder = tmp_path_factory.mktemp("writers")
+    with running_writers(folder / "one") as one, running_writers(folder / "two") as two:
+        yield one, two
+
+
+@pytest.fixture(scope="module")
+def writers(pair: tuple[Writers, Writers]) -> Writers:
+    return pair[0]
 
 
 @pytest.mark.parametrize(("place", "count"), KILLS)
-def test_a_kill_on_disk_costs_and_doubles_nothing(tmp_path: Path, place: str, count: int) -> None:
+def test_a_kill_on_disk_costs_and_doubles_nothing(
+    writers: Writers, tmp_path: Path, place: str, count: int
+) -> None:
     """Whoever reads while the writer is dead sees no line twice; the next one finishes all."""
     storage = LocalStorage(tmp_path / "table")
-    kill_and_look(storage, {}, place, count)
+    kill_and_look(writers, storage, {}, f"{place}:{count}")
 
 
 @pytest.mark.parametrize(
     ("place", "count"), [(place, counts[-1]) for place, counts in PLACES.items()]
 )
 def test_a_kill_beside_a_bucket_costs_and_doubles_nothing(
-    server: S3Server, tmp_path: Path, place: str, count: int
+    writers: Writers, server: S3Server, tmp_path: Path, place: str, count: int
 ) -> None:
     """The same where nothing can be renamed."""
-    kill_and_look(server.storage(tmp_path.name), server.environment(), place, count)
+    storage = server.storage(tmp_path.name)
+    kill_and_look(writers, storage, server.environment(), f"{place}:{count}")
 
 
 @pytest.mark.parametrize("place", ["disk", "bucket"])
 def test_of_two_writers_at_once_one_goes_on_and_the_other_says_so(
-    request: pytest.FixtureRequest, tmp_path: Path, place: str
+    request: pytest.FixtureRequest, pair: tuple[Writers, Writers], tmp_path: Path, place: str
 ) -> None:
     """Two processes that think the same table theirs damage nothing."""
     environment: dict[str, str] = {}
@@ -83,38 +90,31 @@ def test_of_two_writers_at_once_one_goes_on_and_the_other_says_so(
         server: S3Server = request.getfixturevalue("server")
         storage, environment = server.storage(tmp_path.name), server.environment()
     for _ in range(ROUNDS):
-        both = [start(storage, environment) for _ in range(2)]
-        said = [process.communicate(timeout=WITHIN_S)[1] for process in both]
+        for each in pair:
+            each.begin(storage.url, environment)
+        ends = [each.end() for each in pair]
 
-        ends = [process.returncode for process in both]
-        assert 0 in ends, said
-        for end, text in zip(ends, said, strict=True):
+        assert 0 in ends, [each.said for each in pair]
+        for end, text in zip(ends, [each.said for each in pair], strict=True):
             assert end == 0 or REFUSED.search(text.splitlines()[-1]), text
         assert by_manifest(storage) == by_glob(storage) == keys(KEPT_FROM, LAST)
         assert verify(storage).problems == ()
         storage.delete([stored.path for stored in storage.list("")])
 
 
-def start(storage: Storage, environment: dict[str, str]) -> subprocess.Popen[str]:
-    """Start a writer beside others."""
-    return subprocess.Popen(
-        [sys.executable, tables_crash.__file__, storage.url],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def kill_and_look(storage: Storage, environment: dict[str, str], place: str, count: int) -> None:
-    """Kill a writer at the *count*-th time that it reaches *place*; look, go on, look again."""
-    assert write(storage, environment | {VARIABLE: f"{place}:{count}"}) == SIGKILLED
+def kill_and_look(
+    writers: Writers, storage: Storage, environment: dict[str, str], place: str
+) -> None:
+    """Kill a writer at *place*; look, go on, look again."""
+    writers.begin(storage.url, environment, place)
+    assert writers.end() == SIGKILLED, writers.said
     committed = by_manifest(storage)
     assert committed == keys(committed[0][2], committed[-1][2]) if committed else True
     assert committed == [] or committed[0][2] in (1, KEPT_FROM)
     assert max(Counter(by_glob(storage)).values(), default=1) == 1
 
-    assert write(storage, environment) == 0
+    writers.begin(storage.url, environment)
+    assert writers.end() == 0, writers.said
 
     assert by_manifest(storage) == by_glob(storage) == keys(KEPT_FROM, LAST)
     report = verify(storage)
@@ -122,20 +122,6 @@ def kill_and_look(storage: Storage, environment: dict[str, str], place: str, cou
     assert report.uncommitted == ()
     assert [*storage.list(WAITING), *storage.list(WRITING)] == []
     assert len(list(storage.list("_table/state"))) == 1
-
-
-def write(storage: Storage, environment: dict[str, str]) -> int:
-    """Run a writer from beginning to end, or to its death; return how it ended."""
-    done = subprocess.run(
-        [sys.executable, tables_crash.__file__, storage.url],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-    assert done.returncode in (0, SIGKILLED), done.stderr[-3000:]
-    return done.returncode
 
 
 def by_manifest(storage: Storage) -> list[Key]:

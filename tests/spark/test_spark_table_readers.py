@@ -4,7 +4,7 @@ disk and in a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,9 @@ from logpipeline_spark.table.storage import Storage
 from spark_local import local_spark
 from spark_versions import need_jars
 from tables_made import BEGIN, batch, lines, opened
-from tables_s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
+from tables_s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+
+pytest_plugins = ["spark_s3_fixtures"]
 
 LAST = 130
 READERS = ("pyarrow", "duckdb", "polars", "pandas", "spark")
@@ -38,12 +40,6 @@ class Bucket(FsspecStore):
 
     def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> list[str]:
         return [f"s3://{found}" for found in super().glob(path.removeprefix("s3://"), maxdepth)]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,19 +18,15 @@ from logpipeline_spark.table.s3 import S3Options, S3Storage
 from logpipeline_spark.table.storage import Storage, Stored
 from small_disk import small_disk
 from tables_made import batch, opened
-from tables_s3 import BUCKET, S3Server, s3_server
+from tables_s3 import BUCKET, S3Server
+
+pytest_plugins = ["spark_s3_fixtures"]
 
 WRITERS = 4
 ROUNDS = 10
 TURNS = 50
 # More than one part of an upload.
 LARGE_BYTES = 12 * 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as running:
-        yield running
 
 
 @pytest.fixture(params=["disk", "bucket"])
@@ -136,6 +132,31 @@ def test_a_folder_that_another_takes_away_is_made_again(tmp_path: Path) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write_and_remove, range(WRITERS)))
     assert list(LocalStorage(tmp_path / "table").list("")) == []
+
+
+def test_a_file_that_another_takes_for_a_leftover_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that takes the table over tidies up, and may meet what another is about to place."""
+    storage, place = LocalStorage(tmp_path / "table"), LocalStorage._place
+    met: list[Path] = []
+
+    def place_once_tidied(
+        self: LocalStorage, put: Callable[[Path, Path], None], source: Path, target: Path
+    ) -> None:
+        if target not in met:
+            met.append(target)
+            storage.delete([stored.path for stored in storage.list(WRITING)])
+        place(self, put, source, target)
+
+    monkeypatch.setattr(LocalStorage, "_place", place_once_tidied)
+    storage.write("state", b"1")
+    assert storage.put_if_absent("commit", b"rows")
+    assert not storage.put_if_absent("commit", b"others")
+
+    assert len(met) == 2
+    assert (storage.read("state"), storage.read("commit")) == (b"1", b"rows")
+    assert list(storage.list(WRITING)) == []
 
 
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:

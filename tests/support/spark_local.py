@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,11 +19,23 @@ ENDS_WITHIN_S = 60
 
 @cache
 def local_spark() -> SparkSession:
-    """Return the session, started with the first call; it ends with the process."""
+    """Return the session, started with the first call; it ends with the process, and no test may
+    stop it: in one process there is one, whoever asks for it.
+    """
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in session_settings().items():
         builder = builder.config(name, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(_folder() / "warehouse"))
+    builder = builder.config("spark.local.dir", str(_folder() / "scratch"))
     return builder.config("spark.sql.streaming.stopTimeout", "30s").getOrCreate()
+
+
+@cache
+def _folder() -> Path:
+    """Return a folder of this process, which is removed at its end."""
+    folder = Path(mkdtemp(prefix="spark-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def read(options: dict[str, str]) -> DataFrame:

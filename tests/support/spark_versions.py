@@ -17,6 +17,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+import spark_classes
+from logpipeline_spark.formats.delta import SESSION
+from logpipeline_spark.needs import missing
+from logpipeline_spark.running.session import JAVA
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "spark")
 LOCK = ROOT / "requirements" / "spark-jars.txt"
@@ -65,13 +70,16 @@ def session_settings() -> dict[str, str]:
     paths = [str(ROOT / name) for name in PACKAGES] + [os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     jars = [jar for jar in locked() if jar.kind in KINDS and jar.place.exists()]
+    has_delta = any(jar.kind == "delta" for jar in jars)
     return {
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JAVA,
         "spark.jars": ",".join(str(jar.place) for jar in jars),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(SESSION if has_delta else {}),
     }
 
 
@@ -117,7 +125,7 @@ def _mirror_in(settings: str) -> str | None:
 
 
 def main() -> None:
-    """Fetch what is lacking."""
+    """Fetch what is lacking, and have Java's classes kept."""
     lacking = [jar for jar in locked() if jar.kind in KINDS and not jar.place.exists()]
     if lacking:
         print(f"fetching {len(lacking)} libraries for Spark into {CACHE}", file=sys.stderr)
@@ -126,6 +134,9 @@ def main() -> None:
             fetch(jar, mirror())
         except (OSError, Mismatch) as error:
             sys.exit(f"{jar.path}: {error}")
+    if not missing() and not spark_classes.KEPT.exists():
+        print("keeping the classes that a Spark loads", file=sys.stderr)
+        spark_classes.keep()
 
 
 if __name__ == "__main__":

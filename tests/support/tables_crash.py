@@ -1,20 +1,28 @@
-"""A writer of a table that is run as a process of its own, so that a test can kill it anywhere.
+"""A writer of a table that is a process of its own, so that a test can kill it anywhere: it takes
+the table over, goes on from what is committed to the last message, merges what is over, and drops
+the first hour.
 
-`python tables_crash.py <url> <holder>`: takes the table over, goes on from what is committed to the
-last message, merges what is over, and drops the first hour.
+Loading what a writer needs takes longer than all that it does. So `python tables_crash.py` loads it
+once and forks a writer for each line of JSON in its standard input, one after the other; for each
+it prints the exit code.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import signal
 import sys
+import traceback
 from datetime import timedelta
 
+from logpipeline import failpoints
 from logpipeline_spark.table.compact import Sizes
 from logpipeline_spark.table.opening import storage_of
 from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.s3 import S3Options
-from tables_made import BEGIN, STREAM, batch, opened
+from tables_made import BEGIN, STREAM, batch, lines, opened
 
 # Batches reach over hours: each hour has lines of several files.
 BATCH = 35
@@ -23,9 +31,11 @@ LAST = 210
 KEPT_FROM = 61
 NOW = BEGIN + timedelta(days=1)
 AGE = NOW - BEGIN - timedelta(hours=1)
+# A writer that hangs ends by a signal, which no test expects.
+ENDS_WITHIN_S = 50
 
 
-def main(url: str) -> None:
+def write(url: str) -> None:
     """Do all that a writer does."""
     endpoint = os.environ.get("TABLES_ENDPOINT")
     storage = storage_of(url, S3Options(endpoint=endpoint, region="us-east-1"))
@@ -39,5 +49,36 @@ def main(url: str) -> None:
     table.close()
 
 
+def main() -> None:
+    """Fork one writer after the other."""
+    # With its first table pyarrow loads pandas, where that is installed.
+    lines(1, 1)
+    for text in sys.stdin:
+        asked = json.loads(text)
+        pid = os.fork()
+        if pid == 0:
+            _be_a_writer(asked["url"], asked["environment"], asked["log"])
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _be_a_writer(url: str, environment: dict[str, str], log: str) -> None:
+    """Write, and end this process as the interpreter would."""
+    code = 1
+    try:
+        signal.alarm(ENDS_WITHIN_S)
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+        os.environ.update(environment)
+        # The place to die at is read from the environment when this is loaded.
+        importlib.reload(failpoints)
+        write(url)
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        # Nothing of the parent's is written or ended twice.
+        os._exit(code)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

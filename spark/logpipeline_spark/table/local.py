@@ -11,13 +11,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 from uuid import uuid4
 
 from logpipeline.failpoints import reach
 from logpipeline.statefile import sync_folder
 from logpipeline_spark.table.names import TABLE, WRITING
 from logpipeline_spark.table.storage import OBJECT_BYTES_MAX, StorageFailed, Stored, said_of
+
+T = TypeVar("T")
 
 # A disk that lets two win does so each time.
 CHECKS_MAX = 5
@@ -50,19 +52,27 @@ class LocalStorage:
         return data
 
     def write(self, path: str, data: bytes) -> None:
-        with self.create(path) as file:
-            file.write(data)
+        def create() -> None:
+            with self.create(path) as file:
+                file.write(data)
+
+        _repeated(create)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self._root / path
-        with said_of(self.url), self._made(data) as temporary:
-            try:
-                # Unlike a rename, a link refuses a name that is taken.
-                self._place(os.link, temporary, target)
-            except FileExistsError:
-                return False
-            sync_folder(target.parent)
-        return True
+
+        def put() -> bool:
+            with self._made(data) as temporary:
+                try:
+                    # Unlike a rename, a link refuses a name that is taken.
+                    self._place(os.link, temporary, target)
+                except FileExistsError:
+                    return False
+                sync_folder(target.parent)
+            return True
+
+        with said_of(self.url):
+            return _repeated(put)
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -186,3 +196,13 @@ class LocalStorage:
             if folder.is_file():
                 raise NotADirectoryError(20, "Not a directory", str(folder)) from None
         sync_folder(folder.parent)
+
+
+def _repeated(put: Callable[[], T]) -> T:
+    """Return what *put* does. It is repeated where its file is gone before it is in its place: a
+    writer that takes the table over removes what it takes for a former one's leftovers.
+    """
+    for _ in range(CHECKS_MAX - 1):
+        with suppress(FileNotFoundError):
+            return put()
+    return put()
