@@ -18,6 +18,7 @@ from logpipeline_cli.parser import (
     seconds,
 )
 from logpipeline_cli.replaying.words import COMMANDS as REPLAY_COMMANDS
+from logpipeline_cli.samples import COMMANDS as SAMPLE_COMMANDS
 from logpipeline_cli.streams.words import COMMANDS as STREAM_COMMANDS
 from logpipeline_cli.tables.words import COMMANDS as TABLE_COMMANDS
 
@@ -393,4 +394,5 @@ _LAST = (
         _completion,
     ),
 )
-COMMANDS = (*_FIRST, *STREAM_COMMANDS, *REPLAY_COMMANDS, *LETTER_COMMANDS, *TABLE_COMMANDS, *_LAST)
+_MORE = STREAM_COMMANDS + REPLAY_COMMANDS + LETTER_COMMANDS + TABLE_COMMANDS + SAMPLE_COMMANDS
+COMMANDS = _FIRST + _MORE + _LAST

@@ -35,18 +35,20 @@ def check(
     allow_late: Collection[SourceKey] = (),
     is_place: IsPlaceOf = is_place_of,
     is_ignored: Callable[[str], bool] = lambda place: False,
+    on_progress: Callable[[int, int], None] = lambda checked, logs: None,
 ) -> Verdict:
     """Check the collectors' folders *outputs* against what is *expected*.
 
     *is_place* says which archived file a source belongs into; by default that of the default
     paths. Files for which *is_ignored* holds are not looked at; any other file that is no source's
-    is invented.
+    is invented. *on_progress* is called with how many archived logs are checked, and of how many.
     """
     chains = [chain for chain in find_chains(outputs) if not is_ignored(chain.place)]
     verdict, heads = Verdict(), Heads(expected.sources)
     real_places = {file.place for file in real_files}
     found = []
-    for chain in chains:
+    for number, chain in enumerate(chains):
+        on_progress(number, len(chains))
         if chain.place not in real_places:
             homes = [
                 source for key, source in expected.sources.items() if is_place(key, chain.place)

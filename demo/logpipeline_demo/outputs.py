@@ -136,13 +136,26 @@ def _decompressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
         raise EOFError("the last frame is cut off")
 
 
-def count_lines(outputs: Iterable[Path], place: str) -> int:
-    """Return how many lines are archived at *place*, in all of *outputs* together."""
-    count = 0
+class Size(NamedTuple):
+    """How much a file holds, uncompressed."""
+
+    lines: int
+    bytes: int
+
+
+def size_of(path: Path) -> Size:
+    """Return how many lines and bytes *path* holds, which may be compressed."""
+    lines = size = 0
+    for chunk in _read_file(path, CHUNK_BYTES):
+        lines += chunk.count(b"\n")
+        size += len(chunk)
+    return Size(lines, size)
+
+
+def lines_by_place(outputs: Iterable[Path]) -> dict[str, int]:
+    """Return how many lines are archived at each place, in all of *outputs* together."""
+    counts: dict[str, int] = {}
     for chain in find_chains(outputs):
-        if chain.place == place:
-            stream, used = ChainStream(chain), 0
-            while stream.fill(used):
-                count += stream.buffer.count(b"\n")
-                used = len(stream.buffer)
-    return count
+        lines = sum(size_of(path).lines for path in chain.files)
+        counts[chain.place] = counts.get(chain.place, 0) + lines
+    return counts

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import os
 import shutil
 import signal
 import socket
 import tempfile
 import time
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from logpipeline.observe import logs
-from logpipeline.spec import load
+from logpipeline.spec import LogPipeline, load
+from logpipeline_cli.demonstration.account import Origins
 from logpipeline_cli.demonstration.application import BusyApplication
+from logpipeline_cli.demonstration.archived import ArchiveCounter
+from logpipeline_cli.demonstration.checking import Written, check_files, check_table
 from logpipeline_cli.demonstration.probe import Probe
 from logpipeline_cli.demonstration.real_files import Found, look_below
 from logpipeline_cli.demonstration.rehearsal import Rehearsal
-from logpipeline_cli.demonstration.screen import Screen
+from logpipeline_cli.demonstration.screen import Progress, Screen
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.local.running import running
+from logpipeline_cli.samples import folder as samples_folder
 from logpipeline_demo.expected import Expected
-from logpipeline_demo.oracle import check
-from logpipeline_demo.outputs import count_lines
 from logpipeline_demo.realfiles import RealFile, default_place
 from logpipeline_demo.verdict import Verdict
 
-SAMPLE = Path(__file__).parents[3] / "deploy" / "samples" / "demo.yaml"
 REAL_LOGS = Path("/var/log")
-EXPLAINED_MAX = 20
 # With a time limit the demo proves something only if it had enough to do.
 LINES_MIN = 50_000
 ROTATIONS_MIN = 3
@@ -42,65 +45,89 @@ def run(args: argparse.Namespace) -> int:
     logs.setup("demo", format="text", level="WARNING")
     seconds = args.seconds if args.seconds is not None else _seconds_of_environment()
     data = Path(args.data) if args.data else Path(tempfile.mkdtemp(prefix="logpipeline-demo-"))
-    source = Path(args.file) if args.file else SAMPLE
+    source = Path(args.file) if args.file else samples_folder() / "demo.yaml"
     if not source.is_file():
         raise CliError(f"{source} is not there; give the demo's resource with -f FILE")
-    code = asyncio.run(_demo(source, data, seconds, args.seed))
+    code = asyncio.run(_Demo(load(source), Layout(data), seconds, args.seed).run())
     if code == EXIT_OK and args.data is None:
         shutil.rmtree(data, ignore_errors=True)
     return code
 
 
-async def _demo(source: Path, data: Path, seconds: float | None, seed: int) -> int:
-    layout = Layout(data)
-    data.mkdir(parents=True, exist_ok=True)
-    (data / "busy").mkdir(exist_ok=True)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    pipeline = load(source)
-    machine = next((s for s in pipeline.spec.local.shippers if s.hosts_below is None), None)
-    exclude = [glob for files in machine.files for glob in files.exclude] if machine else []
-    found = look_below(REAL_LOGS, exclude)
-    _tell_left_out(found)
-    probe = Probe(data / "probe" / "probe.log", data / "collectors")
-    probe.prepare()
-    real = _observe(found, probe)
-    application = BusyApplication(data / "busy", data / "ledger", seed)
-    print(f"data and files: {data}", flush=True)
-    async with running(pipeline, layout) as supervisor:
-        rehearsal = Rehearsal(supervisor, application, probe)
-        screen = Screen()
-        await rehearsal.run(screen, lambda: _is_over(stop, rehearsal.started_s, seconds))
-        for file in real:
-            file.freeze()
-        is_settled = await rehearsal.settle(screen)
-        has_table = supervisor.pipeline.spec.archive.enabled
-        is_settled = is_settled and (not has_table or await rehearsal.settle_table())
-    ignored = {default_place(socket.gethostname(), entry.path) for entry in found if entry.reason}
-    expected = Expected.read(data / "ledger")
-    verdict = check(
-        expected, layout.collectors(), real_files=real, is_ignored=lambda place: place in ignored
-    )
-    code = _conclude(verdict, expected, is_settled=is_settled, is_timed=seconds is not None)
-    if has_table and not _is_table_good(layout, expected, real, ignored):
-        return EXIT_FAILED
-    print(verdict.summary(), flush=True)
-    return code
+@dataclass(slots=True)
+class _Demo:
+    """One run; without *seconds* it writes until Ctrl-C."""
 
+    pipeline: LogPipeline
+    layout: Layout
+    seconds: float | None
+    seed: int
 
-def _is_over(stop: asyncio.Event, started_s: float, seconds: float | None) -> bool:
-    return stop.is_set() or (seconds is not None and time.monotonic() - started_s >= seconds)
+    async def run(self) -> int:
+        """Run, check, and return the exit code."""
+        data, progress = self.layout.data, Progress()
+        (data / "busy").mkdir(parents=True, exist_ok=True)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        probe = Probe(data / "probe" / "probe.log", data / "collectors")
+        probe.prepare()
+        real, origins = self._machine(probe)
+        application = BusyApplication(data / "busy", data / "ledger", self.seed)
+        print(f"data and files: {data}", flush=True)
+        async with running(self.pipeline, self.layout) as supervisor:
+            counter = ArchiveCounter(data / "collectors")
+            rehearsal = Rehearsal(supervisor, application, probe, counter)
+            screen = Screen()
+            await rehearsal.run(screen, lambda: self._is_over(stop, rehearsal.started_s))
+            for file in real:
+                file.freeze()
+            expected = await asyncio.to_thread(Expected.read, data / "ledger")
+            written = Written(expected, real, origins)
+            due = await asyncio.to_thread(written.due)
+            progress.begin(f"writing has ended; {due} are to arrive")
+            is_settled = await rehearsal.settle(screen, lambda seen: written.holds_all(seen, due))
+            has_table = False
+            if supervisor.pipeline.spec.archive.enabled and _can_check_table():
+                progress.begin("waiting until the table has them all, too")
+                has_table, _ = await asyncio.gather(
+                    rehearsal.settle_table(progress),
+                    # The check needs it; to load it takes a second or two.
+                    asyncio.to_thread(_load_table_reader),
+                )
+                is_settled = is_settled and has_table
+            progress.begin("stopping the pipeline")
+        verdict = check_files(written, self.layout, progress)
+        code = _conclude(
+            verdict, expected, is_settled=is_settled, is_timed=self.seconds is not None
+        )
+        if probe.first_s is not None:
+            print(f"the first line arrived {probe.first_s:.1f} s after all parts were started")
+        if has_table and not check_table(written, self.layout, progress):
+            code = EXIT_FAILED
+        print(verdict.summary(), flush=True)
+        return code
 
+    def _is_over(self, stop: asyncio.Event, started_s: float) -> bool:
+        is_late = self.seconds is not None and time.monotonic() - started_s >= self.seconds
+        return is_late or stop.is_set()
 
-def _observe(found: list[Found], probe: Probe) -> list[RealFile]:
-    host = socket.gethostname()
-    real = [
-        RealFile.observe(entry.path, host=host, older=entry.older)
-        for entry in found
-        if not entry.reason
-    ]
-    return [*real, RealFile.observe(probe.path, host=host)]
+    def _machine(self, probe: Probe) -> tuple[list[RealFile], Origins]:
+        """Find this machine's log files, say which are left out, and begin to watch the others."""
+        local = self.pipeline.spec.local
+        machine = next((s for s in local.shippers if s.hosts_below is None), None)
+        exclude = [glob for files in machine.files for glob in files.exclude] if machine else []
+        found, host = look_below(REAL_LOGS, exclude), socket.gethostname()
+        _tell_left_out(found)
+        real = [
+            RealFile.observe(entry.path, host=host, older=entry.older)
+            for entry in found
+            if not entry.reason
+        ]
+        of_probe = RealFile.observe(probe.path, host=host)
+        left_out = {default_place(host, entry.path) for entry in found if entry.reason}
+        origins = Origins({file.place for file in real}, of_probe.place, left_out)
+        return [*real, of_probe], origins
 
 
 def _tell_left_out(found: list[Found]) -> None:
@@ -111,9 +138,19 @@ def _tell_left_out(found: list[Found]) -> None:
             print(f"  {logs.printable(str(entry.path))}: {entry.reason}")
 
 
+def _can_check_table() -> bool:
+    """Return whether the table can be read here, and say so where it cannot."""
+    if find_spec("duckdb") is not None:
+        return True
+    print("the table is kept, but not checked: pip install 'logpipeline[query]'")
+    return False
+
+
+def _load_table_reader() -> None:
+    importlib.import_module("logpipeline_cli.demonstration.written_out")
+
+
 def _conclude(verdict: Verdict, expected: Expected, *, is_settled: bool, is_timed: bool) -> int:
-    if explanation := verdict.explain(EXPLAINED_MAX):
-        print(explanation)
     real = verdict.real_files - 1  # without the probe
     shortfalls = []
     if not is_settled:
@@ -131,31 +168,6 @@ def _conclude(verdict: Verdict, expected: Expected, *, is_settled: bool, is_time
         f"{expected.rotations} rotations"
     )
     return EXIT_OK if verdict.is_clean and not shortfalls else EXIT_FAILED
-
-
-def _is_table_good(
-    layout: Layout, expected: Expected, real: list[RealFile], ignored: set[str]
-) -> bool:
-    """Check the table as the files were checked, and say how it is."""
-    from logpipeline_cli.demonstration.written_out import write_out
-    from logpipeline_spark.table.local import LocalStorage
-
-    folder = layout.data / "table-as-files"
-    lines = write_out(LocalStorage(layout.archive / "table"), folder)
-    # Lines of real files may hold what is no text: how many there are is compared.
-    places = {file.place for file in real}
-    verdict = check(expected, [folder], is_ignored=lambda place: place in ignored | places)
-    unequal = [
-        place
-        for place in sorted(places - ignored)
-        if count_lines([folder], place) != count_lines(layout.collectors(), place)
-    ]
-    if explanation := verdict.explain(EXPLAINED_MAX):
-        print(explanation)
-    for place in unequal:
-        print(f"the table has not as many lines of {place} as the files")
-    print(f"the table: {lines} lines; {verdict.summary()}")
-    return verdict.is_clean and not unequal
 
 
 def _seconds_of_environment() -> float | None:

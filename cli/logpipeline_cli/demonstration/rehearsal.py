@@ -7,25 +7,29 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from logpipeline.archiving import archive_key
-from logpipeline.listing import files_below
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.readers import archive_progress
 from logpipeline.survey import survey
 from logpipeline_cli.answers import ask
 from logpipeline_cli.demonstration.application import BusyApplication
+from logpipeline_cli.demonstration.archived import ArchiveCounter, Archived
 from logpipeline_cli.demonstration.probe import Probe
-from logpipeline_cli.demonstration.screen import Frame, Screen
+from logpipeline_cli.demonstration.screen import Frame, Progress, Screen
 from logpipeline_cli.local.supervisor import Supervisor
 
 FRAME_EVERY_S = 1.0
+# When writing has ended, nothing but what is under way is waited for.
+SETTLE_LOOK_EVERY_S = 0.2
 # All that was written must have arrived within this time after writing ended.
 SETTLE_DEADLINE_S = 90.0
-# The shippers look through their folders this often: a file seen late shows as backlog by then.
-SETTLED_FRAMES = 4
+# Spark starts within seconds on an idle machine, and within minutes on one that is very busy.
+TABLE_DEADLINE_S = 240.0
+# The shippers look through their folders every second or two. If nothing is under way for so long
+# and lines are missing, they are lost; the check names them.
+QUIET_S = 5.0
 
 
 @dataclass(slots=True)
@@ -35,13 +39,14 @@ class Rehearsal:
     supervisor: Supervisor
     application: BusyApplication
     probe: Probe
+    counter: ArchiveCounter
     started_s: float = field(default_factory=time.monotonic)
     _lines: int = 0
     _bytes: int = 0
     _at_s: float = 0.0
 
     async def run(self, screen: Screen, until: Callable[[], bool]) -> None:
-        """Write and show until *until*, then go on showing until everything has arrived."""
+        """Write and show until *until*, then end all writing."""
         await self.application.start()
         probing = asyncio.create_task(self.probe.run())
         try:
@@ -55,32 +60,41 @@ class Rehearsal:
                 await probing
             await self.application.stop()
 
-    async def settle(self, screen: Screen) -> bool:
-        """Return whether all that was written has arrived within the deadline."""
+    async def settle(self, screen: Screen, has_all: Callable[[Archived], bool]) -> bool:
+        """Show until *has_all* holds and all is committed, or nothing more comes; return whether
+        that came to pass within the deadline.
+        """
         until_s = time.monotonic() + SETTLE_DEADLINE_S
-        quiet = 0
+        quiet_since_s = time.monotonic()
         while time.monotonic() < until_s:
-            await asyncio.sleep(FRAME_EVERY_S)
             frame = await self._show(screen)
-            answers = frame is not None and len(frame.shippers) >= self._shippers()
-            is_quiet = answers and not frame.backlog_bytes and not frame.lag_messages  # type: ignore[union-attr]
-            quiet = quiet + 1 if is_quiet else 0
-            if quiet >= SETTLED_FRAMES:
+            if frame is None or frame.lag_messages:
+                quiet_since_s = time.monotonic()
+            elif has_all(frame.archived):
                 return True
+            elif frame.backlog_bytes or len(frame.shippers) < self._shippers():
+                quiet_since_s = time.monotonic()
+            if time.monotonic() - quiet_since_s >= QUIET_S:
+                return True
+            await asyncio.sleep(SETTLE_LOOK_EVERY_S)
         return False
 
-    async def settle_table(self) -> bool:
+    async def settle_table(self, progress: Progress) -> bool:
         """Return whether the table has all that the streams hold within the deadline."""
         supervisor, pipeline = self.supervisor, self.supervisor.pipeline
         key = archive_key(pipeline.namespace, pipeline.name)
-        until_s = time.monotonic() + SETTLE_DEADLINE_S
+        until_s = time.monotonic() + TABLE_DEADLINE_S
         while time.monotonic() < until_s:
             states = await survey(supervisor.js, pipeline)
-            progress = await archive_progress(supervisor.bucket, key)
-            at = progress.streams if progress is not None else {}
-            if all(s.stream in at and at[s.stream].sequence >= s.last_sequence for s in states):
+            record = await archive_progress(supervisor.bucket, key)
+            at = record.streams if record is not None else {}
+            level = [s for s in states if s.stream in at]
+            level = [s for s in level if at[s.stream].sequence >= s.last_sequence]
+            if len(level) == len(states):
                 return True
-            await asyncio.sleep(FRAME_EVERY_S)
+            begun = "" if at else "; Spark is starting"
+            progress.tell(f"it has all of {len(level)} of {len(states)} streams{begun}")
+            await asyncio.sleep(SETTLE_LOOK_EVERY_S)
         return False
 
     def _shippers(self) -> int:
@@ -101,28 +115,24 @@ class Rehearsal:
             ask(self.supervisor.js.connection, pipeline.names.control_subject),
             survey(self.supervisor.js, pipeline),
         )
-        tenures = [p for answer in answers["collector"] for p in answer["partitions"]]
-        lines = sum(p.get("lines", 0) for p in tenures)
-        count = sum(p.get("bytes", 0) for p in tenures)
+        # What the survey calls committed is in the files by now.
+        archived = await asyncio.to_thread(self.counter.look)
         now_s = time.monotonic()
         span_s = now_s - (self._at_s or self.started_s)
+        # A file that is renamed in the middle of a look is missing for that moment.
+        lines, size = max(self._lines, archived.total), max(self._bytes, archived.bytes)
         frame = Frame(
             elapsed_s=now_s - self.started_s,
             partitions=partitions,
             shippers=answers["shipper"],
             collectors=answers["collector"],
+            archived=archived,
             lines=lines,
-            # A collector that was started again counts from zero.
-            lines_per_s=max(0, lines - self._lines) / span_s,
-            bytes_per_s=max(0, count - self._bytes) / span_s,
-            files=_count_files(self.supervisor.layout.data / "collectors"),
+            lines_per_s=(lines - self._lines) / span_s,
+            bytes_per_s=(size - self._bytes) / span_s,
             rotations=self.application.rotations,
             latency_p50_s=self.probe.percentile_s(0.5),
             latency_p99_s=self.probe.percentile_s(0.99),
         )
-        self._lines, self._bytes, self._at_s = lines, count, now_s
+        self._lines, self._bytes, self._at_s = lines, size, now_s
         return frame
-
-
-def _count_files(collectors: Path) -> int:
-    return sum(1 for logs in collectors.glob("*/logs") for _ in files_below(logs))

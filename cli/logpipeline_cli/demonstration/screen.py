@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
 from logpipeline.survey import PartitionState
+from logpipeline_cli.demonstration.archived import Archived
 from logpipeline_cli.output import bytes_text, seconds_text, table
 
 _HOME = "\x1b[H\x1b[2J"
+# Where there is no terminal, each line stays: a few of them are enough.
+PROGRESS_EVERY_S = 5.0
+PROGRESS_ON_TERMINAL_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +25,10 @@ class Frame:
     partitions: list[PartitionState]
     shippers: list[dict[str, Any]]
     collectors: list[dict[str, Any]]
+    archived: Archived
     lines: int
     lines_per_s: float
     bytes_per_s: float
-    files: int
     rotations: int
     latency_p50_s: float | None
     latency_p99_s: float | None
@@ -51,6 +56,33 @@ class Screen:
         print(text, flush=True)
 
 
+class Progress:
+    """Says what is waited for after the last frame, and how far it is."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stdout.isatty()
+        self._next_s = 0.0
+
+    def begin(self, what: str) -> None:
+        """Say what comes now."""
+        print(what, flush=True)
+        self._next_s = time.monotonic() + self._every_s
+
+    def tell(self, text: str) -> None:
+        """Say how far it is, now and then; on a terminal in place."""
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + self._every_s
+        if self._is_terminal:
+            print(f"  {text}\x1b[K", end="\r", flush=True)
+        else:
+            print(f"  {text}", flush=True)
+
+    @property
+    def _every_s(self) -> float:
+        return PROGRESS_ON_TERMINAL_EVERY_S if self._is_terminal else PROGRESS_EVERY_S
+
+
 def headline(frame: Frame) -> str:
     """Return the moment in one line."""
     latency = ""
@@ -61,8 +93,9 @@ def headline(frame: Frame) -> str:
         )
     return (
         f"{frame.elapsed_s:5.0f} s  {frame.lines} lines archived, {frame.lines_per_s:.0f} lines/s, "
-        f"{bytes_text(frame.bytes_per_s)}/s, {frame.files} files, {frame.rotations} rotations, "
-        f"to send {bytes_text(frame.backlog_bytes)}, lag {frame.lag_messages} messages{latency}"
+        f"{bytes_text(frame.bytes_per_s)}/s, {frame.archived.files} files, "
+        f"{frame.rotations} rotations, to send {bytes_text(frame.backlog_bytes)}, "
+        f"lag {frame.lag_messages} messages{latency}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -34,9 +35,12 @@ class Row(NamedTuple):
         return line + b"\n" if self.piece in (None, "end") else line
 
 
-def write_out(storage: Storage, folder: Path) -> int:
+def write_out(
+    storage: Storage, folder: Path, on_progress: Callable[[int], None] = lambda rows: None
+) -> int:
     """Write the lines of the table in *storage* into files below *folder*, in the order in which
-    the streams held them; return how many there are.
+    the streams held them; return how many there are. *on_progress* is called with how many are
+    written.
     """
     with opened(storage) as connection, _Files(folder) as files:
         answer = connection.execute(
@@ -48,6 +52,7 @@ def write_out(storage: Storage, folder: Path) -> int:
                 row = Row(*values)
                 files.of(place_of(row)).write(row.content)
             count += len(rows)
+            on_progress(count)
     return count
 
 
