@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
 
-from pipeline_up import COMMAND, PipelineUp
+import warm
+from pipeline_up import PipelineUp
 from waiting import eventually
 
+INTERRUPTED_WITHIN_S = 30.0
 POD = "shop_web-0_8e1b6f3c-6b1e-4f6e-9a52-0d3d5f6f7a11"
 HOSTILE = b"\x1b]0;mine\x07 \xe2\x80\xae\xff end"
 
@@ -64,7 +65,7 @@ async def test_a_watched_status_outlives_its_server(up: PipelineUp) -> None:
     """While the server is away the watcher is told so, and then sees the status again."""
     with (up.folder / "watched").open("wb") as out:
         words = ["status", "-w", "--data", str(up.layout.data)]
-        watcher = subprocess.Popen([*COMMAND, *words], stdout=out, stderr=out)
+        watcher = warm.start(words, stdout=out, stderr=out)
     try:
         shown = up.folder / "watched"
         await eventually(lambda: "lag 0" in shown.read_text(), what="a status")
@@ -77,7 +78,7 @@ async def test_a_watched_status_outlives_its_server(up: PipelineUp) -> None:
     finally:
         up.thaw("nats-server")
         watcher.send_signal(signal.SIGINT)
-        code = await asyncio.to_thread(watcher.wait, 10)
+        code = await asyncio.to_thread(watcher.wait, INTERRUPTED_WITHIN_S)
     assert code == 130
 
 
@@ -106,24 +107,20 @@ async def test_tail_shows_lines_from_a_time_on(up: PipelineUp) -> None:
 async def test_tail_follows_live_through_a_pipe(up: PipelineUp) -> None:
     """A line is shown when it passes, though nobody's terminal is at the other end."""
     out = up.folder / "followed"
-    with out.open("wb") as file:
+    with out.open("wb") as file, (up.folder / "follower.log").open("wb") as log:
         words = ["tail", "web1", "--data", str(up.layout.data)]
-        follower = subprocess.Popen(
-            [*COMMAND, *words],
-            stdout=file,
-            stderr=subprocess.PIPE,
-            # Where Python never buffers, nothing would be shown by this test.
-            env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"},
-        )
+        # Where Python never buffers, nothing would be shown by this test.
+        env = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        follower = warm.start(words, stdout=file, stderr=log, env=env)
     try:
         await eventually(lambda: _is_shown(up, out), within_s=15, what="a line is followed")
         up.append(["the last"])
         await eventually(lambda: "the last" in out.read_text(), what="the last line")
         follower.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(follower.wait, 15) == 130
+        assert await asyncio.to_thread(follower.wait, INTERRUPTED_WITHIN_S) == 130
     finally:
         follower.kill()
-        follower.communicate()
+        follower.wait()
 
 
 def _is_shown(up: PipelineUp, out: Path) -> bool:

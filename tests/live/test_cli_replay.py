@@ -12,6 +12,7 @@ from pathlib import Path
 
 import zstandard
 
+import warm
 from letters import COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
@@ -210,12 +211,9 @@ async def test_a_paced_replay_keeps_the_order_of_all_partitions(
 
 def replayed(made: Lettered, *words: str) -> bytes:
     """What a replay writes to standard output."""
-    return subprocess.run(
-        [*COMMAND, "replay", "-o", "-", *words, *made.here],
-        check=True,
-        capture_output=True,
-        timeout=COMMAND_S,
-    ).stdout
+    done = warm.run(["replay", "-o", "-", *words, *made.here], timeout_s=COMMAND_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def test_standard_output_has_whole_lines_in_the_form_that_is_asked_for(

@@ -4,7 +4,6 @@ only after a person agreed.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
+import warm
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from pipeline_up import COMMAND
 
 COMMAND_S = 30
 
 
 def run(*words: str, code: int = 0) -> str:
     """What the command prints, which ends with *code*."""
-    done = subprocess.run(
-        [*COMMAND, *words],
-        check=False,
-        input="",
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-    )
+    done = warm.run_text(words, timeout_s=COMMAND_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -6,23 +6,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 
-from archiving import Writer, opened
+import warm
+from archive_crash import HOSTS, LIMITS, LINES, run
 from logpipeline.failpoints import VARIABLE
 from logpipeline.listing import files_below
-from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.archive.reading import committed_files
 
-LINES = [f"line {number}\n".encode() for number in range(40)]
-HOSTS = ("h", "other")
 SIGKILLED = -9
 WITHIN_S = 30.0
 
@@ -41,7 +35,6 @@ PLACES = (
     "archive.compress-removed",
 )
 RETIRING = ("archive.retain-noted", "archive.retain-removed")
-LIMITS: dict[str, Any] = {"rotate_bytes": 30, "compression": "zstd"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -96,41 +89,17 @@ def test_a_name_that_was_announced_and_never_given_is_not_ours(tmp_path: Path) -
 
 def kill(folder: Path, place: str, count: int, limits: str) -> None:
     """Run until death at *place*."""
-    process = subprocess.run(
-        [sys.executable, __file__, str(folder), limits],
-        env=os.environ | {VARIABLE: f"{place}:{count}", "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=WITHIN_S,
-        check=False,
-    )
-    assert process.returncode == SIGKILLED, "the place was never reached"
-
-
-def run(folder: Path, limits: dict[str, Any]) -> int:
-    """Archive what is not archived yet, with commits and maintenance in between; return how many
-    bytes of what was archived before were missed.
-    """
-    archive = opened(folder, **limits)
-    writer = Writer(archive)
-    now_s = time.time()
-    for number in range(begun(archive), len(LINES)):
-        for host in HOSTS:
-            writer.start = sum(map(len, LINES[:number]))
-            writer.take(LINES[number], host=host)
-        writer.sequence = writer.committed = number + 1
-        if number % 2:
-            writer.commit()
-            # Before what was taken after the commit is committed, too.
-            archive.maintain(now_s + number)
-    writer.commit()
-    archive.maintain(now_s + 100)
-    archive.close()
-    return archive.damaged_bytes
-
-
-def begun(archive: PartitionArchive) -> int:
-    """Return how many lines are committed."""
-    last = archive.committed()
-    return last.position.sequence if last is not None else 0
+    log = folder.with_suffix(".log")
+    with log.open("ab") as out:
+        process = warm.start(
+            [str(folder), limits],
+            stdout=out,
+            stderr=out,
+            env=os.environ | {VARIABLE: f"{place}:{count}"},
+            target="archive_crash:main",
+        )
+    code = process.wait(WITHIN_S)
+    assert code == SIGKILLED, f"the place was never reached:\n{log.read_text()}"
 
 
 def lines_of(folder: Path, host: str) -> bytes:
@@ -152,7 +121,3 @@ def strays(folder: Path) -> set[Path]:
     found = set(files_below(folder / "logs"))
     assert list((folder / "state/main/p3.new").iterdir()) == []
     return found - known
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), LIMITS | json.loads(sys.argv[2]))

@@ -8,6 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats import scan
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.scan import Range, Scan, StreamChanged
@@ -33,9 +34,9 @@ async def make(js: JetStream) -> None:
         await js.publish(f"s.{number % 2}", b"x" * 100)
 
 
-async def sequences(scan: Scan) -> list[int]:
-    """What *scan* gives."""
-    async with aclosing(scan.batches()) as batches:
+async def sequences(reading: Scan) -> list[int]:
+    """What *reading* gives."""
+    async with aclosing(reading.batches()) as batches:
         return [delivered.sequence async for batch in batches for delivered in batch]
 
 
@@ -94,6 +95,19 @@ async def test_messages_that_are_deleted_meanwhile_are_not_waited_for(js: JetStr
     # How much of it came before is the server's pace.
     assert seen == [*range(1, len(seen) + 1)]
     assert 0 < len(seen) < COUNT + 40
+
+
+async def test_what_is_on_its_way_for_long_is_waited_for(
+    js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has sent all of it, and nothing has come yet: that is not the end."""
+    for _ in range(10):
+        await js.publish("s.0", b"x" * 900_000)
+    monkeypatch.setattr(scan, "TAKE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(scan, "SILENT_MAX", 1 << 30)
+    wanted = Range(last=COUNT + 10)
+    for _ in range(5):
+        assert await sequences(Scan(js, "S", wanted)) == [*range(1, COUNT + 11)]
 
 
 async def test_a_stream_that_was_made_anew_is_no_continuation(js: JetStream) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import warm
 from logpipeline.embedded import EmbeddedServer
 from shipping import (
     append,
@@ -46,9 +48,9 @@ async def test_a_kill_between_any_two_steps_stores_nothing_twice(
         await make_stream(js)
         # A batch smaller than the next one could be: repeated by chance it would not be the same.
         append(path, lines_of(0, 10))
-        process = await start_process(tmp_path, nats_server.url, failpoint=f"{failpoint}:{count}")
+        process = start_process(tmp_path, nats_server.url, failpoint=f"{failpoint}:{count}")
         written = 10
-        while process.returncode is None and written < 20_000:
+        while process.poll() is None and written < 20_000:
             append(path, lines_of(written, written + 10))
             written += 10
             await _a_moment(process)
@@ -70,7 +72,7 @@ async def test_a_batch_in_flight_while_positions_are_saved_is_still_known_after_
     async with jetstream(nats_server) as js:
         await make_stream(js)
         append(path, lines_of(0, 10))
-        process = await start_process(tmp_path, nats_server.url)
+        process = start_process(tmp_path, nats_server.url)
         await until_stored(js, path, lines_of(0, 10))
         nats_server.suspend()
         append(path, lines_of(10, 20))
@@ -79,7 +81,7 @@ async def test_a_batch_in_flight_while_positions_are_saved_is_still_known_after_
         append(path.with_name("other.log"), b"one\n")
         await eventually(lambda: b"other.log" in (data / "positions").read_bytes())
         process.kill()
-        await process.wait()
+        process.wait()
         nats_server.resume()
         append(path, lines_of(20, 500))
         async with shipping(config_of(tmp_path, nats_server.url)):
@@ -146,7 +148,6 @@ async def test_a_second_shipper_of_the_same_folder_refuses_to_start(
     assert any("another shipper (process" in str(reason) for reason in reasons)
 
 
-async def _a_moment(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.02):
-            await process.wait()
+async def _a_moment(process: warm.AnyProcess) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await asyncio.to_thread(process.wait, 0.02)

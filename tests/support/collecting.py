@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import warm
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.bucket import Bucket, bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream, PubAck
+from logpipeline.observe.logs import setup
 from logpipeline.records import Assignment, EpochRecord, assign, assignment_key, epoch_key
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
@@ -255,13 +256,14 @@ class CollectorProcess:
         failpoint: str = "",
         **changes: float | str,
     ) -> None:
-        words = [sys.executable, __file__, str(folder), member, server.url, json.dumps(changes)]
+        words = [str(folder), member, server.url, json.dumps(changes)]
         self._log = (folder.parent / f"{folder.name}-{member}.log").open("ab")
-        self._process = subprocess.Popen(
+        self._process = warm.start(
             words,
-            env=os.environ | {VARIABLE: failpoint},
+            stdout=self._log,
             stderr=self._log,
-            stdin=subprocess.DEVNULL,
+            env=os.environ | {VARIABLE: failpoint},
+            target="collecting:main",
         )
 
     @property
@@ -295,10 +297,13 @@ class CollectorProcess:
         self._log.close()
 
 
-async def _main() -> int:
-    from logpipeline.observe.logs import setup
-
+def main() -> int:
+    """Be such a process."""
     setup("collector", "json")
+    return asyncio.run(_serve())
+
+
+async def _serve() -> int:
     folder, member, url, changes = sys.argv[1:]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -307,7 +312,3 @@ async def _main() -> int:
         given["subjects"] = Subjects("logs", partitions)
     config = config_for(url, Path(folder), member, **given)
     return await run(config, stop)
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(_main()))

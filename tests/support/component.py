@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+import warm
 from logpipeline_cli.local.parts import PARENT_VARIABLE
 from ports import free_port
 from waiting import eventually
@@ -37,21 +36,18 @@ class Component:
     environment: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     starts: int = 0
-    _process: subprocess.Popen[bytes] | None = None
+    _process: warm.AnyProcess | None = None
 
     def start(self, **environment: str) -> None:
         """Start the process, with *environment* for this one start."""
         assert not self.is_running, f"{self.name} runs already"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.starts += 1
-        command = [sys.executable, "-m", "logpipeline_cli", *self.words]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--http", f"127.0.0.1:{self.port}"],
-                stdin=subprocess.DEVNULL,
+            self._process = warm.start(
+                [*self.words, "--http", f"127.0.0.1:{self.port}"],
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
                 # It dies with this process: a test that is killed leaves nothing behind.
                 env={
                     **os.environ,

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+import warm
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.connection import Connection, NatsOptions
@@ -24,7 +25,6 @@ from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline, load
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from pipeline_up import COMMAND
 from waiting import eventually
 
 PARTITIONS = 3
@@ -101,13 +101,21 @@ class Streams:
 
     def read(self, name: str, *words: str, point: str = "", **environment: str) -> Reading:
         """Start ``logpipeline consume`` as consumer *name*; with *point* it dies there."""
-        command = [*COMMAND, "consume", name, "-f", str(self.file)]
-        return self.start([*command, *words], **{VARIABLE: point, **environment})
+        out = self._next_out()
+        command = ["consume", name, "-f", str(self.file), *words]
+        with out.open("wb") as file, out.with_suffix(".log").open("wb") as log:
+            process = warm.start(
+                command,
+                stdout=file,
+                stderr=log,
+                cwd=self.folder,
+                env=self._environment({VARIABLE: point, **environment}),
+            )
+        return self._noted(process, out)
 
     def start(self, command: list[str], **environment: str) -> Reading:
         """Start *command* in the pipeline's folder, with the server where users name it."""
-        out = self.folder / f"out-{len(self.readers)}"
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        out = self._next_out()
         with out.open("wb") as file, out.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
                 command,
@@ -116,11 +124,9 @@ class Streams:
                 stdout=file,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "NATS_URL": self.server.url, "PATH": path, **environment},
+                env=self._environment(environment),
             )
-        reading = Reading(process, out)
-        self.readers.append(reading)
-        return reading
+        return self._noted(process, out)
 
     async def is_caught_up(self, name: str) -> bool:
         """Whether consumer *name* has nothing left: all was delivered and acknowledged."""
@@ -145,23 +151,29 @@ class Streams:
 
     def run(self, *words: str, code: int = 0) -> str:
         """What another command on this pipeline prints, which ends with *code*."""
-        done = subprocess.run(
-            [*COMMAND, *words, "-f", str(self.file), "--nats", self.server.url],
-            check=False,
-            input="",
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-        )
+        here = ("-f", str(self.file), "--nats", self.server.url)
+        done = warm.run_text([*words, *here], timeout_s=COMMAND_S)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def _next_out(self) -> Path:
+        return self.folder / f"out-{len(self.readers)}"
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {**os.environ, "NATS_URL": self.server.url, "PATH": path, **more}
+
+    def _noted(self, process: warm.AnyProcess, out: Path) -> Reading:
+        reading = Reading(process, out)
+        self.readers.append(reading)
+        return reading
 
 
 @dataclass
 class Reading:
     """A running ``logpipeline consume``, and what it printed."""
 
-    process: subprocess.Popen[bytes]
+    process: warm.AnyProcess
     out: Path
 
     @property

@@ -5,7 +5,6 @@ commands that users have.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import yaml
 
+import warm
 from component import Component
 from logpipeline.assigning import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
@@ -25,7 +25,6 @@ from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import Subjects, is_advisory
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from pipeline_up import COMMAND
 from waiting import eventually
 
 COMMAND_S = 60
@@ -57,14 +56,8 @@ class Lettered:
 
     def run(self, *words: str, code: int = 0, **environment: str) -> str:
         """Return what the command prints, which ends with *code*."""
-        done = subprocess.run(
-            [*COMMAND, *words, *self.here],
-            check=False,
-            input="",
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            env={**os.environ, **environment},
+        done = warm.run_text(
+            [*words, *self.here], env={**os.environ, **environment}, timeout_s=COMMAND_S
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from typing import Any
 
+import warm
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.verdict import Kind, Verdict
 from pipeline_under_test import PipelineUnderTest
+
+STATUS_WITHIN_S = 30.0
 
 
 def lost_bytes(expected: Expected, verdict: Verdict) -> dict[SourceKey, int]:
@@ -45,12 +46,8 @@ async def reported_bytes(pipeline: PipelineUnderTest, by: str) -> dict[SourceKey
 
 async def _status(pipeline: PipelineUnderTest) -> dict[str, Any]:
     words = ["status", "-f", str(pipeline.resource), "--nats", pipeline.server.url, "-o", "json"]
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "logpipeline_cli", *words],
-        capture_output=True,
-        check=True,
-    )
+    done = await asyncio.to_thread(warm.run, words, timeout_s=STATUS_WITHIN_S)
+    assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, Self
 
 import yaml
 
+import warm
 from busy_hosts import BusyHosts, hosts_of
 from component import Component
 from fault_shape import Shape, resource_of
@@ -130,13 +129,7 @@ class PipelineUnderTest:
     async def apply(self) -> None:
         """Make JetStream as the resource says, as a user does."""
         words = ["apply", "-f", str(self.resource), "--nats", self.server.url]
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "logpipeline_cli", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = await asyncio.to_thread(warm.run_text, words, timeout_s=WRITE_WITHIN_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
     async def run(self) -> None:

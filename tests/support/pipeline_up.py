@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import yaml
 
+import warm
 from logpipeline.listing import files_below
 from logpipeline_cli.local.layout import Component as RunningPart
 from logpipeline_cli.local.layout import Layout, RunRecord
@@ -44,7 +45,7 @@ class PipelineUp:
         self.layout = Layout(folder / "data")
         self.words = words
         self._log = folder / "up.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: warm.AnyProcess | None = None
         self.spec: dict[str, Any] = {
             "partitions": 2,
             "collectors": {"replicas": 1},
@@ -104,13 +105,7 @@ class PipelineUp:
         """Start it, and return at once."""
         words = ["up", "-f", str(self.file), "--data", str(self.layout.data), *self.words]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*COMMAND, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = warm.start(words, stdout=log, stderr=log)
 
     async def running(self) -> None:
         """Return once every part says that it is ready."""
@@ -155,12 +150,10 @@ class PipelineUp:
 
     async def run_bytes(self, *words: str) -> bytes:
         """Return what another command prints, byte for byte; it must succeed."""
-        command = [*COMMAND, *words, "--data", str(self.layout.data)]
-        done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, timeout=COMMAND_WITHIN_S, check=False
-        )
+        given = [*words, "--data", str(self.layout.data)]
+        done = await asyncio.to_thread(warm.run, given, timeout_s=COMMAND_WITHIN_S)
         assert done.returncode == 0, done.stderr
-        return bytes(done.stdout)
+        return done.stdout
 
     async def json(self, *words: str) -> Any:
         """Return what another command prints as JSON."""
@@ -233,12 +226,4 @@ def _is_ready(part: RunningPart) -> bool:
 
 async def run_command(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the command ``logpipeline *words*``, and return how it ended."""
-    return await asyncio.to_thread(
-        subprocess.run,
-        [*COMMAND, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_WITHIN_S,
-        check=False,
-    )
+    return await asyncio.to_thread(warm.run_text, words, timeout_s=COMMAND_WITHIN_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections import defaultdict
@@ -13,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import warm
 from logpipeline import wire
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline_shipper import service
@@ -167,31 +168,21 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-async def start_process(
-    tmp_path: Path, url: str, *, failpoint: str = ""
-) -> asyncio.subprocess.Process:
+def start_process(tmp_path: Path, url: str, *, failpoint: str = "") -> warm.AnyProcess:
     """Run a shipper in a process of its own, which dies at *failpoint* (``name:count``)."""
-    environment = dict(os.environ)
-    if failpoint:
-        environment["LOGPIPELINE_FAILPOINT"] = failpoint
-    code = "import shipping, sys; shipping.main(sys.argv[1])"
-    arguments = json.dumps({"folder": str(tmp_path), "url": url})
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        code,
-        arguments,
-        env=environment,
-        cwd=Path(__file__).parent,
-    )
+    environment = os.environ | {VARIABLE: failpoint}
+    with (tmp_path / "shipper.log").open("ab") as log:
+        return warm.start(
+            [str(tmp_path), url], stdout=log, stderr=log, env=environment, target="shipping:main"
+        )
 
 
-def main(arguments: str) -> None:
+def main() -> int:
     """Be such a process."""
-    given = json.loads(arguments)
-    config = config_of(Path(given["folder"]), given["url"])
+    folder, url = sys.argv[1:]
+    config = config_of(Path(folder), url)
 
     async def run() -> int:
         return await service.run(config, asyncio.Event())
 
-    sys.exit(asyncio.run(run()))
+    return asyncio.run(run())

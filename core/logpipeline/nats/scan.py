@@ -29,6 +29,8 @@ INACTIVE_NS = 60 * 1_000_000_000
 PULL_BYTES = 2 * 1024 * 1024
 TAKE_TIMEOUT_S = 1.0
 REOPEN_AFTER_S = 0.5
+# So often is asked for what was sent and has not come, before it is taken for lost.
+SILENT_MAX = 60
 
 
 class StreamChanged(Exception):
@@ -125,7 +127,7 @@ class Scan:
     async def _read(self, name: str) -> AsyncGenerator[list[Delivered], None]:
         reader = PullReader(self._js, self._stream, name, pull_bytes=self._pull_bytes)
         await reader.open()
-        delivery = 0
+        delivery = silent = 0
         try:
             while not self._is_done:
                 taken = await reader.take(timeout_s=TAKE_TIMEOUT_S)
@@ -136,9 +138,14 @@ class Scan:
                 wanted = self._until_end(taken)
                 if taken:
                     self.sequence = taken[-1].sequence
+                    silent = 0
                 elif self._wanted.last is not None:
                     # What was still to come may have been deleted meanwhile.
-                    self._is_done = not await self._pending(name)
+                    pending, sent = await self._state(name)
+                    self._is_done = not pending and sent == delivery
+                    silent += not pending
+                    if silent > SILENT_MAX and not self._is_done:
+                        raise _Interrupted
                 yield wanted
         finally:
             await reader.close()
@@ -150,14 +157,17 @@ class Scan:
         self._is_done = taken[-1].sequence >= last or taken[-1].pending == 0
         return [delivered for delivered in taken if delivered.sequence <= last]
 
-    async def _pending(self, name: str) -> int:
+    async def _state(self, name: str) -> tuple[int, int]:
+        """Return how many messages are still to be sent, and how many were: of these some may be
+        on their way for longer than anybody waits.
+        """
         try:
             info = await self._js.call(f"CONSUMER.INFO.{self._stream}.{name}")
         except ApiError as error:
             if error.err_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
                 raise _Interrupted from error
             raise
-        return int(info["num_pending"])
+        return int(info["num_pending"]), int(info["delivered"]["consumer_seq"])
 
     def _config(self, name: str) -> dict[str, Any]:
         config: dict[str, Any] = {
