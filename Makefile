@@ -53,7 +53,7 @@ spark42: $(VENV42)/.installed ## The same with the older Spark, and with Delta
 # The API server is built first, outside of any test's time; where that cannot be, the tests say why.
 operator: venv ## The operator on a real API server without nodes: Linux and Go, no root
 	@$(BIN)/python tests/cluster/kind build api >/dev/null || echo "going on without it"
-	$(BIN)/pytest tests/operator -q -n $(WORKERS) --session-timeout=1800
+	$(BIN)/pytest tests/operator -q -n $(WORKERS) --timeout=180 --session-timeout=1800
 
 # Kubernetes and the images are built first, outside of any test's time; where that cannot be, the
 # tests say why, and are skipped or (REQUIRE_ALL=1) fail. The versions are for kind, with Docker.
