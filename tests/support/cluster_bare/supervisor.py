@@ -30,6 +30,7 @@ LIBC = ctypes.CDLL(None)
 
 def main(plan: dict[str, Any]) -> None:
     """Write down who we are, then start the programs of *plan* again whenever they end."""
+    os.chdir("/")
     record = Path(plan["record"])
     unfinished = record.with_suffix(".unfinished")
     unfinished.write_text(json.dumps([asdict(Process.of(os.getpid()))]))
