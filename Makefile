@@ -56,7 +56,7 @@ faults: venv ## Kills, cuts and full disks, a seeded share
 # be, the tests say why, and are skipped or (REQUIRE_ALL=1) fail.
 operator: venv ## The operator on a real kube-apiserver, without nodes
 	$(BIN)/python tests/cluster/kind build api || echo "going on without it"
-	$(BIN)/pytest tests/operator -q -n $(WORKERS) --session-timeout=1800
+	$(BIN)/pytest tests/operator -q -n $(WORKERS) --timeout=180 --session-timeout=1800
 
 # What Java needs is fetched once, before any test's time; without it the tests say what is lacking.
 spark: venv ## Tables, with a real Spark and a real S3 server

@@ -18,8 +18,8 @@ pytest_plugins = ["cluster_world_fixture"]
 CREATE_WRITES_MIN = 20
 UPDATE_WRITES_MIN = 10
 DELETE_WRITES_MIN = 6
-# Processes share the kills: one test has those after the first write, the third, and so on.
-SHARES = 2
+# Processes share the kills: one test has those after the first write, the fifth, and so on.
+SHARES = 4
 GONE: State = {"resource": None, "children": {}, "binding": None, "jetstream": {}}
 
 

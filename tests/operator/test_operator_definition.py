@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import cluster_namespace
 from cluster_handle import Cluster
 from cluster_operator import define
 from cluster_operator_process import OperatorProcess
@@ -59,9 +60,11 @@ def write(cluster: Cluster, namespace: str) -> None:
 
 def reason(cluster: Cluster, namespace: str) -> str:
     """Why the pipeline is not ready, empty before that is told."""
-    path = '{.status.conditions[?(@.type=="Ready")].reason}'
-    at = f"--namespace={namespace}"
-    return cluster.kubectl("get", "logpipeline/p", at, "-o", f"jsonpath={path}")
+    one = {**cluster_namespace.PIPELINES, "url": "logpipelines/p"}
+    status = cluster.api.get(**one, namespace=namespace).json().get("status") or {}
+    # Of an answer that refuses, the status is a word.
+    conditions = status.get("conditions", []) if isinstance(status, dict) else []
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Ready"), "")
 
 
 def requests(log: Path, offset: int) -> int:

@@ -29,7 +29,7 @@ pytest_plugins = ["cluster_world_fixture"]
 
 LEASE = "logpipeline-operator"
 # Where one has to run out; others are as long as users have them.
-SHORT_LEASE_S = 4
+SHORT_LEASE_S = 9
 # A look at the Lease, and the work of a start.
 SLACK_S = 20.0
 AT_ONCE_S = 6.0

@@ -135,7 +135,9 @@ def statuses(place: Place) -> dict[str, Manifest]:
     """The conditions of all pipelines, by name and type."""
     found: dict[str, Manifest] = {}
     for namespace in (place.namespace, place.confined):
-        for each in place.cluster.get("logpipelines", f"--namespace={namespace}")["items"]:
+        answer = place.cluster.api.get(**cluster_namespace.PIPELINES, namespace=namespace)
+        answer.raise_for_status()
+        for each in answer.json()["items"]:
             status = each.get("status") or {}
             is_newest = status.get("observedGeneration") == each["metadata"]["generation"]
             conditions = status.get("conditions", []) if is_newest else []

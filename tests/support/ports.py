@@ -26,7 +26,8 @@ def free_port(address: str = "127.0.0.1") -> int:
     Raises:
         AssertionError: all are taken.
     """
-    folder = Path(tempfile.gettempdir()) / "logpipeline-test-ports"
+    # Of this user: nobody may open another one's locks.
+    folder = Path(tempfile.gettempdir()) / f"logpipeline-test-ports-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     for port in random.sample(PORTS, len(PORTS)):
         lock = os.open(folder / str(port), os.O_CREAT | os.O_RDWR, 0o600)

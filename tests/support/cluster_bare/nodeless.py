@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import ssl
-import subprocess
 import sys
 import urllib.request
 from dataclasses import asdict, dataclass
@@ -58,16 +57,19 @@ class Host:
         }
         file = self.places.node(NAME) / "plan.json"
         file.write_text(json.dumps(plan, indent=2))
-        with (logs / "supervisor.log").open("ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-m", supervisor.__name__, str(file)],
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C at the keyboard is not for the cluster
-                cwd="/",
-            )
+        log = str(logs / "supervisor.log")
+        # Not by subprocess, which complains of a process that outlives its object.
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", supervisor.__name__, str(file)],
+            {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,  # Ctrl-C at the keyboard is not for the cluster
+        )
         wait_until(self._record.exists, what="the supervisor", within_s=START_DEADLINE_S)
 
     def processes(self) -> list[Process]:

@@ -19,15 +19,18 @@ from typing import Any
 
 from cluster_bare.state import Process
 
-POLL_S = 0.1
+POLL_S = 0.2
 # As systemd does it: a program that fails at once is not started in a hot loop.
 RESTART_AFTER_S = 1.0
 PR_SET_PDEATHSIG = 1
+# These live for minutes, in which memory is cheaper than collecting garbage often.
+GARBAGE = {"GOGC": "400"}
 LIBC = ctypes.CDLL(None)
 
 
 def main(plan: dict[str, Any]) -> None:
     """Write down who we are, then start the programs of *plan* again whenever they end."""
+    os.chdir("/")
     record = Path(plan["record"])
     unfinished = record.with_suffix(".unfinished")
     unfinished.write_text(json.dumps([asdict(Process.of(os.getpid()))]))
@@ -53,6 +56,7 @@ def _start(program: dict[str, Any], logs: Path) -> subprocess.Popen[bytes]:
     with (logs / f"{program['name']}.log").open("ab") as log:
         return subprocess.Popen(
             program["command"],
+            env={**os.environ, **GARBAGE},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -140,10 +140,10 @@ def _spark(name: str, marks: tuple[str, ...]) -> Step:
 
 def _operator(name: str, marks: tuple[str, ...]) -> Step:
     shows = "the operator and a real kube-apiserver"
-    words = ("tests/operator", "-n", "2", *marks)
+    words = ("tests/operator", "-n", "2", "--timeout=180", *marks)
     return pytest_step(name, shows, *words, load=1.2, after=("build-api",))
 
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    return pytest_step(name, shows, "tests/cluster", *marks, load=1.2, after=after)
+    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=1.2, after=after)
