@@ -173,7 +173,7 @@ async def rounds(
 
 
 @pytest.mark.spark42
-@pytest.mark.timeout(3600 if is_soak() else 600)
+@pytest.mark.timeout(3600 if is_soak() else 900)
 @pytest.mark.parametrize("rounds", seeds(), indirect=True)
 async def test_each_line_is_there_once_whatever_is_killed_in_the_midst_of_a_batch(
     rounds: Rounds,
