@@ -67,6 +67,7 @@ def keys_by_manifest(storage: LocalStorage) -> list[Key]:
 
 
 @needs_42
+@pytest.mark.spark42
 @pytest.mark.timeout(300)
 def test_the_log_follows_the_table(spark: SparkSession, storage: LocalStorage) -> None:
     """After batches, compaction and retention both have the same rows, and no file is missing."""
@@ -88,6 +89,7 @@ def test_the_log_follows_the_table(spark: SparkSession, storage: LocalStorage) -
 
 
 @needs_42
+@pytest.mark.spark42
 @pytest.mark.timeout(300)
 def test_a_commit_that_is_repeated_does_nothing_and_a_lost_one_is_made_good(
     spark: SparkSession, storage: LocalStorage
@@ -111,6 +113,7 @@ def test_a_commit_that_is_repeated_does_nothing_and_a_lost_one_is_made_good(
 
 
 @needs_42
+@pytest.mark.spark42
 @pytest.mark.timeout(300)
 def test_a_file_that_is_not_shown_yet_is_read_where_it_is(
     spark: SparkSession, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +132,7 @@ def test_a_file_that_is_not_shown_yet_is_read_where_it_is(
 
 
 @needs_42
+@pytest.mark.spark42
 @pytest.mark.timeout(300)
 def test_a_new_column_is_a_new_column_there(spark: SparkSession, storage: LocalStorage) -> None:
     """Files without it read as null."""
@@ -146,6 +150,7 @@ def test_a_new_column_is_a_new_column_there(spark: SparkSession, storage: LocalS
 
 
 @needs_42
+@pytest.mark.spark42
 @pytest.mark.timeout(300)
 def test_what_the_job_keeps_is_a_delta_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def noise(seed: int) -> str:
     return Random(seed).randbytes(LINE_BYTES // 2).hex()
 
 
+@pytest.mark.smoke
 def test_a_stream_that_is_not_there(streams: Streams, archive: Archive) -> None:
     """Nothing of the others is read either; once it is made again, all that both have comes."""
     streams.send("node-a", "one")
@@ -142,6 +143,7 @@ def test_an_old_table_with_other_options(
     assert archive.lines() == [("node-a", "one"), ("node-a", "two")]
 
 
+@pytest.mark.smoke
 def test_a_partition_more_is_read_as_well(streams: Streams, archive: Archive) -> None:
     """From the new stream's beginning."""
     archive.change(streams=STREAMS[:1], partitions=1)

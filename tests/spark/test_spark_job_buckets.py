@@ -13,11 +13,13 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import s3
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
-from spark_jobs import Archive, one_sentence
+from spark_jobs import Archive
 from spark_streams import Streams
 from tables_s3 import BUCKET, REGION, S3Server
 
 pytest_plugins = ["spark_archive_fixtures", "spark_s3_fixtures"]
+
+SMALL = "small"
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -29,30 +31,34 @@ def archive(streams: Streams, server: S3Server, tmp_path: Path) -> Archive:
     return Archive(streams, tmp_path, path=url, endpoint=server.endpoint, region=REGION)
 
 
-def lines_of(server: S3Server, archive: Archive) -> list[str]:
-    """Read the table by keys of our own."""
-    storage = server.storage(archive.settings.path.rpartition("/")[2])
-    found = tables(storage, files(storage), LINES)
-    return [row["line"] for table in found for row in table.to_pylist()]
-
-
 def test_a_full_bucket_is_said_and_costs_nothing(
-    server: S3Server, streams: Streams, archive: Archive, tmp_path: Path
+    server: S3Server, streams: Streams, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the command says it: status 1 and one sentence; with room again, all lines are there."""
+    """In one sentence; with room again the command, which has the keys from its environment, brings
+    all lines.
+    """
     where = {"endpoint": server.endpoint, "region": REGION}
     environment = server.environment()
-    server.storage("others").write("large", bytes(3_000_000))
+    # Others go on writing to theirs.
+    archive.change(path=f"s3://{SMALL}/t")
+    storage = server.storage("t", SMALL)
+    server.storage("others", SMALL).write("large", bytes(3_000_000))
     streams.send("node-a", "one", "two")
-    server.enforce_quota(1)
-    full = archive.command("run", "--once", environment=environment, s3=where)
-    server.enforce_quota(None)
+    server.enforce_quota(SMALL, 1)
+    with monkeypatch.context() as patched:
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        with pytest.raises(Refused, match="is well, and has room") as full:
+            archive.keep()
+    server.enforce_quota(SMALL, None)
     well = archive.command("run", "--once", environment=environment, s3=where)
 
-    assert "is well, and has room" in one_sentence(full)
+    assert "\n" not in str(full.value)
+    assert "Traceback" not in str(full.value)
     assert well.returncode == 0, well.stderr
-    assert lines_of(server, archive) == ["one", "two"]
-    assert verify(server.storage(tmp_path.name)).is_well
+    found = tables(storage, files(storage), LINES)
+    assert [row["line"] for table in found for row in table.to_pylist()] == ["one", "two"]
+    assert verify(storage).is_well
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ pytest_plugins = ["spark_archive_fixtures"]
 
 pytestmark = pytest.mark.timeout(300)
 WITHIN_S = 90.0
-EVERY_S = 3
+EVERY_S = 1
 
 
 def has_lines(archive: Archive, count: int) -> bool:
@@ -59,6 +59,7 @@ def is_ready(port: int) -> bool:
         return False
 
 
+@pytest.mark.spark42
 async def test_a_job_on_schedule_runs_again_and_has_no_jvm_meanwhile(
     streams: Streams, archive: Archive
 ) -> None:

@@ -30,6 +30,8 @@ pytest_plugins = ["spark_s3_fixtures"]
 
 LAST = 130
 READERS = ("pyarrow", "duckdb", "polars", "pandas", "spark")
+# Which of them `make test` asks.
+QUICK = ("pyarrow", "duckdb")
 PLACES = ("disk", "bucket")
 ORDER = ["stream", "incarnation", "seq", "idx"]
 Rows = list[tuple[Any, ...]]
@@ -60,10 +62,13 @@ def tables(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return made
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["manifest", "glob"])
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "reader",
+    [pytest.param(name, marks=[pytest.mark.smoke] * (name in QUICK)) for name in READERS],
+)
 def test_all_readers_read_the_same(
     request: pytest.FixtureRequest, tables: dict[str, Storage], reader: str, place: str, how: str
 ) -> None:
@@ -80,7 +85,7 @@ def test_all_readers_read_the_same(
     assert rows_of(found) == rows_of(lines(1, LAST))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_folders_are_columns_to_those_who_ask(tables: dict[str, Storage]) -> None:
     """`dt` and `hour` are known to readers from the folders, and save them the other files."""
     url = f"{tables['disk'].url}/lines/dt=*/hour=*/*.parquet"

@@ -114,6 +114,27 @@ def test_a_place_that_lets_one_writer_win_passes(storage: Storage) -> None:
     assert list(storage.list("")) == []
 
 
+def test_a_check_beside_a_writer_that_tidies_up_passes(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that begins at the same time may take what the check wrote for a leftover."""
+    put, is_tidied = type(storage).put_if_absent, False
+
+    def put_and_tidy_once(self: Storage, path: str, data: bytes) -> bool:
+        nonlocal is_tidied
+        is_first = put(self, path, data)
+        if not is_tidied:
+            is_tidied = True
+            self.delete([stored.path for stored in self.list(WRITING)])
+        return is_first
+
+    monkeypatch.setattr(type(storage), "put_if_absent", put_and_tidy_once)
+    storage.check()
+
+    assert is_tidied
+    assert list(storage.list("")) == []
+
+
 def test_a_folder_that_another_takes_away_is_made_again(tmp_path: Path) -> None:
     """Beside writers who remove what they wrote, and with it folders that are empty then, each
     object gets to its place.

@@ -35,6 +35,7 @@ def keep() -> None:
         spark = session("classes", folder=Path(folder), master="local[2]", more=java)
         assert spark.sparkContext.parallelize([1, 2], 2).map(str).collect() == ["1", "2"]
         gateway = SparkContext._gateway
+        assert gateway is not None
         spark.stop()
         gateway.shutdown()
         # Java ends with its standard input, and writes what it loaded before it does.

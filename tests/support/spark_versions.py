@@ -32,8 +32,8 @@ CENTRAL = "https://repo1.maven.org/maven2"
 SETTINGS = Path.home() / ".m2" / "settings.xml"
 ANSWERS_WITHIN_S = 60
 IS_42 = version("pyspark").startswith("4.2.")
-# Delta's library is there for one Spark alone.
-KINDS = ("s3", "delta") if IS_42 else ("s3",)
+# Delta's library is there for one Spark alone; buckets are read by the newest.
+KINDS = ("delta",) if IS_42 else ("s3",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A real S3 server of a test's own, with one bucket, and nothing that outlives it."""
+"""A real S3 server, its buckets, and nothing that outlives it."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class S3Server:
             secret_key_file=self.folder / "secret",
         )
 
-    def storage(self, prefix: str) -> S3Storage:
-        """Return a place in the bucket."""
-        return S3Storage(BUCKET, prefix, self.options)
+    def storage(self, prefix: str, bucket: str = BUCKET) -> S3Storage:
+        """Return a place in a bucket."""
+        return S3Storage(bucket, prefix, self.options)
 
-    def enforce_quota(self, size_mb: int | None) -> None:
-        """Let the bucket be full beyond *size_mb*, which it must be; None lets it be as large as it
+    def enforce_quota(self, bucket: str, size_mb: int | None) -> None:
+        """Let *bucket* be full beyond *size_mb*, which it must be; None lets it be as large as it
         wants.
         """
         if size_mb is None:
-            self._shell(f"s3.bucket.quota -name={BUCKET} -op=remove")
+            self._shell(f"s3.bucket.quota -name={bucket} -op=remove")
             return
-        self._shell(f"s3.bucket.quota -name={BUCKET} -op=set -sizeMB={size_mb}")
+        self._shell(f"s3.bucket.quota -name={bucket} -op=set -sizeMB={size_mb}")
         deadline = time.monotonic() + START_WITHIN_S
         # How large a bucket is the server learns some seconds later.
         while "read only" not in self._shell("lock", "s3.bucket.quota.enforce -apply", "unlock"):

@@ -17,12 +17,16 @@ from uuid import uuid4
 from logpipeline.failpoints import reach
 from logpipeline.statefile import sync_folder
 from logpipeline_spark.table.names import TABLE, WRITING
-from logpipeline_spark.table.storage import OBJECT_BYTES_MAX, StorageFailed, Stored, said_of
+from logpipeline_spark.table.storage import (
+    CHECKS_MAX,
+    OBJECT_BYTES_MAX,
+    StorageFailed,
+    Stored,
+    said_of,
+)
 
 T = TypeVar("T")
 
-# A disk that lets two win does so each time.
-CHECKS_MAX = 5
 # Whoever removes files takes empty folders away, maybe the one in which another is about to write.
 PLACINGS_MAX = 20
 

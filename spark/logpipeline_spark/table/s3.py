@@ -26,7 +26,13 @@ from obstore.store import S3Store
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.table.names import WRITING
-from logpipeline_spark.table.storage import OBJECT_BYTES_MAX, StorageFailed, Stored, said_of
+from logpipeline_spark.table.storage import (
+    CHECKS_MAX,
+    OBJECT_BYTES_MAX,
+    StorageFailed,
+    Stored,
+    said_of,
+)
 
 # A bucket that is away for longer fails the batch, which is repeated.
 RETRY_TIMEOUT_S = 60
@@ -156,13 +162,17 @@ class S3Storage:
         """
         # Some servers make a bucket of whatever name a write has, also of one that is mistyped.
         any(self.list(WRITING))
+        # Another writer that begins now tidies up, and may take what is written here for a rest.
+        if not any(self._lets_one_win() for _ in range(CHECKS_MAX)):
+            raise Refused(
+                f"{self.url} does not keep the first of two writers (If-None-Match): "
+                "use a server that does."
+            )
+
+    def _lets_one_win(self) -> bool:
         path = f"{WRITING}/{uuid4().hex}"
         try:
-            if not self.put_if_absent(path, b"one") or self.put_if_absent(path, b"two"):
-                raise Refused(
-                    f"{self.url} does not keep the first of two writers (If-None-Match): "
-                    "use a server that does."
-                )
+            return self.put_if_absent(path, b"one") and not self.put_if_absent(path, b"two")
         finally:
             self.delete([path])
 

@@ -15,6 +15,8 @@ from logpipeline_spark.errors import Refused
 
 # The largest object read at once is a commit that carries the whole list: 1 million files.
 OBJECT_BYTES_MAX = 512 * 1024 * 1024
+# A place that lets two writers win does so each time.
+CHECKS_MAX = 5
 
 
 class StorageFailed(Refused):
