@@ -30,7 +30,8 @@ from tables_made import LIFE, STREAM, opened
 FOLDER_VARIABLE = "PICTURES"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_WITHIN_S = 120
-WIDTH, HEIGHT = 1100, 860
+# The page's head and its first two plots.
+WIDTH, HEIGHT = 1100, 825
 # Some hours of a shop: a wave of lines, with a bad quarter of an hour in it.
 MINUTES = 4 * 60
 BAD = range(150, 165)
