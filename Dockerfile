@@ -32,6 +32,7 @@ COPY spark spark
 COPY operator operator
 COPY cli cli
 COPY demo demo
+COPY deploy/samples deploy/samples
 RUN hatchling build -t wheel -d /wheel
 
 # What is locked comes first, in a layer of its own: it stays when only our code changes.
