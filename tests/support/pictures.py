@@ -126,7 +126,7 @@ def made_up_table(place: Path) -> int:
         added += write_range(storage, [count(rows)], name, fence=table.fence, area=area)
     table.commit_batch("1", {STREAM: Range(LIFE, 1, rows.num_rows)}, added)
     table.close()
-    return rows.num_rows
+    return int(rows.num_rows)
 
 
 def _rows() -> Iterator[dict[str, Any]]:
