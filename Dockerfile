@@ -33,6 +33,7 @@ COPY spark spark
 COPY operator operator
 COPY cli cli
 COPY demo demo
+COPY deploy/samples deploy/samples
 RUN hatchling build -t wheel -d /wheel \
     && python3 -m venv --without-pip /opt/logpipeline \
     && pip --python /opt/logpipeline/bin/python install --no-cache-dir --no-index --no-deps \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,13 @@ def test_the_counter_reads_on_where_it_was(tmp_path: Path) -> None:
 
     with path.open("ab") as file:
         file.write(b"b\n" * 2 + b"torn")
+    assert counter.look().total == 7
+
+    # A collector that was killed takes back what it had not committed.
+    os.truncate(path, 6)
+    assert counter.look().lines == {place: 3}
+    with path.open("ab") as file:
+        file.write(b"b\n" * 4)
     assert counter.look().total == 7
 
     rotated = path.rename(path.with_name(path.name + ROTATED))

@@ -73,11 +73,10 @@ def test_deploy_images_are_targets_that_run_as_nobody(target: str) -> None:
 
 
 def test_deploy_images_copy_every_package_of_the_wheel() -> None:
-    """A package that is new in the wheel also reaches the builder."""
+    """A package or a folder that is new in the wheel also reaches the builder."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    folders = {
-        path.split("/")[0] for path in tools["hatch"]["build"]["targets"]["wheel"]["packages"]
-    }
+    wheel = tools["hatch"]["build"]["targets"]["wheel"]
+    folders = {path.split("/")[0] for path in wheel["packages"]} | set(wheel["force-include"])
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
 
     assert all(f"\nCOPY {folder} {folder}\n" in DOCKERFILE for folder in folders)

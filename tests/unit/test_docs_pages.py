@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from logpipeline.spec import parse
 from logpipeline.spec.crd import crd
 from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline_cli.arguments import build_parser
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.reference import BEGIN, END, with_reasons
 
@@ -23,7 +25,8 @@ OPERATIONS = DOCS / "operations.md"
 CHART = ROOT / "charts" / "logpipeline" / "files"
 # What a path on the pages begins with; its first parts may be left out.
 PARTS = "spec|status|nats|stream|collectors|shippers|persistence|retention|updateStrategy"
-PAGES = (*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md")
+README = ROOT / "README.md"
+PAGES = (*DOCS.glob("*.md"), README, ROOT / "SECURITY.md")
 
 
 def examples(page: Path) -> Iterator[dict[str, Any]]:
@@ -79,6 +82,30 @@ def test_every_example_of_a_resource_is_a_good_one() -> None:
             tried += 1
 
     assert tried >= 10
+
+
+def test_every_example_of_the_readme_is_a_good_one() -> None:
+    """The first resource that somebody copies is accepted, with what is put beside it."""
+    tried = 0
+    for found in examples(README):
+        head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}}
+        parse(head | found)
+        tried += 1
+
+    assert tried >= 2
+
+
+def test_every_command_of_the_readme_is_one() -> None:
+    """Its words are taken by the parser, so a renamed option is renamed there."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("logpipeline ")]
+
+    assert len(commands) > 8
+    for line in commands:
+        words = shlex.split(line, comments=True)[1:]
+        words = words[: words.index(">")] if ">" in words else words
+        assert build_parser().parse_args(words).command == words[0], line
 
 
 def test_every_field_that_the_pages_name_is_there() -> None:

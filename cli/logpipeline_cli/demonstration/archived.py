@@ -5,6 +5,7 @@ The collectors' own counters start again when a partition moves, and they are wh
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,6 +80,9 @@ class ArchiveCounter:
             active.rotations, active.size = rotations, _NOTHING
         try:
             with path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < active.size.bytes:
+                    # A collector that was killed has taken back what it had not committed.
+                    active.size = _NOTHING
                 file.seek(active.size.bytes)
                 new = file.read()
         except FileNotFoundError:

@@ -23,6 +23,8 @@ from logpipeline_cli.local.supervisor import Supervisor
 FRAME_EVERY_S = 1.0
 # When writing has ended, nothing but what is under way is waited for.
 SETTLE_LOOK_EVERY_S = 0.2
+# Each look asks the server about every stream, while Spark wants the processor.
+TABLE_LOOK_EVERY_S = 0.5
 # All that was written must have arrived within this time after writing ended.
 SETTLE_DEADLINE_S = 90.0
 # Spark starts within seconds on an idle machine, and within minutes on one that is very busy.
@@ -93,8 +95,8 @@ class Rehearsal:
             if len(level) == len(states):
                 return True
             begun = "" if at else "; Spark is starting"
-            progress.tell(f"it has all of {len(level)} of {len(states)} streams{begun}")
-            await asyncio.sleep(SETTLE_LOOK_EVERY_S)
+            progress.tell(f"{len(level)} of {len(states)} streams are complete{begun}")
+            await asyncio.sleep(TABLE_LOOK_EVERY_S)
         return False
 
     def _shippers(self) -> int:

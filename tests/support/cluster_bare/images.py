@@ -24,7 +24,7 @@ SPARK_TARGETS = ("archive",)
 # What may come into an image: the build sees nothing else, so the hash misses nothing.
 INGREDIENTS = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements"),
-    *("core", "shipper", "collector", "spark", "operator", "cli", "demo"),
+    *("core", "shipper", "collector", "spark", "operator", "cli", "demo", "deploy/samples"),
 )
 PAUSE = "localhost/logpipeline-pause:1"
 # A base image of one's own, where a registry can be reached; else Debian's packages make one.
