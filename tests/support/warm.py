@@ -212,6 +212,12 @@ class _Warm:
                 env=environment,
                 start_new_session=True,
             )
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End it; what it has started goes on."""
+        self._socket.close()
+        self._process.wait()
 
     def fork(self, request: dict[str, Any], files: list[int]) -> int:
         """Return the number of a new process, which is our child."""
