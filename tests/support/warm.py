@@ -224,7 +224,7 @@ class _Warm:
         data = json.dumps(request).encode()
         assert len(data) < REQUEST_BYTES_MAX, "the environment is too large"
         with self._lock:
-            # As long as this takes we inherit what loses its parent: so the new one becomes ours.
+            # Meanwhile we adopt orphans among our descendants: so the new process is our child.
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
             try:
                 socket.send_fds(self._socket, [data], files)
@@ -292,7 +292,7 @@ def _become(
 
 
 def _main() -> None:
-    # The test's process may be killed: nobody would end this one.
+    # A test's process that is killed cannot end this one.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         request = _serve(connection)
