@@ -19,6 +19,7 @@ NOTICED_WITHIN_S = 30.0
 RECOVERED_WITHIN_S = 30.0
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(180)
 async def test_a_collector_whose_disk_is_full_waits_and_goes_on_alone(
     tmp_path: Path, seed: int

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from fault_settings import rounds
 from log_chain import Folder, joined
 
@@ -85,6 +87,7 @@ def threads_taking_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+@pytest.mark.smoke
 def test_a_log_is_read_in_order_whatever_is_rotated_meanwhile(tmp_path: Path, seed: int) -> None:
     """Each line once; files change their names, and inodes their files, between any two steps."""
     chance = random.Random(seed)

@@ -48,6 +48,7 @@ async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
     assert verdict.is_clean, verdict.explain()
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(150)
 async def test_a_frozen_collector_that_goes_on_later_writes_nothing(
     tmp_path: Path, seed: int

@@ -15,8 +15,8 @@ from pipeline_under_test import PipelineUnderTest
 
 SERVER = "nats-server"
 # Between a start and the next kill: now while it recovers, now while it is at work.
-PAUSE_S = (0.2, 2.5)
-DOWN_S = (0.0, 0.4)
+PAUSE_S = (0.1, 1.2)
+DOWN_S = (0.0, 0.3)
 LOOKS_MAX = 20
 ROUNDS_PER_COUNTED_MAX = 2
 LOOK_AGAIN_S = 0.01

@@ -46,7 +46,7 @@ COMMAND = "logpipeline_cli.main:main"
 START_WITHIN_S = 60.0
 REQUEST_BYTES_MAX = 128 * 1024
 OWNER_POLL_S = 0.0005
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process:
@@ -212,13 +212,19 @@ class _Warm:
                 env=environment,
                 start_new_session=True,
             )
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End it; what it has started goes on."""
+        self._socket.close()
+        self._process.wait()
 
     def fork(self, request: dict[str, Any], files: list[int]) -> int:
         """Return the number of a new process, which is our child."""
         data = json.dumps(request).encode()
         assert len(data) < REQUEST_BYTES_MAX, "the environment is too large"
         with self._lock:
-            # As long as this takes we inherit what loses its parent: so the new one becomes ours.
+            # Meanwhile we adopt orphans among our descendants: so the new process is our child.
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
             try:
                 socket.send_fds(self._socket, [data], files)
@@ -286,8 +292,8 @@ def _become(
 
 
 def _main() -> None:
-    # The test's process may be killed: nobody would end this one.
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It ends with the test's process, whose end of the connection the kernel closes. (It must not
+    # ask for a signal instead: that would come when the thread ends that started it.)
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         request = _serve(connection)
     if request is None:

@@ -158,8 +158,8 @@ class Scan:
         return [delivered for delivered in taken if delivered.sequence <= last]
 
     async def _state(self, name: str) -> tuple[int, int]:
-        """Return how many messages are still to be sent, and how many were: of these some may be
-        on their way for longer than anybody waits.
+        """Return how many messages are still to be sent, and how many were sent: the last of these
+        may not have arrived yet.
         """
         try:
             info = await self._js.call(f"CONSUMER.INFO.{self._stream}.{name}")
