@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
-  spark spark42 cluster soak bench bench-spark bench-operator crd docs chart lock
+  spark spark42 cluster soak bench bench-spark bench-operator crd docs pictures chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -93,6 +93,9 @@ docs: venv ## Write the generated pages from the code
 	$(BIN)/python -m logpipeline.spec.reference docs/crd.md
 	$(BIN)/python -m logpipeline_operator.status.reference docs/operations.md
 	$(BIN)/python -m logpipeline_cli.reference > docs/cli.md
+
+pictures: venv ## Draw the README's pictures from real output (the report needs chromium)
+	PICTURES=docs/images $(BIN)/pytest tests/live/test_docs_pictures.py -q
 
 chart: venv ## Write the chart's CRD and deploy/operator.yaml (needs helm: HELM=…)
 	$(BIN)/python charts/render.py --helm "$${HELM:-$$(tests/cluster/kind get binaries)/helm}"
