@@ -23,7 +23,7 @@ SENT_AGAIN_WITHIN_S = 60.0
 # Shorter than any outage here, so that the server recognises nothing that is sent again: what
 # ten minutes do to the default of two minutes.
 SHORT_WINDOW = {"stream": {"duplicateWindow": "1s"}}
-OUTAGE_S = 2.0
+OUTAGE_S = 5.0
 # Which hosts write on, fall silent, or wrote nothing that the server could lose.
 BUSY, QUIET, UNTOUCHED = 0, 1, 2
 DISK_BYTES = 64 * 1024 * 1024
