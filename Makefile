@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Beside the newest Spark some tests run on the older one, the last that Delta's library knows.
 VENV42 := .venv-spark42
+# Tests start thousands of processes, each of which would compile the whole product anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Two tests at a time, on two processors.
 WORKERS ?= 2
 

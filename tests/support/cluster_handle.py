@@ -15,6 +15,7 @@ import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from cluster_bare import binaries, containers, creation, objects, places
+from cluster_bare.locking import locked
 from cluster_bare.network import Addresses
 from cluster_bare.places import ClusterPlaces
 from cluster_bare.state import Record
@@ -114,16 +115,19 @@ class Cluster:
         """Empty the volumes whose claims are gone, and offer them again."""
         if self.record is None or not self.record.nodes:
             return
-        there = self.api.get(version="v1", url="persistentvolumes")
-        there.raise_for_status()
-        released = {
-            volume["metadata"]["name"]
-            for volume in there.json()["items"]
-            if volume["status"]["phase"] in {"Released", "Failed"}
-        }
-        known = ((n, i) for n in self.record.nodes for i in range(objects.VOLUMES_PER_NODE))
-        wanted = [(n, i) for n, i in known if objects.volume_name(n, i) in released]
-        self._renew(ClusterPlaces(self.record.name), wanted)
+        at = ClusterPlaces(self.record.name)
+        # Of two at once the second would take volumes away that are in use again.
+        with locked(at.folder / "volumes.lock", what="offering volumes again"):
+            there = self.api.get(version="v1", url="persistentvolumes")
+            there.raise_for_status()
+            released = {
+                volume["metadata"]["name"]
+                for volume in there.json()["items"]
+                if volume["status"]["phase"] in {"Released", "Failed"}
+            }
+            known = ((n, i) for n in self.record.nodes for i in range(objects.VOLUMES_PER_NODE))
+            wanted = [(n, i) for n, i in known if objects.volume_name(n, i) in released]
+            self._renew(at, wanted)
 
     def _renew(self, at: ClusterPlaces, wanted: list[tuple[str, int]]) -> None:
         if not wanted:

@@ -43,7 +43,7 @@ class StepProcess:
                 stderr=subprocess.STDOUT,
                 # A group of its own: it is ended as a whole.
                 start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env=_environment(),
             )
 
     @property
@@ -104,3 +104,11 @@ class StepProcess:
             return None, 0.0
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return self._process.returncode, used.ru_utime + used.ru_stime
+
+
+def _environment() -> dict[str, str]:
+    """Return ours, in which Python keeps what it has compiled: tests start thousands of processes,
+    and each would compile the whole product anew.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONUNBUFFERED": "1"}
