@@ -54,7 +54,9 @@ def test_a_folder_of_a_package_is_a_package() -> None:
 
 def test_test_files_have_names_of_their_own() -> None:
     """Two test files of one name are one module to mypy."""
-    names = [path.name for path in MODULES if path.is_relative_to(ROOT / "tests")]
+    tests = [path for path in MODULES if path.is_relative_to(ROOT / "tests")]
+    # pytest gives this one its name, and mypy knows the folders apart.
+    names = [path.name for path in tests if path.name != "conftest.py"]
 
     assert sorted(names) == sorted(set(names))
 
