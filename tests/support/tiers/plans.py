@@ -25,7 +25,7 @@ def check() -> list[Step]:
     unit = "without process and network"
     return [
         Step(name="lint", shows=shows, command=("sh", "-c", lint), load=1.0),
-        pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.2),
+        pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
     ]
 
 
@@ -40,7 +40,7 @@ def test() -> list[Step]:
             is_background=True,
         ),
         *check(),
-        pytest_step("live", "real nats-servers", "tests/live", "-n", LIVE_WORKERS, load=1.5),
+        pytest_step("live", "real nats-servers", "tests/live", "-n", LIVE_WORKERS, load=1.2),
         _faults("faults-smoke", SMOKE),
         _spark("spark-smoke", SMOKE),
         _operator("operator-smoke", SMOKE),
@@ -63,7 +63,7 @@ def test_all() -> list[Step]:
             "the older Spark, and Delta",
             "tests/spark",
             *("-m", "spark42"),
-            load=1.5,
+            load=1.2,
             after=("venv-spark42", "jars-spark42"),
             folder=Path(SPARK42) / "bin",
         ),
@@ -130,20 +130,20 @@ def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:
     shows = "kills, cuts and full disks"
-    return pytest_step(name, shows, "tests/faults", "-n", "2", *marks, load=1.2)
+    return pytest_step(name, shows, "tests/faults", "-n", "2", *marks, load=0.8)
 
 
 def _spark(name: str, marks: tuple[str, ...]) -> Step:
     shows = "tables with a real Spark and a real S3 server"
-    return pytest_step(name, shows, "tests/spark", *marks, load=1.5, after=("jars",))
+    return pytest_step(name, shows, "tests/spark", *marks, load=1.2, after=("jars",))
 
 
 def _operator(name: str, marks: tuple[str, ...]) -> Step:
     shows = "the operator and a real kube-apiserver"
     words = ("tests/operator", "-n", "2", "--timeout=180", *marks)
-    return pytest_step(name, shows, *words, load=1.2, after=("build-api",))
+    return pytest_step(name, shows, *words, load=0.8, after=("build-api",))
 
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=1.2, after=after)
+    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=0.8, after=after)
