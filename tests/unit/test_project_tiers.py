@@ -146,6 +146,17 @@ def test_tests_are_counted_from_the_report(tmp_path: Path) -> None:
     }
 
 
+def test_a_test_of_a_class_has_the_name_that_runs_it(tmp_path: Path) -> None:
+    """A state machine's function stands in a library; the test is where its class is."""
+    report = tmp_path / "report.xml"
+    report.write_text("""<testsuite><testcase classname="tests.unit.test_project_tiers.TestIt"
+        file="lib/stateful.py" name="runTest" time="1"/></testsuite>""")
+
+    names = [case.name for case in cases_in(report)]
+
+    assert names == ["tests/unit/test_project_tiers.py::TestIt::runTest"]
+
+
 def test_the_account_closes_with_the_counts_of_all_tiers() -> None:
     """It names what failed, with the command that runs it alone."""
     out = io.StringIO()

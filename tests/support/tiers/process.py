@@ -17,6 +17,7 @@ ENDS_WITHIN_S = 20.0
 POLL_S = 0.05
 CODE_LIMIT = 124  # as timeout(1) ends
 TAIL_BYTES = 4_096
+PROGRESS_CHARS_MAX = 60
 # How far pytest is, at the end of a row of dots.
 PERCENT = re.compile(r"\[ *(\d+)%\]")
 
@@ -43,6 +44,9 @@ class StepProcess:
                 stderr=subprocess.STDOUT,
                 # A group of its own: it is ended as a whole.
                 start_new_session=True,
+                # Where we run in the background of a shell, SIGINT is ignored, and a step that
+                # inherits that would not hear the kind request to end.
+                preexec_fn=_hear_interrupts,  # noqa: PLW1509  this process has no threads
                 env=_environment(),
             )
 
@@ -88,7 +92,7 @@ class StepProcess:
         if found:
             return f"{found[-1]} %"
         lines = [line.strip() for line in tail.splitlines() if line.strip()]
-        return lines[-1] if lines and not self.step.has_tests else "begins"
+        return lines[-1][:PROGRESS_CHARS_MAX] if lines and not self.step.has_tests else "begins"
 
     def tail(self) -> str:
         """Return the end of what it printed."""
@@ -104,6 +108,10 @@ class StepProcess:
             return None, 0.0
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return self._process.returncode, used.ru_utime + used.ru_stime
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _environment() -> dict[str, str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tiers.steps import ROOT
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -46,13 +48,25 @@ def cases_in(report: Path) -> tuple[Case, ...]:
         return ()
     found: dict[str, Case] = {}
     for entry in ElementTree.parse(report).iter("testcase"):
-        name = entry.get("file", "") + "::" + entry.get("name", "")
+        name = _name_of(entry)
         case = Case(name, float(entry.get("time", "0")), _outcome(entry))
         former = found.get(name)
         # A test that passed and whose clean-up failed stands there twice.
         if former is None or former.outcome != "failed":
             found[name] = case
     return tuple(found.values())
+
+
+def _name_of(entry: ElementTree.Element) -> str:
+    """Return the name by which pytest runs the test: its file, its class if it has one, and its
+    function. *file* is where the function stands, which for a state machine is a library.
+    """
+    words = entry.get("classname", "").split(".")
+    for count in range(len(words), 0, -1):
+        file = "/".join(words[:count]) + ".py"
+        if (ROOT / file).is_file():
+            return "::".join([file, *words[count:], entry.get("name", "")])
+    return f"{entry.get('file', '')}::{entry.get('name', '')}"
 
 
 def _outcome(entry: ElementTree.Element) -> str:
