@@ -151,7 +151,10 @@ class ClusterProxy:
             ],
         }
         path = folder / f"proxy-{self.port}.kubeconfig"
-        path.write_text(json.dumps(content))
+        # Whole or not at all: another operator may be reading it.
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(content))
+        temporary.replace(path)
         return path
 
     def _run(self) -> None:

@@ -73,6 +73,20 @@ async def state_of(kube: Cluster, js: JetStream, namespace: str) -> State:
     return cleaned
 
 
+async def unfinished(kube: Cluster, namespace: str) -> list[str]:
+    """Return the children of which Kubernetes' own controllers have not made yet what they say: the
+    pipeline's status will change once more when they have.
+    """
+    found = []
+    for name in ("StatefulSet", "DaemonSet"):
+        for each in (await kube.list(kind(name), namespace, f"{PIPELINE_LABEL}={NAME}"))[0]:
+            spec, status = each["spec"], each.get("status") or {}
+            is_seen = status.get("observedGeneration") == each["metadata"]["generation"]
+            if not is_seen or status.get("replicas", 0) != spec.get("replicas", 0):
+                found.append(f"{name} {each['metadata']['name']}")
+    return found
+
+
 def binding_of(namespace: str) -> str:
     """Return the name of the one child that has no namespace."""
     return f"logpipeline-shipper:{namespace}:{NAME}"

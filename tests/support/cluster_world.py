@@ -23,7 +23,15 @@ from cluster_handle import Cluster
 from cluster_nats_proxy import NatsProxy
 from cluster_operator_process import OperatorProcess
 from cluster_proxy import ClusterProxy, as_it_is
-from cluster_states import NAME, State, binding_of, differences, jetstream_of, state_of
+from cluster_states import (
+    NAME,
+    State,
+    binding_of,
+    differences,
+    jetstream_of,
+    state_of,
+    unfinished,
+)
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
@@ -42,7 +50,7 @@ POLL_S = 0.05
 # A state is a dozen requests. It is asked for after each write, and now and then: Kubernetes' own
 # controllers change it as well.
 ASK_AGAIN_S = 0.4
-SETTLED_WITHIN_S = 40.0
+SETTLED_WITHIN_S = 90.0
 NOWHERE = {"logpipeline.dev/test": "nowhere"}
 
 FORMER: dict[str, Any] = {
@@ -220,6 +228,12 @@ class World:
             AssertionError: it wrote something.
         """
         self.proxy.judge, self.proxy.relay = (lambda asked: None), as_it_is
+
+        async def are_controllers_done() -> bool:
+            assert await unfinished(self.kube, self.namespace) == []
+            return True
+
+        await eventually(are_controllers_done, within_s=SETTLED_WITHIN_S)
         self.writes.forget()
         self.proxy.asked.clear()
         operator = self.operator("--no-lease")
@@ -227,7 +241,7 @@ class World:
         await eventually(lambda: self.looks() > 1, within_s=SETTLED_WITHIN_S, what="two looks")
         operator.kill()
         written = self.writes.names()
-        assert written == [], operator.log_tail()
+        assert written == [], "\n".join([*written, operator.log_tail()])
 
     def looks(self, since: float = float("-inf")) -> int:
         """Return how many looks at the pipeline an operator began after *since*, of those requests
@@ -238,13 +252,20 @@ class World:
         return sum(each.path == path and each.method == "GET" for each in recent)
 
     async def settles(self) -> State:
-        """Return the state once the operator has written something, and then looked at all of it
-        again and written nothing.
+        """Return the state once the operator has written something, Kubernetes' controllers have
+        done their part, and the operator has looked at all of it again and written nothing.
         """
+        finished_at: float | None = None
 
-        def is_settled() -> bool:
+        async def is_settled() -> bool:
+            nonlocal finished_at
             last = self.writes.last_at
-            return last is not None and self.looks(last) >= LOOKS_TO_SETTLE
+            if last is None or self.looks(last) < LOOKS_TO_SETTLE:
+                return False
+            if finished_at is None:
+                assert await unfinished(self.kube, self.namespace) == []
+                finished_at = time.monotonic()
+            return self.looks(max(last, finished_at)) >= LOOKS_TO_SETTLE
 
         while True:
             try:
@@ -252,7 +273,7 @@ class World:
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{self._told()}") from None
             state = await self.until(lambda state: [])
-            if is_settled():
+            if await is_settled():
                 return state
 
 

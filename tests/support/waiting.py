@@ -11,6 +11,8 @@ from typing import TypeVar, cast, overload
 T = TypeVar("T")
 
 POLL_S = 0.01
+# A net for what never comes: a machine that does other things as well is slow, and not wrong.
+WITHIN_S = 30.0
 
 
 @overload
@@ -26,7 +28,7 @@ async def eventually(
 
 
 async def eventually(
-    condition: Callable[[], T | Awaitable[T]], *, within_s: float = 10.0, what: str = ""
+    condition: Callable[[], T | Awaitable[T]], *, within_s: float = WITHIN_S, what: str = ""
 ) -> T:
     """Return the first true value of *condition*; an assertion that fails in it means not yet.
 

@@ -49,15 +49,16 @@ def test() -> list[Step]:
 
 
 def test_all() -> list[Step]:
-    """Everything."""
+    """Everything. What takes longest begins first, as soon as it can."""
     nodes = REST if is_cluster_at_hand() else ()
     return [
-        *_built_for_spark42(),
-        *test(),
         *_built_for_nodes(),
+        *_built_for_spark42(),
+        _nodes("nodes", nodes, after=("build-all", "build-images")),
+        *test(),
+        _operator("operator", REST),
         _spark("spark", REST),
         _faults("faults", REST),
-        _operator("operator", REST),
         pytest_step(
             "spark42",
             "the older Spark, and Delta",
@@ -67,7 +68,6 @@ def test_all() -> list[Step]:
             after=("venv-spark42", "jars-spark42"),
             folder=Path(SPARK42) / "bin",
         ),
-        _nodes("nodes", nodes, after=("build-all", "build-images")),
     ]
 
 
@@ -105,7 +105,6 @@ def _built_for_nodes() -> list[Step]:
             name="build-all",
             shows="all of Kubernetes from its modules, once",
             command=(sys.executable, KIND, "build", "all"),
-            after=("build-api",),
             is_background=True,
         ),
         Step(
