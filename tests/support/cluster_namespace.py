@@ -44,8 +44,10 @@ def delete(cluster: Cluster, name: str) -> None:
 
 
 def _free_pipelines(cluster: Cluster, name: str) -> None:
-    # Without the definition there is none, and the answer lists nothing.
-    found = cluster.api.get(**PIPELINES, namespace=name).json()
-    for pipeline in found.get("items") or []:
+    answer = cluster.api.get(**PIPELINES, namespace=name)
+    if answer.status_code == NOT_FOUND:
+        return  # without the definition there is none
+    answer.raise_for_status()
+    for pipeline in answer.json()["items"]:
         one = {**PIPELINES, "url": f"logpipelines/{pipeline['metadata']['name']}"}
         cluster.api.patch(**one, namespace=name, data=NO_FINALIZERS, headers=MERGE)
