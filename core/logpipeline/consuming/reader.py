@@ -151,25 +151,34 @@ class Reader:
             lane, batch = found
             if self._lanes.get(lane.partition) is not lane:
                 continue
+            # From here on its partition is not given up: a claim that is released while the batch
+            # is written into it would stand there as ours, with nobody who reads.
+            self._current = found
             try:
                 await lane.begin(batch)
                 reach("consume.begun")
             except ClaimLost as error:
+                self._current = None
                 await self._lost(lane, error)
                 continue
-            self._current = found
+            except BaseException:
+                self._current = None
+                raise
             return batch
 
     async def settle(self) -> None:
         """Settle the batch that was handed out last, now; see `__anext__`."""
         if self._current is None:
             return
-        (lane, batch), self._current = self._current, None
+        lane, batch = self._current
         try:
             await lane.settle(batch)
         except ClaimLost as error:
             await self._lost(lane, error)
             return
+        finally:
+            # Not before: until it is settled, its partition is not given up.
+            self._current = None
         if self._lanes.get(lane.partition) is lane:
             self._settled[lane.partition].set()
 
