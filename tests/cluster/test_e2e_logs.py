@@ -134,7 +134,7 @@ async def test_containers_of_all_kinds_are_archived_once_and_in_order(
     [folder] = cluster.log_dir(first).glob(big)
     text, place = printed(folder), f"{first}/{namespace}/{BIG}/main.log"
     for pipeline in pipelines:
-        await eventually(lambda: archived(pipeline, place) == text, within_s=60)  # noqa: B023  now
+        await eventually(lambda: archived(pipeline, place) == text, within_s=180)  # noqa: B023  now
 
 
 @pytest.mark.timeout(200)

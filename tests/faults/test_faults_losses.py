@@ -77,13 +77,15 @@ async def test_files_that_vanish_while_the_shipper_is_down_are_named(
     """
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
-        await pipeline.write(1500)
+        # At the usual pace: a shipper that dies when it has read all there is has nothing by which
+        # it would notice that files came and went meanwhile.
+        await pipeline.write(1500, hurried=False)
         pipeline.components[SHIPPER].kill()
         pipeline.writers.rotate(3)
         with pipeline.writers.held():
             _delete_rotated(pipeline.root_of(SHIPPER) / _first_host(pipeline))
         pipeline.components[SHIPPER].start()
-        await pipeline.write(500)
+        await pipeline.write(500, hurried=False)
         await pipeline.quiet()
         status = await _status(pipeline)
         verdict = await pipeline.settle(is_enough=_is_exact_but_for_losses)

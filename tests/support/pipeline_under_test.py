@@ -10,6 +10,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -162,10 +163,10 @@ class PipelineUnderTest:
         await ensure_assigned(self.state.bucket, self.pipeline, list(members))
         self.members = list(members)
 
-    async def write(self, lines: int) -> None:
-        """Return when so many more lines were written."""
+    async def write(self, lines: int, *, hurried: bool = True) -> None:
+        """Return when so many more lines were written, as fast as can be or at the usual pace."""
         enough = self.writers.lines + lines
-        with self.writers.hurried():
+        with self.writers.hurried() if hurried else nullcontext():
             await eventually(
                 lambda: self.writers.lines >= enough, within_s=WRITE_WITHIN_S, what=f"{lines} lines"
             )

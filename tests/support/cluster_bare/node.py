@@ -117,8 +117,6 @@ def _kubelet(places: ClusterPlaces, addresses: Addresses, node: str) -> dict[str
         "imageGCHighThresholdPercent": 100,
         "containerLogMaxSize": "10Mi",
         "containerLogMaxFiles": 5,
-        # A test waits for two rotations; it may not be less.
-        "containerLogMonitorInterval": "3s",
         "nodeStatusReportFrequency": "1m",
         "syncFrequency": "10s",
     }
