@@ -13,9 +13,11 @@ from typing import Any
 import cluster_namespace
 import cluster_turns
 from chart_rendering import CHART, ROOT
+from cluster_bare.running import wait_until
 from cluster_handle import Cluster
 
 DEFINITION = ROOT / "deploy" / "crd.yaml"
+DEFINED_WITHIN_S = 60.0
 RELEASE = "logpipeline"
 # Of the namespace that has the operator of all.
 NAMESPACE = "test-operator"
@@ -29,11 +31,18 @@ RESYNC_S = 5
 
 def define(cluster: Cluster) -> None:
     """Have the API server know the resource. A definition that was just made has no conditions yet,
-    of which ``--for=condition`` makes an error.
+    of which `kubectl wait` makes an error in each of its ways.
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    path = '--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
-    cluster.kubectl("wait", path, "-f", str(DEFINITION), "--timeout=60s")
+
+    def is_established() -> bool:
+        found = json.loads(cluster.kubectl("get", "-f", str(DEFINITION), "-o", "json"))
+        conditions = (found.get("status") or {}).get("conditions") or []
+        return {"Established": "True"}.items() <= {
+            c["type"]: c["status"] for c in conditions
+        }.items()
+
+    wait_until(is_established, what="the definition is established", within_s=DEFINED_WITHIN_S)
 
 
 @dataclass(slots=True)
