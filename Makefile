@@ -11,6 +11,9 @@ BIN := $(VENV)/bin
 VENV42 := .venv-spark42
 # Tests start thousands of processes, each of which would compile the whole product anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Where Docker is there, kind makes the cluster, in these versions.
+export KIND_VERSION ?= v0.30.0
+export KUBECTL_VERSION ?= v1.34.0
 # Two tests at a time, on two processors.
 WORKERS ?= 2
 
@@ -69,12 +72,10 @@ spark42: $(VENV42)/.spark42 ## What the older Spark has to show, and Delta
 	@$(VENV42)/bin/python tests/support/spark_versions.py || echo "going on without it"
 	$(VENV42)/bin/pytest tests/spark -q -m spark42 --session-timeout=1800
 
-# The versions are for kind, with Docker.
 cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain processes
 	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
 	  $(BIN)/python tests/cluster/kind build images >/dev/null; } || echo "going on without it"
-	KIND_VERSION=$${KIND_VERSION:-v0.30.0} KUBECTL_VERSION=$${KUBECTL_VERSION:-v1.34.0} \
-	  $(BIN)/pytest tests/cluster -q --timeout=300 --session-timeout=2400
+	$(BIN)/pytest tests/cluster -q --timeout=300 --session-timeout=2400
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import fault_settings
 from alone import command_for
+from log_tails import tail_of
 from logpipeline.embedded import EmbeddedServer
 
 # Fixtures of tests on a real Kubernetes.
@@ -116,14 +118,7 @@ def _add_logs(item: pytest.Item, report: pytest.TestReport) -> None:
     folder = given.get("tmp_path")
     if isinstance(folder, Path):
         for file in sorted(folder.rglob("*.log"))[:LOGS_SHOWN_MAX]:
-            if text := _tail_of(file):
-                report.sections.append((f"end of {file.relative_to(folder)}", text))
-
-
-def _tail_of(file: Path) -> str:
-    try:
-        with file.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""  # a test's folder may hold what cannot be read, or what goes meanwhile
+            # A test's folder may hold what cannot be read, or what goes meanwhile.
+            with contextlib.suppress(OSError):
+                if text := tail_of(file, LOG_TAIL_BYTES):
+                    report.sections.append((f"end of {file.relative_to(folder)}", text))

@@ -43,7 +43,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if found := given_cluster():
         yield found
         return
-    if request.config.option.kind_bin is None and not _is_docker_there():
+    if request.config.option.kind_bin is None and not requirements.is_docker_there():
         _choose_plain_processes(request.config)
     made: KindCluster = request.getfixturevalue("kind_cluster")
     path = made.kubeconfig_path.resolve()
@@ -151,13 +151,6 @@ def _choose_plain_processes(config: pytest.Config) -> None:
     if not config.option.keep_cluster:
         # If this run is killed, the next cluster's creation sweeps away what it left.
         os.environ[state.OWNER] = str(os.getpid())
-
-
-def _is_docker_there() -> bool:
-    try:
-        return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
 
 
 def _docker_images(made: KindCluster) -> dict[str, str]:

@@ -15,6 +15,8 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from log_tails import tail_of
+
 END_DEADLINE_S = 20.0
 LOG_TAIL_BYTES = 8000
 PR_SET_PDEATHSIG = 1
@@ -103,7 +105,7 @@ class OperatorProcess:
         """Return the end of its log."""
         if not self.log.exists():
             return "the operator logged nothing"
-        return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return tail_of(self.log, LOG_TAIL_BYTES)
 
 
 def _context() -> ForkServerContext:

@@ -15,6 +15,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 import warm
+from log_tails import tail_of
 from logpipeline_cli.local.parts import PARENT_VARIABLE
 from ports import free_port
 from waiting import eventually
@@ -153,9 +154,7 @@ class Component:
         """Return the end of its log."""
         if not self.log.exists():
             return f"--- {self.name} logged nothing"
-        with self.log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return f"--- {self.name}\n{file.read().decode(errors='replace')}"
+        return f"--- {self.name}\n{tail_of(self.log, LOG_TAIL_BYTES)}"
 
     def _get(self, path: str) -> str | None:
         url = f"http://127.0.0.1:{self.port}{path}"

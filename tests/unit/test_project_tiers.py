@@ -94,6 +94,27 @@ def test_a_step_that_fails_fails_the_run_and_shows_what_it_printed(tmp_path: Pat
     assert "make test: FAILED" in shown
 
 
+def test_a_build_that_fails_does_not_fail_the_run(tmp_path: Path) -> None:
+    """On a machine without Go or Java the tests that need them say so, and the others count."""
+    lacking = Step(name="build", shows="a test", command=("no-such-program",), is_background=True)
+
+    results, shown = run([lacking, step("tests", after=("build",))], tmp_path)
+
+    assert {result.name: result.is_good for result in results} == {"build": False, "tests": True}
+    assert "build              going on without it: ended" in shown
+    assert "make test: passed" in shown
+
+
+def test_a_program_that_is_not_there_fails_its_step_alone(tmp_path: Path) -> None:
+    """As when a virtual environment could not be made: the others run all the same."""
+    absent = Step(name="absent", shows="a test", command=("no-such-program",))
+
+    results, shown = run([absent, step("good")], tmp_path)
+
+    assert {result.name: result.is_good for result in results} == {"absent": False, "good": True}
+    assert "make test: FAILED" in shown
+
+
 def test_a_step_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """Its limit is a net: nothing waits for ever."""
     code = "import signal, subprocess; subprocess.Popen(['cat']); signal.pause()"

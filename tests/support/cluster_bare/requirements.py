@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 
 from cluster_bare import binaries, node, places
-from cluster_bare.running import ToolError
+from cluster_bare.running import ToolError, succeeds
 
 PACKAGES = places.SOURCES / "packages.txt"
 # Each program beside the package of packages.txt that brings it.
@@ -62,6 +63,12 @@ def _lacking_for_an_api() -> str:
     if shutil.which("go") is None and not binaries.is_built(binaries.API):
         return "install Go 1.26 (go.dev/dl): the API server is built from its modules"
     return ""
+
+
+@cache
+def is_docker_there() -> bool:
+    """Whether an engine of Docker answers; the command alone makes no cluster."""
+    return succeeds("docker", "info")
 
 
 def check(*, has_nodes: bool = True) -> None:

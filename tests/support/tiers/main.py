@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nended; what was printed so far is in {folder}")
         return 130
     screen.account(results)
-    return 0 if all(result.is_good for result in results) else 1
+    return 1 if any(result.fails_run for result in results) else 0
 
 
 def affected_steps(base: str) -> list[Step]:

@@ -4,11 +4,10 @@ once, behind everything else.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
-from cluster_bare import binaries
+from cluster_bare import binaries, requirements
 from tiers.steps import BIN, Step, pytest_step
 
 SPARK42 = ".venv-spark42"
@@ -51,10 +50,12 @@ def test() -> list[Step]:
 def test_all() -> list[Step]:
     """Everything. What takes longest begins first, as soon as it can."""
     nodes = REST if is_cluster_at_hand() else ()
+    # kind, with Docker, brings its own.
+    built = [] if requirements.is_docker_there() else _built_for_nodes()
     return [
-        *_built_for_nodes(),
+        *built,
         *_built_for_spark42(),
-        _nodes("nodes", nodes, after=("build-all", "build-images")),
+        _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         *test(),
         _operator("operator", REST),
         _spark("spark", REST),
@@ -76,15 +77,7 @@ PLANS = {"check": check, "test": test, "test-all": test_all}
 
 def is_cluster_at_hand() -> bool:
     """Whether a whole Kubernetes can be had in seconds: built here, or by Docker."""
-    return binaries.is_built() or is_docker_there()
-
-
-def is_docker_there() -> bool:
-    """Whether an engine answers, not only the command."""
-    try:
-        return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+    return binaries.is_built() or requirements.is_docker_there()
 
 
 def _built_for_spark42() -> list[Step]:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from log_tails import tail_of
 from tiers.results import Result, cases_in
 from tiers.steps import BACKGROUND_NICE, ROOT, Step
 
@@ -33,8 +34,8 @@ class StepProcess:
         command = list(step.command)
         if step.has_tests:
             command += [f"--junitxml={self._report}", "-o", "junit_family=xunit1"]
-        if step.is_background:
-            command = ["nice", "-n", str(BACKGROUND_NICE), *command]
+        # A program that is not there is then an exit code and a line in the log.
+        command = ["nice", "-n", str(BACKGROUND_NICE if step.is_background else 0), *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -72,6 +73,7 @@ class StepProcess:
             self.seconds,
             cpu_s,
             cases_in(self._report),
+            is_build=self.step.is_background,
         )
 
     def end(self) -> None:
@@ -96,9 +98,7 @@ class StepProcess:
 
     def tail(self) -> str:
         """Return the end of what it printed."""
-        with self.log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            return file.read().decode(errors="replace")
+        return tail_of(self.log, TAIL_BYTES)
 
     def _code_and_cpu(self) -> tuple[int | None, float]:
         if self._process.returncode is not None:

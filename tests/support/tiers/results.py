@@ -31,11 +31,19 @@ class Result:
     cpu_s: float
     cases: tuple[Case, ...] = ()
     is_reused: bool = False
+    is_build: bool = False
 
     @property
     def is_good(self) -> bool:
         """Whether it ended well."""
         return self.code == 0
+
+    @property
+    def fails_run(self) -> bool:
+        """Whether it makes the run fail. A failed build does not: the tests that need what it makes
+        are skipped, or fail where everything is required.
+        """
+        return not self.is_good and not self.is_build
 
     def count(self, outcome: str) -> int:
         """Return how many of its tests came to *outcome*: passed, failed or skipped."""

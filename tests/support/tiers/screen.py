@@ -50,6 +50,8 @@ class Screen:
             self._line(log.read_text(errors="replace").rstrip())
             self._line(f"--- {step.name} ended with {result.code}")
         said = "passed" if result.is_good else "FAILED"
+        if result.is_build and not result.is_good:
+            said = "going on without it: ended"
         counts = f", {tests_text(result)}" if result.cases else ""
         times = f"{result.seconds:.0f} s, {result.cpu_s:.0f} CPU s"
         self._line(f"{self._clock()}  {step.name:18} {said} in {times}{counts}")
@@ -85,13 +87,13 @@ class Screen:
             self._line(f"{case.seconds:9.1f} s  {case.name}")
         self._failures(results)
         counts = {name: sum(r.count(name) for r in results) for name in OUTCOMES}
-        verdict = "passed" if all(result.is_good for result in results) else "FAILED"
+        verdict = "FAILED" if any(result.fails_run for result in results) else "passed"
         self._line(f"\nmake {self._name}: {verdict} in {minutes_text(seconds)}")
         self._line(", ".join(f"{number} {name}" for name, number in counts.items()))
 
     def _failures(self, results: Sequence[Result]) -> None:
         for result in results:
-            if result.is_good:
+            if not result.fails_run:
                 continue
             failed = [case.name for case in result.cases if case.outcome == "failed"]
             self._line(f"\nFAILED: {result.name}")
