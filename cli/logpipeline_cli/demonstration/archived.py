@@ -39,14 +39,14 @@ class _Active:
 
 @dataclass(slots=True)
 class ArchiveCounter:
-    """Counts what lies below *collectors*, and reads only what is new since the last look."""
+    """Counts lines in the files below *collectors*; each call reads only the bytes that are new."""
 
     collectors: Path
     _rotated: dict[Path, Size] = field(default_factory=dict)
     _active: dict[Path, _Active] = field(default_factory=dict)
 
     def look(self) -> Archived:
-        """Count. What is renamed at this moment is missing until the next look."""
+        """Return the counts of now; a file that is renamed meanwhile counts at the next call."""
         folders = [path for path in sorted(self.collectors.glob("*")) if path.is_dir()]
         lines: dict[str, int] = {}
         files = size = 0

@@ -1,4 +1,4 @@
-"""The check at the end: what was written against what is archived, in files and in the table."""
+"""The final check: compares the written lines with the archived ones, in files and in the table."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_table(written: Written, layout: Layout, progress: Progress) -> bool:
     )
     origins = written.origins
     places = {file.place for file in written.real}
-    # Lines of real files may hold what is no text: how many there are is compared.
+    # Lines of this machine's files may be no valid UTF-8, so only their number is compared.
     verdict = check(
         written.expected,
         [folder],

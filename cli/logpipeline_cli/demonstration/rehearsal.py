@@ -21,7 +21,7 @@ from logpipeline_cli.demonstration.screen import Frame, Progress, Screen
 from logpipeline_cli.local.supervisor import Supervisor
 
 FRAME_EVERY_S = 1.0
-# When writing has ended, nothing but what is under way is waited for.
+# After writing has ended, only the lines that are under way have to arrive.
 SETTLE_LOOK_EVERY_S = 0.2
 # Each look asks the server about every stream, while Spark wants the processor.
 TABLE_LOOK_EVERY_S = 0.5

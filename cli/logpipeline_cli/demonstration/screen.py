@@ -57,7 +57,7 @@ class Screen:
 
 
 class Progress:
-    """Says what is waited for after the last frame, and how far it is."""
+    """Prints, after the last frame, the step that runs and how far it is."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()

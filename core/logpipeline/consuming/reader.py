@@ -151,8 +151,8 @@ class Reader:
             lane, batch = found
             if self._lanes.get(lane.partition) is not lane:
                 continue
-            # From here on its partition is not given up: a claim that is released while the batch
-            # is written into it would stand there as ours, with nobody who reads.
+            # From here on the partition is not given up. Saving the batch into a claim that was
+            # released meanwhile would mark the claim as held, and no lane would read.
             self._current = found
             try:
                 await lane.begin(batch)

@@ -29,7 +29,7 @@ INACTIVE_NS = 60 * 1_000_000_000
 PULL_BYTES = 2 * 1024 * 1024
 TAKE_TIMEOUT_S = 1.0
 REOPEN_AFTER_S = 0.5
-# So often is asked for what was sent and has not come, before it is taken for lost.
+# After so many empty reads, messages that were sent and have not arrived count as lost.
 SILENT_MAX = 60
 
 
