@@ -8,11 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
+from urllib3.util import Retry
 
 from cluster_bare import binaries, containers, creation, objects, places
 from cluster_bare.locking import locked
@@ -23,6 +25,16 @@ from cluster_bare.state import Record
 # A hung connection to the API server is a failure, not a test that never ends.
 KUBECTL_DEADLINE_S = 300.0
 OUTPUT_CHARS_MAX = 4_000
+# It is the answer that is asked for again; a connection that fails is what a test has to see.
+LATER = Retry(
+    connect=0,
+    read=0,
+    other=0,
+    status=10,
+    status_forcelist=[HTTPStatus.TOO_MANY_REQUESTS],
+    allowed_methods=None,
+    backoff_factor=0.2,
+)
 
 
 class CommandFailed(AssertionError):
@@ -179,8 +191,16 @@ class Cluster:
 
 def handle_of(kubeconfig: Path, record: Record | None) -> Cluster:
     """The cluster that *kubeconfig* leads to."""
-    api = pykube.HTTPClient(pykube.KubeConfig.from_file(str(kubeconfig)))
-    return Cluster(kubeconfig, api, record)
+    return Cluster(kubeconfig, client(pykube.KubeConfig.from_file(str(kubeconfig))), record)
+
+
+def client(config: pykube.KubeConfig) -> pykube.HTTPClient:
+    """A client that asks again, as kubectl does, when the API server says "later".
+
+    It says so for a second after a definition is made or changed, while it reads what it stores.
+    """
+    adapter = pykube.http.KubernetesHTTPAdapter(config, max_retries=LATER)
+    return pykube.HTTPClient(config, http_adapter=adapter)
 
 
 def record_of(kubeconfig: Path) -> Record | None:

@@ -50,4 +50,6 @@ def _free_pipelines(cluster: Cluster, name: str) -> None:
     answer.raise_for_status()
     for pipeline in answer.json()["items"]:
         one = {**PIPELINES, "url": f"logpipelines/{pipeline['metadata']['name']}"}
-        cluster.api.patch(**one, namespace=name, data=NO_FINALIZERS, headers=MERGE)
+        freed = cluster.api.patch(**one, namespace=name, data=NO_FINALIZERS, headers=MERGE)
+        if freed.status_code != NOT_FOUND:  # its operator may have been quicker
+            freed.raise_for_status()
