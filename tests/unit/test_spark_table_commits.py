@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table import local
 from logpipeline_spark.table.commit import Change, Range, commit_path
 from logpipeline_spark.table.lease import Lease, LeaseHeld, LeaseLost
 from logpipeline_spark.table.local import LocalStorage
@@ -21,6 +23,8 @@ from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.snapshot import WrongRange
 from logpipeline_spark.table.table import Table
 from tables_made import BEGIN, LIFE, OWNER, STREAM, batch, keys, opened, table_files, write
+
+LONG_AFTER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -247,6 +251,33 @@ def test_a_silent_writer_loses_the_lease_and_notices(storage: LocalStorage) -> N
     with pytest.raises(LeaseLost):
         first.fence.check(storage)
     second.renew()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(lambda table, storage: batch(table, storage, "3", 3, 3), id="write"),
+        pytest.param(lambda table, storage: table.compact(LONG_AFTER), id="compact"),
+    ],
+)
+def test_who_is_overtaken_while_a_file_is_shown_says_so(
+    storage: LocalStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[Table, LocalStorage], object],
+) -> None:
+    """The next writer takes away what it finds begun: that is no fault of the disk."""
+    first = opened(storage)
+    for number in (1, 2):
+        batch(first, storage, str(number), number, number)
+
+    def overtake(place: str) -> None:
+        monkeypatch.setattr(local, "reach", lambda place: None)
+        if place == "table.file-written":
+            opened(storage)
+
+    monkeypatch.setattr(local, "reach", overtake)
+    with pytest.raises(LeaseLost, match="written by another process now"):
+        work(first, storage)
 
 
 def test_a_released_lease_and_ones_own_are_taken_at_once(storage: LocalStorage) -> None:

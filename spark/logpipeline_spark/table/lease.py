@@ -9,7 +9,8 @@ manifest: a new holder's first commit takes the number that the former one would
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -52,6 +53,20 @@ class Fence:
                 f"{storage.url} is written by another process now: "
                 "stop one of the two, or give it a path of its own."
             )
+
+    @contextmanager
+    def explaining(self, storage: Storage) -> Iterator[None]:
+        """Say that the lease is lost where a file is gone before it was shown: a new holder takes
+        away what its predecessor had begun.
+
+        Raises:
+            LeaseLost: it is.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            self.check(storage)
+            raise
 
 
 class Lease:

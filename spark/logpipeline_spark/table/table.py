@@ -149,7 +149,8 @@ class Table:
         merges = [*due(self.snapshot, now, sizes), *counts.due(self.snapshot, now)][:merges_max]
         sweep(self._storage, self.snapshot)
         for merge in merges:
-            entries = self._merged(merge, sizes)
+            with self._lease.fence.explaining(self._storage):
+                entries = self._merged(merge, sizes)
             reach("table.merge-written")
             sources = tuple(entry.path for entry in merge.sources)
             self._commit(Change("compaction", added=tuple(entries), removed=sources))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 
 import numpy as np
@@ -37,7 +37,7 @@ def write_range(
         StorageFailed: the disk or the bucket is full, or refuses.
     """
     writer = _HourWriter(storage, name, area, fence)
-    with writer.stack:
+    with fence.explaining(storage) if fence is not None else nullcontext(), writer.stack:
         unit_us = HOUR_US if area == LINES else DAY_US
         for unit, table in in_hours(tables, unit_us):
             writer.add(datetime.fromtimestamp(unit * unit_us / 1_000_000, UTC), table)
