@@ -27,11 +27,12 @@ from logpipeline_operator.cluster.client import configuration
 START_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 10.0
 BODY_BYTES_MAX = 8 * 1024 * 1024
+ASKED_SHOWN_MAX = 30
 WRITING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 PASSED_ON = ("Accept", "Content-Type", "User-Agent")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """A request: *write* is its number among those that write, 0 for one that does not (Leases do
     not count); *at* is monotonic.
@@ -112,6 +113,7 @@ class ClusterProxy:
     relay: Callable[[Asked, bytes], Relayed] = as_it_is
     asked: list[Asked] = field(default_factory=list)
     port: int = 0
+    unanswered: set[Asked] = field(default_factory=set)
     _numbered: int = 0
     _first: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -186,8 +188,28 @@ class ClusterProxy:
             await self._end.wait()
             await runner.cleanup()
 
+    def traffic(self) -> str:
+        """Say what was asked last, and what waits for an answer."""
+        now = time.monotonic()
+        waiting = [each for each in list(self.unanswered) if not each.is_watch]
+        return "\n".join(
+            f"{what}: {each.method} {each.path}, {now - each.at:.1f} s ago"
+            for what, found in (
+                ("asked", self.asked[-ASKED_SHOWN_MAX:]),
+                ("without an answer", waiting),
+            )
+            for each in found
+        )
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         asked = self._note(request)
+        self.unanswered.add(asked)
+        try:
+            return await self._answer(asked, request)
+        finally:
+            self.unanswered.discard(asked)
+
+    async def _answer(self, asked: Asked, request: web.Request) -> web.StreamResponse:
         fault = self.judge(asked)
         if isinstance(fault, Refuse):
             return _refusal(fault)

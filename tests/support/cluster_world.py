@@ -214,8 +214,10 @@ class World:
             raise AssertionError(f"not within {within_s} s:\n{found}\n{self._told()}") from None
 
     def _told(self) -> str:
+        running = sum(operator.is_running for operator in self.operators)
         logs = [operator.log_tail() for operator in self.operators[-2:]]
-        return "\n".join([*self.writes.names(), *logs])
+        said = [f"{running} operators are running", self.proxy.traffic()]
+        return "\n".join([*self.writes.names(), *said, *logs])
 
     async def becomes(self, wanted: State, *, within_s: float = SETTLED_WITHIN_S) -> None:
         """Return once the state is *wanted*."""
