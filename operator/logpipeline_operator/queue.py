@@ -19,6 +19,9 @@ GAP_S = 0.25
 GAP_MAX_S = 60.0
 # More at once would only wait for each other at the API server.
 WORKERS = 8
+# Each request has a limit of its own. This one is for what nobody thought of: a pipeline whose look
+# never ends would never be looked at again, and nothing would say so.
+LOOK_S_MAX = 300.0
 # Doubling beyond it changes nothing any more.
 FAILURES_MAX = 20
 
@@ -101,9 +104,12 @@ class Queue:
         entry = self._entries[key]
         after_s: float | None
         try:
-            after_s = await look(key)
+            async with asyncio.timeout(LOOK_S_MAX):
+                after_s = await look(key)
             entry.failures = 0
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if _is_cancelled():
+                raise
             entry.failures = min(entry.failures + 1, FAILURES_MAX)
             after_s = _gap(entry.failures) * (1 + self.jitter())
             log.exception(
@@ -124,6 +130,14 @@ class Queue:
             del self._entries[key]
             return
         entry.again, entry.due, entry.is_running = None, due, False
+
+
+def _is_cancelled() -> bool:
+    """Return whether it is this task that shall end. A future that somebody else has cancelled
+    raises the same error in who waits for it: then the look has failed, and no more.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _gap(failures: int) -> float:

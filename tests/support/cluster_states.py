@@ -47,7 +47,7 @@ LEFT_OUT = frozenset(
 )
 
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-SHOWN_CHARS_MAX = 300
+SHOWN_CHARS_MAX = 3000
 
 State = dict[str, Any]
 

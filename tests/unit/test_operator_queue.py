@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import pytest
+
 from logpipeline_operator import queue as subject
 from logpipeline_operator.queue import Key, Queue
 from waiting import eventually
@@ -63,6 +65,41 @@ async def test_a_failing_pipeline_does_not_stop_another() -> None:
     await _run(queue, look, until=lambda: looks.count(ONE) == 2)
 
     assert TWO in looks
+
+
+async def test_a_look_that_waits_for_what_another_cancels_has_failed_and_is_repeated() -> None:
+    """The error is the same as where the operator stops; taken for that, the pipeline would be
+    forgotten in silence.
+    """
+    queue, looks = _queue(), 0
+
+    async def look(key: Key) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            answer.cancel()
+            await answer
+
+    queue.add(ONE)
+    await _run(queue, look, until=lambda: looks == 2)
+
+
+async def test_a_look_that_never_ends_is_given_up_and_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would keep its pipeline, and one of the workers, for ever."""
+    monkeypatch.setattr(subject, "LOOK_S_MAX", 0.01)
+    queue, looks = _queue(), 0
+
+    async def look(key: Key) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            await asyncio.Event().wait()
+
+    queue.add(ONE)
+    await _run(queue, look, until=lambda: looks == 2)
 
 
 async def test_events_do_not_hurry_what_keeps_failing() -> None:
