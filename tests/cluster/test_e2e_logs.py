@@ -134,7 +134,27 @@ async def test_containers_of_all_kinds_are_archived_once_and_in_order(
     [folder] = cluster.log_dir(first).glob(big)
     text, place = printed(folder), f"{first}/{namespace}/{BIG}/main.log"
     for pipeline in pipelines:
-        await eventually(lambda: archived(pipeline, place) == text, within_s=180)  # noqa: B023  now
+
+        def has_it(pipeline: Pipeline = pipeline) -> bool:
+            assert (found := difference(archived(pipeline, place), text)) == "", found
+            return True
+
+        await eventually(has_it, within_s=180, what=f"{place} of {pipeline.name}")
+
+
+def difference(found: bytes, wanted: bytes) -> str:
+    """Say how long two texts are, and where they begin to differ; nothing where they do not."""
+    if found == wanted:
+        return ""
+    at = next(
+        (n for n, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other),
+        min(len(found), len(wanted)),
+    )
+    around = slice(max(0, at - 200), at + 200)
+    return (
+        f"{len(found)} bytes instead of {len(wanted)}, other ones from {at} on: "
+        f"{found[around]!r} instead of {wanted[around]!r}"
+    )
 
 
 @pytest.mark.timeout(200)
