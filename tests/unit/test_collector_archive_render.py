@@ -6,12 +6,13 @@ import base64
 import json
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.wire import Batch
+from logpipeline.wire import Batch, Previous
 from logpipeline_collector.archive.naming import Template, origin_of
 from logpipeline_collector.archive.render import Piece, Tail, pieces, render
 
@@ -103,6 +104,37 @@ def test_a_run_of_fragments_goes_on_in_the_next_batch() -> None:
     parts = (replace(CRI, ends_inside_line=True), first, 0), (CRI, second, len(first))
 
     assert file_of("raw", *parts) == b"one two three four\nother\n"
+
+
+def test_a_run_of_fragments_goes_on_in_the_next_generation() -> None:
+    """A runtime that kubelet tells to begin a new file cuts the line that it is about to write."""
+    ends = replace(CRI, ends_inside_line=True)
+    follows = replace(
+        CRI, generation="1" * 16, previous=Previous(CRI.generation, None), starts_inside_line=True
+    )
+    first, second = OUT + b"F one\n" + OUT + b"P two, \n", OUT + b"F cut\n" + OUT + b"F three\n"
+
+    assert file_of("raw", (ends, first, 0), (follows, second, 0)) == b"one\ntwo, cut\nthree\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"starts_inside_line": False},
+        {"previous": None},
+        {"previous": Previous("2" * 16, None)},
+        {"source": "n/p/u/c/1"},
+    ],
+)
+def test_a_run_goes_on_in_no_other_file(change: dict[str, Any]) -> None:
+    """Neither in one that does not follow, nor in one that begins with a line of its own."""
+    ends = replace(CRI, ends_inside_line=True)
+    follows = replace(
+        CRI, generation="1" * 16, previous=Previous(CRI.generation, None), starts_inside_line=True
+    )
+    parts = (ends, OUT + b"P one\n", 0), (replace(follows, **change), OUT + b"F two\n", 0)
+
+    assert file_of("raw", *parts) == b"one\ntwo\n"
 
 
 def test_another_streams_line_does_not_go_into_an_open_run() -> None:

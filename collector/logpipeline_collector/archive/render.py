@@ -20,9 +20,11 @@ _STREAMS = frozenset({b"stdout", b"stderr"})
 class Tail(NamedTuple):
     """The line without an end at the end of a file.
 
-    It is continued by bytes of the same source and generation from *end* on. *stream* names the
-    CRI stream whose run of fragments it is; *is_cut* says that the source's own line was cut.
-    *goes_on* is False where its source has ended: then nothing needs to wait for it.
+    It is continued by bytes of the same source and generation from *end* on, and, as far as it is a
+    run of fragments, by the first ones of the next generation: a runtime that is told to begin a
+    new file cuts the line that it is about to write in two. *stream* names the CRI stream whose run
+    of fragments it is; *is_cut* says that the source's own line was cut. *goes_on* is False where
+    its source has ended: then nothing needs to wait for it.
     """
 
     host: str
@@ -94,10 +96,13 @@ def pieces(
 
 
 def _continues(tail: Tail, piece: Piece) -> bool:
-    if piece.batch is None:
+    batch = piece.batch
+    if batch is None or (tail.host, tail.source) != (piece.origin.host, batch.source):
         return False
-    here = (piece.origin.host, piece.batch.source, piece.batch.generation, piece.start)
-    return tail[:4] == here
+    if batch.generation == tail.generation:
+        return piece.start == tail.end
+    is_next = batch.previous is not None and batch.previous.generation == tail.generation
+    return bool(is_next and piece.start == 0 and tail.stream and batch.starts_inside_line)
 
 
 def _tail(piece: Piece, stream: str = "", *, is_cut: bool = True) -> Tail | None:
