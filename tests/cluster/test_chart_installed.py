@@ -15,6 +15,7 @@ import chart_monitoring
 import cluster_operator
 from chart_rendering import ALL_ON, CHART, ROOT, helm, render
 from cluster_handle import Cluster
+from cluster_operator import define
 
 DEFINITION = ROOT / "deploy" / "crd.yaml"
 INSTALL_S_MAX = 120
@@ -101,7 +102,7 @@ def test_chart_installs_and_its_test_finds_the_line(
     """After `helm install`, `helm test` prints a line and finds it in a file, once; an upgrade
     that changes nothing restarts nothing, and an uninstall leaves the definition.
     """
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    define(cluster)
     at = ("--namespace", namespace)
     given = ("--values", "-", "--wait", f"--timeout={INSTALL_S_MAX}s")
     values = json.dumps(values_of(images, namespace))
@@ -149,7 +150,7 @@ def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
 @pytest.mark.parametrize("sample", ["logpipeline.yaml", "minimal.yaml", "second-group.yaml"])
 def test_deploy_samples_are_taken(cluster: Cluster, namespace: str, sample: str) -> None:
     """The API server finds nothing wrong with what we show as examples."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    define(cluster)
     text = (ROOT / "deploy" / "samples" / sample).read_text()
 
     said = cluster.kubectl(

@@ -13,7 +13,7 @@ import pytest
 
 from child_manifests import children, pod_templates, resource
 from cluster_handle import Cluster
-from cluster_operator import DEFINITION, Operator
+from cluster_operator import Operator, define
 from cluster_pipelines import Pipeline, create
 from cluster_plugin import Plugin, plugin_in
 from logpipeline.partition import partition_of
@@ -179,7 +179,7 @@ def test_cli_names_the_pipelines_there_are(
     cluster: Cluster, namespace: str, plugin: Plugin
 ) -> None:
     """A wrong or a missing name costs no second command."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
+    define(cluster)
     here = ("-n", namespace)
     none = plugin.run("status", *here)
     for name in ("one", "two"):

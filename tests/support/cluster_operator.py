@@ -30,19 +30,16 @@ RESYNC_S = 5
 
 
 def define(cluster: Cluster) -> None:
-    """Have the API server know the resource. A definition that was just made has no conditions yet,
-    of which `kubectl wait` makes an error in each of its ways.
+    """Have the API server know the resource, and kubectl as well: what is established is found by
+    it a moment later. `kubectl wait` fails where a definition has no conditions yet.
     """
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
 
-    def is_established() -> bool:
-        found = json.loads(cluster.kubectl("get", "-f", str(DEFINITION), "-o", "json"))
-        conditions = (found.get("status") or {}).get("conditions") or []
-        return {"Established": "True"}.items() <= {
-            c["type"]: c["status"] for c in conditions
-        }.items()
+    def is_known() -> bool:
+        found = cluster.kubectl("api-resources", "--api-group=logpipeline.dev", "-o", "name")
+        return "logpipelines.logpipeline.dev" in found.split()
 
-    wait_until(is_established, what="the definition is established", within_s=DEFINED_WITHIN_S)
+    wait_until(is_known, what="the definition is known", within_s=DEFINED_WITHIN_S)
 
 
 @dataclass(slots=True)
