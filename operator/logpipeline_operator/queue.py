@@ -19,8 +19,8 @@ GAP_S = 0.25
 GAP_MAX_S = 60.0
 # More at once would only wait for each other at the API server.
 WORKERS = 8
-# Each request has a limit of its own. This one is for what nobody thought of: a pipeline whose look
-# never ends would never be looked at again, and nothing would say so.
+# The limit of one look. Its requests have shorter limits; a look that hangs all the same counts as
+# failed, and is repeated. Without the limit the pipeline would never be reconciled again.
 LOOK_S_MAX = 300.0
 # Doubling beyond it changes nothing any more.
 FAILURES_MAX = 20
@@ -133,8 +133,8 @@ class Queue:
 
 
 def _is_cancelled() -> bool:
-    """Return whether it is this task that shall end. A future that somebody else has cancelled
-    raises the same error in who waits for it: then the look has failed, and no more.
+    """Return whether this task was cancelled. Awaiting a future that other code cancelled raises
+    CancelledError as well, without a request that this task ends: then only the look has failed.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

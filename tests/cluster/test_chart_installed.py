@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 import chart_monitoring
-import cluster_operator
 from chart_rendering import ALL_ON, CHART, ROOT, helm, render
 from cluster_handle import Cluster
-from cluster_operator import define
+from cluster_operator import DEFINITION, away, define
 
-DEFINITION = ROOT / "deploy" / "crd.yaml"
 INSTALL_S_MAX = 120
 TEST_S_MAX = 180
 
@@ -27,8 +25,7 @@ def monitoring(cluster: Cluster) -> Iterator[None]:
     """The definitions of Prometheus' operator, in a group of their own."""
     made = chart_monitoring.definitions()
     names = [definition["metadata"]["name"] for definition in made]
-    cluster.kubectl("apply", "--server-side", "-f", "-", input=as_list(made))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
+    cluster.define(as_list(made), *names)
     yield
     cluster.kubectl("delete", "crd", *names)
 
@@ -36,7 +33,7 @@ def monitoring(cluster: Cluster) -> Iterator[None]:
 @pytest.fixture
 def alone(cluster: Cluster) -> Iterator[None]:
     """No other operator looks after the pipelines of this test."""
-    with cluster_operator.away(cluster):
+    with away(cluster):
         yield
 
 

@@ -212,10 +212,8 @@ async def test_an_application_is_made_where_somebody_runs_it(here: World, cluste
     await eventually(is_missed, within_s=60, what="a condition that says what is missing")
     operator.kill()
     text = json.dumps(definition(APACHE))
-    cluster.kubectl("apply", "-f", "-", input=text)
     try:
-        wanted = definition(APACHE)["metadata"]["name"]
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{wanted}", "--timeout=60s")
+        cluster.define(text, definition(APACHE)["metadata"]["name"])
         # It looks what the cluster has as it starts, and then every some minutes.
         operator = here.operator("--no-lease")
         operator.start()

@@ -20,12 +20,14 @@ from cluster_bare import binaries, containers, creation, objects, places
 from cluster_bare.locking import locked
 from cluster_bare.network import Addresses
 from cluster_bare.places import ClusterPlaces
+from cluster_bare.running import wait_until
 from cluster_bare.state import Record
 
 # A hung connection to the API server is a failure, not a test that never ends.
 KUBECTL_DEADLINE_S = 300.0
 OUTPUT_CHARS_MAX = 4_000
-# It is the answer that is asked for again; a connection that fails is what a test has to see.
+DEFINED_WITHIN_S = 60.0
+# Only the answer 429 is repeated; a connection that fails is what a test has to see.
 LATER = Retry(
     connect=0,
     read=0,
@@ -61,6 +63,18 @@ class Cluster:
         """Apply objects as a user does, and let the API server judge them."""
         content = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         self.kubectl("apply", "-f", "-", input=json.dumps(content))
+
+    def define(self, definitions: str, *names: str) -> None:
+        """Apply the text *definitions*, of the resources *names* (``<plural>.<group>``), and return
+        once kubectl finds these: an established one is found a moment later, and `kubectl wait`
+        fails on one that has no conditions yet.
+        """
+        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=definitions)
+
+        def are_known() -> bool:
+            return set(names) <= set(self.kubectl("api-resources", "-o", "name").split())
+
+        wait_until(are_known, what=f"{', '.join(names)} known", within_s=DEFINED_WITHIN_S)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """What `kubectl get …` finds, as data."""

@@ -13,11 +13,9 @@ from typing import Any
 import cluster_namespace
 import cluster_turns
 from chart_rendering import CHART, ROOT
-from cluster_bare.running import wait_until
 from cluster_handle import Cluster
 
 DEFINITION = ROOT / "deploy" / "crd.yaml"
-DEFINED_WITHIN_S = 60.0
 RELEASE = "logpipeline"
 # Of the namespace that has the operator of all.
 NAMESPACE = "test-operator"
@@ -30,16 +28,8 @@ RESYNC_S = 5
 
 
 def define(cluster: Cluster) -> None:
-    """Have the API server know the resource, and kubectl as well: what is established is found by
-    it a moment later. `kubectl wait` fails where a definition has no conditions yet.
-    """
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-
-    def is_known() -> bool:
-        found = cluster.kubectl("api-resources", "--api-group=logpipeline.dev", "-o", "name")
-        return "logpipelines.logpipeline.dev" in found.split()
-
-    wait_until(is_known, what="the definition is known", within_s=DEFINED_WITHIN_S)
+    """Have the API server, and kubectl, know the resource."""
+    cluster.define(DEFINITION.read_text(), "logpipelines.logpipeline.dev")
 
 
 @dataclass(slots=True)

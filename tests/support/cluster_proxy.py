@@ -189,17 +189,16 @@ class ClusterProxy:
             await runner.cleanup()
 
     def traffic(self) -> str:
-        """Say what was asked last, and what waits for an answer."""
+        """List the last requests with their ages, and those that have no answer yet."""
         now = time.monotonic()
+
+        def row(what: str, asked: Asked) -> str:
+            return f"{what}: {asked.method} {asked.path}, {now - asked.at:.1f} s ago"
+
+        rows = [row("asked", each) for each in self.asked[-ASKED_SHOWN_MAX:]]
+        # The proxy's thread changes the set meanwhile.
         waiting = [each for each in list(self.unanswered) if not each.is_watch]
-        return "\n".join(
-            f"{what}: {each.method} {each.path}, {now - each.at:.1f} s ago"
-            for what, found in (
-                ("asked", self.asked[-ASKED_SHOWN_MAX:]),
-                ("without an answer", waiting),
-            )
-            for each in found
-        )
+        return "\n".join(rows + [row("without an answer", each) for each in waiting])
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         asked = self._note(request)

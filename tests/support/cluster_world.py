@@ -230,12 +230,7 @@ class World:
             AssertionError: it wrote something.
         """
         self.proxy.judge, self.proxy.relay = (lambda asked: None), as_it_is
-
-        async def are_controllers_done() -> bool:
-            assert await unfinished(self.kube, self.namespace) == []
-            return True
-
-        await eventually(are_controllers_done, within_s=SETTLED_WITHIN_S)
+        await eventually(self._controllers_are_done, within_s=SETTLED_WITHIN_S)
         self.writes.forget()
         self.proxy.asked.clear()
         operator = self.operator("--no-lease")
@@ -244,6 +239,15 @@ class World:
         operator.kill()
         written = self.writes.names()
         assert written == [], "\n".join([*written, operator.log_tail()])
+
+    async def _controllers_are_done(self) -> bool:
+        """Return True once Kubernetes' own controllers have made what the children say.
+
+        Raises:
+            AssertionError: they have not.
+        """
+        assert await unfinished(self.kube, self.namespace) == []
+        return True
 
     def looks(self, since: float = float("-inf")) -> int:
         """Return how many looks at the pipeline an operator began after *since*, of those requests
@@ -265,7 +269,7 @@ class World:
             if last is None or self.looks(last) < LOOKS_TO_SETTLE:
                 return False
             if finished_at is None:
-                assert await unfinished(self.kube, self.namespace) == []
+                await self._controllers_are_done()
                 finished_at = time.monotonic()
             return self.looks(max(last, finished_at)) >= LOOKS_TO_SETTLE
 

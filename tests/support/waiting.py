@@ -11,7 +11,7 @@ from typing import TypeVar, cast, overload
 T = TypeVar("T")
 
 POLL_S = 0.01
-# A net for what never comes: a machine that does other things as well is slow, and not wrong.
+# The limit for a wait that will never end. It is wide, since other tests may use the processors.
 WITHIN_S = 30.0
 
 

@@ -68,9 +68,7 @@ async def test_a_failing_pipeline_does_not_stop_another() -> None:
 
 
 async def test_a_look_that_waits_for_what_another_cancels_has_failed_and_is_repeated() -> None:
-    """The error is the same as where the operator stops; taken for that, the pipeline would be
-    forgotten in silence.
-    """
+    """CancelledError ends a task in silence: the pipeline would never be reconciled again."""
     queue, looks = _queue(), 0
 
     async def look(key: Key) -> None:
@@ -88,7 +86,7 @@ async def test_a_look_that_waits_for_what_another_cancels_has_failed_and_is_repe
 async def test_a_look_that_never_ends_is_given_up_and_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would keep its pipeline, and one of the workers, for ever."""
+    """Without a limit it would block its pipeline, and one of the workers, for ever."""
     monkeypatch.setattr(subject, "LOOK_S_MAX", 0.01)
     queue, looks = _queue(), 0
 

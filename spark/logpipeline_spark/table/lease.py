@@ -56,11 +56,11 @@ class Fence:
 
     @contextmanager
     def explaining(self, storage: Storage) -> Iterator[None]:
-        """Say that the lease is lost where a file is gone before it was shown: a new holder takes
-        away what its predecessor had begun.
+        """Turn a missing file into `LeaseLost` if the lease is lost: a new holder of the lease
+        removes the unfinished files of the former one.
 
         Raises:
-            LeaseLost: it is.
+            LeaseLost: another one writes the table now.
         """
         try:
             yield

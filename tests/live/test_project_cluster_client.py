@@ -1,4 +1,4 @@
-"""The client of the cluster tests: it waits where the API server asks it to."""
+"""The client of the cluster tests repeats a request that the API server answers with 429."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import cluster_handle
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Says what is left to say, and the last of it for ever."""
+    """Answers each request with the next status of *left*, and keeps to the last one."""
 
     left: list[HTTPStatus]
     asked: list[str]
@@ -43,14 +43,17 @@ class Answers(BaseHTTPRequestHandler):
 
 
 def test_an_api_server_that_says_later_is_asked_again_whatever_was_asked() -> None:
+    """Requests that change something too: the server has not begun them."""
     with answering(HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.OK) as (api, asked):
         assert api.get(url="namespaces").status_code == HTTPStatus.OK
+    assert asked == ["GET", "GET"]
     with answering(HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.OK) as (api, asked):
         assert api.patch(url="namespaces/a", data="{}").status_code == HTTPStatus.OK
     assert asked == ["PATCH", "PATCH"]
 
 
 def test_another_failure_is_told_at_once() -> None:
+    """It is what the test that asked has to see."""
     with answering(HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.OK) as (api, asked):
         answer = api.get(url="namespaces")
     assert (answer.status_code, asked) == (HTTPStatus.INTERNAL_SERVER_ERROR, ["GET"])
