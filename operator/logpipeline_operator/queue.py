@@ -22,6 +22,7 @@ WORKERS = 8
 # The limit of one look. Its requests have shorter limits; a look that hangs all the same counts as
 # failed, and is repeated. Without the limit the pipeline would never be reconciled again.
 LOOK_S_MAX = 300.0
+NEVER = float("inf")
 # Doubling beyond it changes nothing any more.
 FAILURES_MAX = 20
 
@@ -40,6 +41,8 @@ Look = Callable[[Key], Awaitable[float | None]]
 @dataclass(slots=True)
 class _Entry:
     due: float
+    # When the gap behind the last look is over.
+    not_before: float = 0.0
     failures: int = 0
     is_running: bool = False
     # Asked for again while it was being looked at.
@@ -64,7 +67,7 @@ class Queue:
         elif entry.is_running:
             entry.again = due if entry.again is None else min(entry.again, due)
         elif entry.failures == 0:
-            entry.due = min(entry.due, due)
+            entry.due = min(entry.due, max(due, entry.not_before))
         else:
             # What keeps failing is not tried more often because it causes events.
             entry.due = min(entry.due, self.clock() + max(after_s, _gap(entry.failures)))
@@ -86,6 +89,7 @@ class Queue:
 
     def _start_due(self, group: asyncio.TaskGroup, look: Look) -> float | None:
         now = self.clock()
+        self._forget_rested(now)
         running = sum(entry.is_running for entry in self._entries.values())
         waiting = sorted(
             (entry.due, key) for key, entry in self._entries.items() if not entry.is_running
@@ -94,11 +98,17 @@ class Queue:
             if running >= WORKERS:
                 return None
             if due > now:
-                return due - now
+                return None if due == NEVER else due - now
             self._entries[key].is_running = True
             running += 1
             group.create_task(self._look_once(key, look))
         return None
+
+    def _forget_rested(self, now: float) -> None:
+        """Forget pipelines that nothing asks for, once an event may cause a look at once again."""
+        for key, entry in list(self._entries.items()):
+            if entry.due == NEVER and not entry.is_running and entry.not_before <= now:
+                del self._entries[key]
 
     async def _look_once(self, key: Key, look: Look) -> None:
         entry = self._entries[key]
@@ -117,18 +127,15 @@ class Queue:
                 extra={"pipeline": f"{key.namespace}/{key.name}", "wait_s": round(after_s, 1)},
                 exc_info=error,
             )
-        self._rest(key, entry, after_s)
+        self._rest(entry, after_s)
         self._changed.set()
 
-    def _rest(self, key: Key, entry: _Entry, after_s: float | None) -> None:
+    def _rest(self, entry: _Entry, after_s: float | None) -> None:
         now = self.clock()
-        due = None if after_s is None else now + after_s
+        entry.not_before = now + _gap(entry.failures)
+        due = NEVER if after_s is None else now + after_s
         if entry.again is not None:
-            again = max(entry.again, now + _gap(entry.failures))
-            due = again if due is None else min(due, again)
-        if due is None:
-            del self._entries[key]
-            return
+            due = min(due, max(entry.again, entry.not_before))
         entry.again, entry.due, entry.is_running = None, due, False
 
 

@@ -51,6 +51,29 @@ async def test_a_trigger_during_a_look_causes_another_one_after_it() -> None:
     assert most == 1
 
 
+async def test_an_event_right_after_a_look_waits_for_the_gap() -> None:
+    """A rolling update causes an event for every step of a pod, be it after the look's end."""
+    clock = Clock()
+    queue, looks = Queue(clock=clock), []
+
+    async def look(key: Key) -> None:
+        looks.append(clock())
+
+    queue.add(ONE)
+    await _run(queue, look, until=lambda: len(looks) == 1)
+    await _turns()
+    queue.add(ONE)
+    task = asyncio.ensure_future(queue.run(look))
+    await _turns()
+    assert len(looks) == 1
+    clock.now += subject.GAP_S
+    queue.add(TWO)
+    await eventually(lambda: len(looks) == 3)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 async def test_a_failing_pipeline_does_not_stop_another() -> None:
     """An error in one look leaves the others alone, and the failed one is tried again later."""
     queue, looks = _queue(), []
