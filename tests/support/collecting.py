@@ -133,7 +133,14 @@ class Source:
         """
         actives = [folder / "logs" / self.host / "_files" / self.path[1:] for folder in folders]
         parts = [part for active in actives for part in [*_rotated(active), active]]
-        return b"".join(part.read_bytes() for part in parts if part.exists())
+        return b"".join(map(_content, parts))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""  # not there yet, or taken back a moment ago by a collector that was fenced
 
 
 def _rotated(active: Path) -> list[Path]:
