@@ -9,12 +9,13 @@ from __future__ import annotations
 from enum import Enum
 
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
-from logpipeline.nats.jetstream import STILL_IN_PROCESS, STREAM_STORE_FAILED, ApiError
+from logpipeline.nats.jetstream import STILL_IN_PROCESS, ApiError
 
-# Error codes of nats-server (its errors.json).
+# Error codes of nats-server (its errors.json): what is wrong with the message itself. Every other
+# refusal speaks of a stream, an account or a server, and ends when somebody raises a limit, trims,
+# unseals or repairs: a list of those would lack the next release's.
 MESSAGE_EXCEEDS_STREAM_MAXIMUM = 10054
-STREAM_SEALED = 10109
-STREAM_NOT_MATCHED = 10060
+HEADERS_EXCEED_MAXIMUM = 10097
 
 
 class Verdict(Enum):
@@ -23,7 +24,7 @@ class Verdict(Enum):
     UNKNOWN = "unknown"  # they may be stored: the same again, under the same id, marked
     NOT_SENT = "not-sent"  # they are certainly not stored: the same again
     NO_STREAM = "no-stream"  # nobody listens: wait until somebody does
-    FULL = "full"  # the stream takes nothing now: wait until it does
+    FULL = "full"  # nothing is taken now, for whatever reason: wait until it is
     SOON = "soon"  # the server is busy with the same id: again in a moment
     SPLIT = "split"  # too large as one message
     REFUSED = "refused"  # never as it is: quarantine
@@ -51,12 +52,9 @@ def _judge_refusal(error: ApiError) -> Verdict:
             return Verdict.SOON
         case code if code == MESSAGE_EXCEEDS_STREAM_MAXIMUM:
             return Verdict.SPLIT
-        # Full by messages, bytes or messages a subject (discard new), or a disk that is: all of
-        # them end when somebody trims, purges or gives room.
-        case code if code in (STREAM_STORE_FAILED, STREAM_SEALED, STREAM_NOT_MATCHED):
-            return Verdict.FULL
-    # The server's state (no leader, no resources), or 429: too many requests.
-    return Verdict.FULL if error.is_trouble or error.code == 429 else Verdict.REFUSED
+        case code if code == HEADERS_EXCEED_MAXIMUM:
+            return Verdict.REFUSED
+    return Verdict.FULL
 
 
 def advice(verdict: Verdict, subject: str, error: Exception) -> str:

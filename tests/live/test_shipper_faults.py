@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from limited_account import jetstream_at, limited_server
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import NatsOptions, NoResponders
 from logpipeline.nats.jetstream import JetStream
@@ -122,6 +123,28 @@ async def test_a_full_stream_holds_lines_back_and_loses_none(
         await until_stored(js, path, lines_of(0, 500))
         assert len(before) == 2
         await until_it_says(js, None)
+
+
+async def test_an_account_without_storage_left_holds_lines_back_and_loses_none(
+    tmp_path: Path,
+) -> None:
+    """A limit that is reached is raised by somebody one day: no line is put aside for it."""
+    path = tmp_path / "logs" / "app.log"
+    lines = b"".join(os.urandom(32).hex().encode() + b"\n" for _ in range(3000))
+    async with (
+        limited_server(tmp_path / "nats", 40_000) as server,
+        jetstream_at(server.url) as js,
+        shipping(config_of(tmp_path, server.url)),
+    ):
+        await make_stream(js)
+        append(path, lines)
+        await until_it_says(js, "account")
+        before = await stored(js)
+        await server.allow(10_000_000)
+
+        await until_stored(js, path, lines)
+        assert len(before) < len(await stored(js))
+        assert (await status(js))["quarantined"] == 0
 
 
 async def test_a_missing_stream_is_named_and_waited_for(

@@ -23,6 +23,9 @@ from logpipeline_shipper.outcomes import Verdict, advice, judge
         (ApiError("publish", 400, 10109, "invalid operation on sealed stream"), Verdict.FULL),
         (ApiError("publish", 409, 10158, "in process"), Verdict.SOON),
         (ApiError("publish", 429, 10167, "too many requests"), Verdict.FULL),
+        (ApiError("publish", 400, 10002, "resource limits exceeded for account"), Verdict.FULL),
+        (ApiError("publish", 400, 10122, "account resources exceeded"), Verdict.FULL),
+        (ApiError("publish", 403, 19999, "a refusal of a later server"), Verdict.FULL),
         (ApiError("publish", 400, 10097, "header size exceeds maximum"), Verdict.REFUSED),
     ],
 )
