@@ -15,6 +15,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 import zstandard
 
+from logpipeline import checksum
+from logpipeline.checksum import Checksum
+
 VERSION = "1"
 MESSAGE_ID = "Nats-Msg-Id"
 
@@ -52,6 +55,14 @@ class Previous:
     length: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """The generation's running checksum *before* a batch's first byte and *after* its last."""
+
+    before: Checksum
+    after: Checksum
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The headers of one message. Offsets and lengths are bytes of the uncompressed file, times
@@ -67,6 +78,7 @@ class Batch:
     first_time_ns: int = 0
     last_time_ns: int = 0
     previous: Previous | None = None
+    checksums: Checksums | None = None
     resend: bool = False
     starts_inside_line: bool = False
     ends_inside_line: bool = False
@@ -113,6 +125,9 @@ def encode_headers(batch: Batch, identifier: str) -> dict[str, str]:
     if batch.previous is not None:
         length = "" if batch.previous.length is None else str(batch.previous.length)
         headers["Log-Previous"] = f"{batch.previous.generation}-{length}"
+    if batch.checksums is not None:
+        before, after = map(checksum.encode, (batch.checksums.before, batch.checksums.after))
+        headers["Log-Checksum"] = f"{before}-{after}"
     if batch.resend:
         headers["Log-Resend"] = "1"
     partial = [
@@ -195,6 +210,7 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         first_time_ns=first,
         last_time_ns=last,
         previous=_previous(fields.get("Log-Previous", "")),
+        checksums=_checksums(fields.get("Log-Checksum", "")),
         resend=fields.get("Log-Resend") == "1",
         starts_inside_line="start" in partial,
         ends_inside_line="end" in partial,
@@ -240,6 +256,9 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
             raise BadMessage("bad-compression", str(error)) from error
     if len(data) != expected:
         raise BadMessage("bad-length", f"{len(data)} bytes for the range {batch.start}-{batch.end}")
+    sums = batch.checksums
+    if sums is not None and checksum.extend(sums.before, data) != sums.after:
+        raise BadMessage("bad-checksum", f"the range {batch.start}-{batch.end} has other bytes")
     return data
 
 
@@ -273,6 +292,16 @@ def _previous(text: str) -> Previous | None:
     generation, _, length = text.partition("-")
     _check_generation(generation)
     return Previous(generation, _number("Log-Previous", length) if length else None)
+
+
+def _checksums(text: str) -> Checksums | None:
+    if not text:
+        return None  # shippers of former versions send none
+    before, _, after = text.partition("-")
+    try:
+        return Checksums(checksum.decode(before), checksum.decode(after))
+    except ValueError as error:
+        raise BadMessage("bad-checksum", str(error)) from error
 
 
 def _check_generation(name: str) -> None:

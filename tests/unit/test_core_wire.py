@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline import wire
-from logpipeline.wire import BadMessage, Batch, Previous
+from logpipeline.checksum import NOTHING, Checksum, extend
+from logpipeline.wire import BadMessage, Batch, Checksums, Previous
 
 GENERATION = "0123456789abcdef"
 PLAIN = Batch(
@@ -22,6 +23,7 @@ PLAIN = Batch(
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 PATHS = st.binary(min_size=1, max_size=60).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+CHECKSUMS = st.integers(0, (1 << 64) - 1).map(Checksum)
 
 
 def raw_headers(fields: dict[str, str]) -> bytes:
@@ -40,6 +42,7 @@ def read_back(batch: Batch) -> Batch | None:
     start=st.integers(0, 1 << 40),
     size=st.integers(1, wire.BATCH_BYTES_MAX),
     previous=st.none() | st.builds(Previous, st.just(GENERATION), st.none() | st.integers(0, 99)),
+    checksums=st.none() | st.builds(Checksums, CHECKSUMS, CHECKSUMS),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
     texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS),
     labels=st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3),
@@ -49,6 +52,7 @@ def test_headers_read_back_as_they_were_written(
     start: int,
     size: int,
     previous: Previous | None,
+    checksums: Checksums | None,
     flags: tuple[bool, bool, bool, bool],
     texts: tuple[str, str, str, str],
     labels: dict[str, str],
@@ -56,7 +60,7 @@ def test_headers_read_back_as_they_were_written(
     """Any path, in any bytes, any label and any range."""
     batch = Batch(
         source=source, generation=GENERATION, start=start, end=start + size, lines=3, format="cri",
-        first_time_ns=1, last_time_ns=2, previous=previous, resend=flags[0],
+        first_time_ns=1, last_time_ns=2, previous=previous, checksums=checksums, resend=flags[0],
         starts_inside_line=flags[1], ends_inside_line=flags[2], compressed=flags[3],
         begins=flags[3], cluster=texts[0], namespace=texts[1], pod=texts[2], container=texts[3],
         labels=tuple(labels.items()),
@@ -68,7 +72,12 @@ def test_headers_read_back_as_they_were_written(
 def test_a_header_block_is_exactly_this() -> None:
     """A vector for writers in other languages."""
     batch = replace(
-        PLAIN, previous=Previous("f" * 16, 120), resend=True, ends_inside_line=True, compressed=True
+        PLAIN,
+        previous=Previous("f" * 16, 120),
+        checksums=Checksums(NOTHING, extend(NOTHING, b"123456789")),
+        resend=True,
+        ends_inside_line=True,
+        compressed=True,
     )
 
     assert wire.encode_headers(batch, wire.message_id("k" * 32, batch)) == {
@@ -80,6 +89,7 @@ def test_a_header_block_is_exactly_this() -> None:
         "Log-Lines": "2",
         "Log-Format": "plain",
         "Log-Previous": "ffffffffffffffff-120",
+        "Log-Checksum": "0000000000000000-995dc9bbdf1939fa",
         "Log-Resend": "1",
         "Log-Partial": "end",
         "Content-Encoding": "zstd",
@@ -123,6 +133,8 @@ BAD_FIELDS = [
     ("Log-Format", "xml", "bad-format"),
     ("Log-Lines", "many", "bad-number"),
     ("Log-Previous", "nothing", "bad-generation"),
+    ("Log-Checksum", "995dc9bbdf1939fa", "bad-checksum"),
+    ("Log-Checksum", "995dc9bbdf1939fa-995DC9BBDF1939FA", "bad-checksum"),
     ("Content-Encoding", "gzip", "bad-encoding"),
 ]
 
@@ -172,6 +184,18 @@ def test_payloads_arrive_byte_for_byte(
 
     assert wire.decode_payload(batch, payload) == data
     assert len(payload) <= len(data)
+
+
+def test_a_payload_that_was_altered_is_refused() -> None:
+    """Its checksum goes on from the bytes before it, so that those must be the right ones too."""
+    before = extend(NOTHING, b"what was sent before\n")
+    batch = replace(
+        PLAIN, start=21, end=27, checksums=Checksums(before, extend(before, b"a\nb\nc\n"))
+    )
+
+    assert wire.decode_payload(batch, b"a\nb\nc\n") == b"a\nb\nc\n"
+    with pytest.raises(BadMessage, match="bad-checksum"):
+        wire.decode_payload(batch, b"a\nb\nd\n")
 
 
 def test_a_bomb_is_not_unpacked() -> None:
