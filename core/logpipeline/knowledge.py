@@ -7,8 +7,11 @@ headers read.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from logpipeline import checksum
+from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.wire import Batch, Previous
 
@@ -16,14 +19,19 @@ from logpipeline.wire import Batch, Previous
 GENERATIONS_MAX = 256
 # Holes of a generation that can still be filled; the oldest further ones are only counted.
 HOLES_MAX = 64
+# Losses of a source that are listed; the oldest further ones are only counted.
+LOSSES_MAX = 64
 
 
 class Known(NamedTuple):
-    """One generation: everything below *high* is archived, but for the *holes* ``(start, end)``."""
+    """One generation: everything below *high* is archived or named as lost, but for the *holes*
+    ``(start, end)``. *checksum* is its running checksum at *high*, None where nobody sent one.
+    """
 
     name: str
     high: int
     holes: tuple[tuple[int, int], ...] = ()
+    checksum: Checksum | None = None
 
     @property
     def missing(self) -> int:
@@ -31,14 +39,30 @@ class Known(NamedTuple):
         return sum(end - start for start, end in self.holes)
 
 
+class Loss(NamedTuple):
+    """Bytes that a shipper named as lost, and why; *time_ns* is when it did."""
+
+    generation: str
+    start: int
+    end: int
+    cause: str
+    time_ns: int
+
+
 class Knowledge(NamedTuple):
     """All that is known of one source; the generation that was seen last stands last.
 
-    *given_up* is the bytes of holes that are no longer listed, and cannot be filled any more.
+    *archived* and *lost* are bytes, since the source was first seen: of what is archived, and of
+    what a shipper named as lost. *losses* lists the latest of the latter; these may still be found
+    and archived. *given_up* is the bytes of holes that are no longer listed, and cannot be filled
+    any more.
     """
 
     generations: tuple[Known, ...] = ()
     given_up: int = 0
+    archived: int = 0
+    lost: int = 0
+    losses: tuple[Loss, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -62,11 +86,13 @@ class Knowledge(NamedTuple):
             given_up += sum(end - start for start, end in known.holes[:surplus])
             known = known._replace(holes=known.holes[surplus:])
         if place is not None:
-            return Knowledge((*generations[:place], known, *generations[place + 1 :]), given_up)
-        if len(generations) >= GENERATIONS_MAX:
-            given_up += generations[0].missing
-            generations = generations[1:]
-        return Knowledge((*generations, known), given_up)
+            generations = (*generations[:place], known, *generations[place + 1 :])
+        else:
+            if len(generations) >= GENERATIONS_MAX:
+                given_up += generations[0].missing
+                generations = generations[1:]
+            generations = (*generations, known)
+        return self._replace(generations=generations, given_up=given_up)
 
 
 class Range(NamedTuple):
@@ -78,51 +104,87 @@ class Range(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What to do with a batch, and what is known afterwards; *holes* are the new ones."""
+    """What to do with a batch, and what is known afterwards; *holes* are the new ones.
+
+    *is_misfit* says that the batch does not continue what is known of its generation: it is forged,
+    garbled, or of another file; nothing may be concluded from it.
+    """
 
     after: Knowledge
     ranges: tuple[Range, ...]
     holes: tuple[tuple[str, int, int], ...] = ()
     cut_bytes: int = 0
     is_unknown_chain: bool = False
+    is_misfit: bool = False
 
 
 NOTHING = Knowledge()
 
 
 def decide(before: Knowledge, batch: Batch, *, is_from_midway: bool = False) -> Decision:
-    """Return which bytes of *batch* are new, and what is known when they are archived.
+    """Return which bytes of *batch* are new, and what is known when they are archived. A batch that
+    names a loss has no bytes to be written.
 
     *is_from_midway* says that the reader left out on purpose what the stream held before it began:
     a source of which nothing is known begins where it is first seen.
     """
     knowledge, is_unknown_chain = before, False
-    if batch.previous is not None and before.generations:
+    if batch.previous is not None and batch.checksums is None and before.generations:
+        # A shipper without checksums keeps no account: what its predecessor lacks is missing.
         knowledge, is_unknown_chain = _with_previous(before, batch.generation, batch.previous)
     place = knowledge.find(batch.generation)
-    if place is not None:
-        known = knowledge.generations[place]
-    else:
-        # What lies before the very beginning was left out on purpose.
-        is_beginning = batch.begins or (is_from_midway and not before.generations)
-        known = Known(batch.generation, batch.start if is_beginning else 0)
+    is_midway = is_from_midway and not before.generations
+    known = knowledge.generations[place] if place is not None else _new(batch, is_midway)
+    if _is_misfit(known, batch):
+        return Decision(before, (), is_misfit=True)
     after, ranges = _take(known, batch.start, batch.end)
+    if batch.checksums is not None and batch.end > known.high:
+        after = after._replace(checksum=batch.checksums.after)
+    elif batch.end > known.high:
+        after = after._replace(checksum=None)
+    found, losses = _found(knowledge.losses, batch)
+    ranges = (*found, *ranges)
     fresh = sum(part.end - part.start for part in ranges)
     holes = () if knowledge is before else _new_holes(before, knowledge)
     if batch.start > known.high:
         holes = (*holes, (batch.generation, known.high, batch.start))
-    return Decision(
-        knowledge.with_known(place, after),
-        ranges,
-        holes,
-        batch.end - batch.start - fresh if ranges else 0,
-        is_unknown_chain,
+    knowledge = knowledge.with_known(place, after)
+    if batch.lost:
+        named = tuple(
+            Loss(batch.generation, part.start, part.end, batch.lost, batch.first_time_ns)
+            for part in ranges
+        )
+        knowledge = knowledge._replace(
+            lost=knowledge.lost + fresh, losses=(*losses, *named)[-LOSSES_MAX:]
+        )
+        return Decision(knowledge, (), holes, is_unknown_chain=is_unknown_chain)
+    knowledge = knowledge._replace(
+        archived=knowledge.archived + fresh,
+        lost=knowledge.lost - sum(part.end - part.start for part in found),
+        losses=losses,
     )
+    cut_bytes = batch.end - batch.start - fresh if ranges else 0
+    return Decision(knowledge, ranges, holes, cut_bytes, is_unknown_chain)
+
+
+def _new(batch: Batch, is_midway: bool) -> Known:
+    if batch.begins:
+        # What lies before was left out on purpose, and its checksum begins here.
+        return Known(batch.generation, batch.start, (), checksum.NOTHING)
+    if is_midway:
+        return Known(batch.generation, batch.start)
+    return Known(batch.generation, 0, (), checksum.NOTHING)
+
+
+def _is_misfit(known: Known, batch: Batch) -> bool:
+    if known.checksum is None or batch.checksums is None or batch.start != known.high:
+        return False
+    return batch.checksums.before != known.checksum
 
 
 def _take(known: Known, start: int, end: int) -> tuple[Known, tuple[Range, ...]]:
     if start == known.high:
-        return Known(known.name, end, known.holes), (Range(start, end, False),)
+        return known._replace(high=end), (Range(start, end, False),)
     ranges: list[Range] = []
     holes: list[tuple[int, int]] = []
     for hole_start, hole_end in known.holes:
@@ -136,7 +198,25 @@ def _take(known: Known, start: int, end: int) -> tuple[Known, tuple[Range, ...]]
         if start > known.high:
             holes.append((known.high, start))
         ranges.append(Range(max(start, known.high), end, is_late=False))
-    return Known(known.name, max(end, known.high), tuple(holes)), tuple(ranges)
+    return known._replace(high=max(end, known.high), holes=tuple(holes)), tuple(ranges)
+
+
+def _found(losses: tuple[Loss, ...], batch: Batch) -> tuple[tuple[Range, ...], tuple[Loss, ...]]:
+    """Return the bytes of *batch* that had been named as lost, and what stays lost."""
+    if batch.lost or not losses:
+        return (), losses
+    found: list[Range] = []
+    kept: list[Loss] = []
+    for loss in losses:
+        first, last = max(loss.start, batch.start), min(loss.end, batch.end)
+        if loss.generation != batch.generation or first >= last:
+            kept.append(loss)
+            continue
+        found.append(Range(first, last, is_late=True))
+        for start, end in ((loss.start, first), (last, loss.end)):
+            if start < end:
+                kept.append(loss._replace(start=start, end=end))
+    return tuple(sorted(found)), tuple(kept[-LOSSES_MAX:])
 
 
 def _with_previous(
@@ -172,24 +252,50 @@ def committed_of(source: str, knowledge: Knowledge) -> Committed:
     return Committed(source, last.name, last.high, holes)
 
 
-def encode(knowledge: Knowledge) -> list[object]:
+def encode(knowledge: Knowledge) -> dict[str, object]:
     """Return *knowledge* as JSON values."""
-    return [knowledge.given_up, [list(known) for known in knowledge.generations]]
+    generations = [
+        [known.name, known.high, known.holes, *_sum(known.checksum)]
+        for known in knowledge.generations
+    ]
+    return {
+        "generations": generations,
+        "given_up": knowledge.given_up,
+        "archived": knowledge.archived,
+        "lost": knowledge.lost,
+        "losses": knowledge.losses,
+    }
 
 
 def decode(value: object) -> Knowledge:
-    """Return what `encode` made.
+    """Return what `encode` made, now or in a former version.
 
     Raises:
-        ValueError, TypeError: it is nothing of the kind.
+        ValueError, TypeError, KeyError: it is nothing of the kind.
     """
-    if not isinstance(value, list):
+    if isinstance(value, list):
+        # Before there were checksums and losses.
+        given_up, generations = value
+        return Knowledge(tuple(map(_known, generations)), int(given_up))
+    if not isinstance(value, dict):
         raise ValueError("no knowledge of a source")
-    given_up, generations = value
     return Knowledge(
+        tuple(map(_known, value["generations"])),
+        int(value["given_up"]),
+        int(value["archived"]),
+        int(value["lost"]),
         tuple(
-            Known(str(name), int(high), tuple((int(a), int(b)) for a, b in holes))
-            for name, high, holes in generations
+            Loss(str(name), int(start), int(end), str(cause), int(time_ns))
+            for name, start, end, cause, time_ns in value["losses"]
         ),
-        int(given_up),
     )
+
+
+def _known(row: Sequence[Any]) -> Known:
+    name, high, holes, *rest = row
+    ranges = tuple((int(start), int(end)) for start, end in holes)
+    return Known(str(name), int(high), ranges, checksum.decode(rest[0]) if rest else None)
+
+
+def _sum(value: Checksum | None) -> tuple[str, ...]:
+    return () if value is None else (checksum.encode(value),)

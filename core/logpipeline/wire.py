@@ -9,6 +9,7 @@ newline.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
@@ -31,6 +32,8 @@ LABELS_MAX = 32
 OFFSET_MAX = 1 << 62
 
 Format = Literal["cri", "plain"]
+# One token, for metrics: `rotated`, `server`, `binary`, …
+_CAUSE = re.compile(r"[a-z]{1,20}(-[a-z]{1,20}){0,3}")
 _LABEL_PREFIX = "Log-Label-"
 _SAFE = "/:=@,+~!*()[]{}<>;'\"#&?|^$ "
 
@@ -67,6 +70,9 @@ class Checksums:
 class Batch:
     """The headers of one message. Offsets and lengths are bytes of the uncompressed file, times
     nanoseconds since 1970.
+
+    Where *lost* names a cause, the message has no payload: it says that the bytes of the range are
+    lost, since *first_time_ns*.
     """
 
     source: str
@@ -84,6 +90,7 @@ class Batch:
     ends_inside_line: bool = False
     begins: bool = False
     compressed: bool = False
+    lost: str = ""
     cluster: str = ""
     namespace: str = ""
     pod: str = ""
@@ -142,6 +149,8 @@ def encode_headers(batch: Batch, identifier: str) -> dict[str, str]:
         headers["Log-Begin"] = "1"
     if batch.compressed:
         headers["Content-Encoding"] = "zstd"
+    if batch.lost:
+        headers["Log-Lost"] = batch.lost
     for name in ("cluster", "namespace", "pod", "container"):
         if value := getattr(batch, name):
             headers[f"Log-{name.capitalize()}"] = _quoted(value)
@@ -188,8 +197,11 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
     first, last = _range("Log-Time", fields["Log-Time"]) if "Log-Time" in fields else (0, 0)
     source = _unquoted(fields.get("Log-Source", ""))
     generation = fields.get("Log-Generation", "")
-    if not start < end or end - start > BATCH_BYTES_MAX:
+    lost = fields.get("Log-Lost", "")
+    if not start < end or (end - start > BATCH_BYTES_MAX and not lost):
         raise BadMessage("bad-range", f"range {start}-{end}")
+    if lost and not _CAUSE.fullmatch(lost):
+        raise BadMessage("bad-cause", f"Log-Lost {lost[:40]!r}")
     if not source or len(source) > SOURCE_CHARS_MAX:
         raise BadMessage("bad-source", f"a source of {len(source)} characters")
     _check_generation(generation)
@@ -216,6 +228,7 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         ends_inside_line="end" in partial,
         begins=fields.get("Log-Begin") == "1",
         compressed="Content-Encoding" in fields,
+        lost=lost,
         cluster=_unquoted(fields.get("Log-Cluster", "")),
         namespace=_unquoted(fields.get("Log-Namespace", "")),
         pod=_unquoted(fields.get("Log-Pod", "")),
@@ -243,7 +256,7 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
     Raises:
         BadMessage: the payload is no such bytes. No more than the range's length is ever unpacked.
     """
-    expected = batch.end - batch.start
+    expected = 0 if batch.lost else batch.end - batch.start
     data = payload
     if batch.compressed:
         try:
@@ -257,7 +270,7 @@ def decode_payload(batch: Batch, payload: bytes) -> bytes:
     if len(data) != expected:
         raise BadMessage("bad-length", f"{len(data)} bytes for the range {batch.start}-{batch.end}")
     sums = batch.checksums
-    if sums is not None and checksum.extend(sums.before, data) != sums.after:
+    if sums is not None and not batch.lost and checksum.extend(sums.before, data) != sums.after:
         raise BadMessage("bad-checksum", f"the range {batch.start}-{batch.end} has other bytes")
     return data
 

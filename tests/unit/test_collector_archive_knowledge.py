@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.checksum import NOTHING, extend
 from logpipeline.knowledge import (
     GENERATIONS_MAX,
     HOLES_MAX,
+    LOSSES_MAX,
     Knowledge,
+    Known,
+    Loss,
     decide,
     decode,
     encode,
 )
-from logpipeline.wire import Batch, Previous
+from logpipeline.wire import Batch, Checksums, Previous
 
 OLD, NEW = "a" * 16, "b" * 16
 
@@ -133,34 +139,120 @@ def test_knowledge_is_bounded() -> None:
     assert len(many.generations) == GENERATIONS_MAX
     assert many.generations[-1].name == f"{GENERATIONS_MAX + 9:016x}"
     assert len(torn.generations[0].holes) == HOLES_MAX
+    losses = taken(
+        batch(0, 1000), *(lost(1000 + n * 2, 1001 + n * 2) for n in range(LOSSES_MAX + 9))
+    )
+    assert (len(losses.losses), losses.lost) == (LOSSES_MAX, LOSSES_MAX + 9)
     # A hole that is listed no more is missing all the same.
     assert torn.missing == (HOLES_MAX + 19) * 9
 
 
-RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=25)
+def summed(start: int, data: bytes, *, after: bytes = b"", **changes: Any) -> Batch:
+    """Return a batch of *data* at *start*, behind the bytes *after*, with its checksums."""
+    before = extend(NOTHING, after)
+    sums = Checksums(before, extend(before, data))
+    return replace(batch(start, start + len(data)), checksums=sums, **changes)
+
+
+def lost(start: int, end: int, cause: str = "rotated") -> Batch:
+    """Return a message that names a loss."""
+    return replace(batch(start, end), lines=0, lost=cause, first_time_ns=7)
+
+
+def test_a_batch_that_continues_other_bytes_is_a_misfit_and_hides_nothing() -> None:
+    """Forged, garbled, or of another file: what is known stays, and the right one is new."""
+    knowledge = taken(summed(0, b"one\n"))
+    forged = decide(knowledge, summed(4, b"evil\n", after=b"two\n"))
+
+    assert (forged.is_misfit, forged.ranges, forged.after) == (True, (), knowledge)
+    assert new_ranges(knowledge, summed(4, b"two\n", after=b"one\n")) == [(4, 8, False)]
+    assert decide(Knowledge(), summed(0, b"x\n", after=b"something")).is_misfit
+
+
+def test_the_checksum_goes_on_behind_what_was_left_out_on_purpose() -> None:
+    """It counts from where shipping began."""
+    knowledge = taken(summed(100, b"one\n", begins=True))
+
+    assert not decide(knowledge, summed(104, b"two\n", after=b"one\n")).is_misfit
+    assert decide(knowledge, summed(104, b"two\n", after=b"two\n")).is_misfit
+
+
+def test_a_shipper_without_checksums_is_believed() -> None:
+    """One of a former version, before and after one that has them."""
+    knowledge = taken(summed(0, b"one\n"), batch(4, 8))
+
+    assert not decide(knowledge, summed(8, b"x\n", after=b"whatever")).is_misfit
+
+
+def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
+    """The books balance: what was seen is archived, or lost; found bytes are lost no more."""
+    knowledge = taken(batch(0, 10), lost(10, 30), batch(30, 40))
+    assert (knowledge.missing, knowledge.archived, knowledge.lost) == (0, 20, 20)
+    assert knowledge.losses == (Loss(NEW, 10, 30, "rotated", 7),)
+
+    found = decide(knowledge, batch(5, 20))
+    assert [tuple(part) for part in found.ranges] == [(10, 20, True)]
+    assert (found.after.archived, found.after.lost) == (30, 10)
+    assert found.after.losses == (Loss(NEW, 20, 30, "rotated", 7),)
+
+
+def test_a_loss_fills_a_hole_and_is_counted_once() -> None:
+    """Whoever names it again names nothing new; what is archived cannot be lost."""
+    knowledge = taken(batch(0, 10), batch(20, 30), lost(5, 20), lost(0, 30))
+
+    assert (knowledge.missing, knowledge.archived, knowledge.lost) == (0, 20, 10)
+    assert [(loss.start, loss.end) for loss in knowledge.losses] == [(10, 20)]
+
+
+def test_a_predecessor_is_heeded_where_nobody_keeps_an_account() -> None:
+    """A forged one would else invent holes; those who send checksums name their losses."""
+    knowledge = taken(batch(0, 10, OLD), summed(0, b"x\n", previous=Previous(OLD, 25)))
+
+    assert knowledge.missing == 0
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from(["", "", "rotated"])),
+    max_size=25,
+)
+
+
+def ranged(start: int, size: int, cause: str) -> Batch:
+    """Return a batch, or a loss where there is a *cause*."""
+    return lost(start, start + size, cause) if cause else batch(start, start + size)
 
 
 @given(RANGES)
 def test_every_byte_is_written_once_whatever_comes_in_whatever_order(
-    ranges: list[tuple[int, int]],
+    ranges: list[tuple[int, int, str]],
 ) -> None:
-    """Together the new ranges are exactly the bytes that came, and the holes are the others."""
+    """The new ranges are exactly the bytes that came, the rest of what was named is lost, and the
+    holes are the others: at every moment.
+    """
     knowledge = Knowledge()
     written: list[int] = []
     came: set[int] = set()
-    for start, size in ranges:
-        decision = decide(knowledge, batch(start, start + size))
+    named: set[int] = set()
+    for start, size, cause in ranges:
+        decision = decide(knowledge, ranged(start, size, cause))
         knowledge = decision.after
-        came.update(range(start, start + size))
+        (named if cause else came).update(range(start, start + size))
         written += [byte for part in decision.ranges for byte in range(part.start, part.end)]
 
-    assert sorted(written) == sorted(came)
-    assert knowledge.missing == (max(came) + 1 - len(came) if came else 0)
+        assert sorted(written) == sorted(came)
+        assert knowledge.archived == len(came)
+        assert knowledge.lost == len(named - came)
+        assert knowledge.missing == max(came | named) + 1 - len(came | named)
 
 
 @given(RANGES)
-def test_knowledge_survives_being_stored(ranges: list[tuple[int, int]]) -> None:
+def test_knowledge_survives_being_stored(ranges: list[tuple[int, int, str]]) -> None:
     """In the folder and in a snapshot."""
-    knowledge = taken(*(batch(start, start + size) for start, size in ranges))
+    knowledge = taken(*(ranged(*each) for each in ranges), summed(0, b"x\n", begins=True))
 
-    assert decode(encode(knowledge)) == knowledge
+    assert decode(json.loads(json.dumps(encode(knowledge)))) == knowledge
+
+
+def test_what_a_former_version_stored_is_read() -> None:
+    """It knew neither checksums nor losses."""
+    assert decode([5, [[OLD, 10, [[2, 4]]]]]) == Knowledge((Known(OLD, 10, ((2, 4),)),), 5)

@@ -134,6 +134,8 @@ BAD_FIELDS = [
     ("Log-Lines", "many", "bad-number"),
     ("Log-Previous", "nothing", "bad-generation"),
     ("Log-Checksum", "995dc9bbdf1939fa", "bad-checksum"),
+    ("Log-Lost", "My dog ate it", "bad-cause"),
+    ("Log-Lost", "x" * 200, "bad-cause"),
     ("Log-Checksum", "995dc9bbdf1939fa-995DC9BBDF1939FA", "bad-checksum"),
     ("Content-Encoding", "gzip", "bad-encoding"),
 ]
@@ -184,6 +186,16 @@ def test_payloads_arrive_byte_for_byte(
 
     assert wire.decode_payload(batch, payload) == data
     assert len(payload) <= len(data)
+
+
+def test_a_loss_of_any_size_is_named_without_a_payload() -> None:
+    """A file of gigabytes that is gone is one message."""
+    loss = replace(PLAIN, end=1 << 40, lines=0, lost="rotated")
+
+    assert read_back(loss) == loss
+    assert wire.decode_payload(loss, b"") == b""
+    with pytest.raises(BadMessage, match="bad-length"):
+        wire.decode_payload(loss, b"a\n")
 
 
 def test_a_payload_that_was_altered_is_refused() -> None:
