@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logpipeline import cri, wire
+from logpipeline.checksum import Checksum, extend
 from logpipeline_shipper.files.chain import Chunk
 
 # A message of this size that is still refused is not refused for its size.
@@ -36,6 +37,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         lines=tail.count(b"\n") + (not tail.endswith(b"\n")),
         first_time_ns=_first_time_ns(tail, log_format) or chunk.last_time_ns,
         previous=None,
+        checksum=extend(chunk.checksum, head),
         starts_inside_line=is_inside,
         begins=False,
     )
@@ -60,7 +62,7 @@ def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
 
 def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
     """Yield *chunk* line by line, a run of fragments as one line."""
-    data, begin = chunk.data, 0
+    data, begin, checksum = chunk.data, 0, chunk.checksum
     for end in _line_ends(data, log_format):
         is_first, is_last = begin == 0, end == len(data)
         if is_first and is_last:
@@ -76,11 +78,12 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
             first_time_ns=_first_time_ns(line, log_format) or chunk.first_time_ns,
             last_time_ns=_last_time_ns(line, log_format) or chunk.first_time_ns,
             previous=chunk.previous if is_first else None,
+            checksum=checksum,
             starts_inside_line=is_first and chunk.starts_inside_line,
             ends_inside_line=is_last and chunk.ends_inside_line,
             begins=is_first and chunk.begins,
         )
-        begin = end
+        begin, checksum = end, extend(checksum, line)
 
 
 def piece_of(
@@ -88,11 +91,13 @@ def piece_of(
     *,
     generation: str,
     start: int,
+    checksum: Checksum,
     log_format: wire.Format,
     is_last: bool,
     inside: bool,
 ) -> Chunk:
-    """Return the first bytes of *data* as a chunk that begins at *start* of *generation*.
+    """Return the first bytes of *data* as a chunk that begins at *start* of *generation*, whose
+    checksum is *checksum* there.
 
     It ends at the last place where lines allow a cut, or, if *is_last*, with *data* itself.
     *inside* says that it begins inside a line.
@@ -109,6 +114,7 @@ def piece_of(
         first_time_ns=_first_time_ns(part, log_format),
         last_time_ns=_last_time_ns(part, log_format),
         previous=None,
+        checksum=checksum,
         starts_inside_line=inside,
         ends_inside_line=is_cut,
     )

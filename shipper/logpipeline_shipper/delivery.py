@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
+from logpipeline.checksum import extend
 from logpipeline.spec.streams import Acknowledge
 from logpipeline_shipper import cutting
 from logpipeline_shipper.files.chain import Chunk
@@ -41,13 +43,19 @@ class Lot:
 
 class Delivery:
     """The way of one source's chunks to the server. *ack* is what lots wait for that are read from
-    now on.
+    now on; *birth* returns what a chain knows a generation again by.
     """
 
-    __slots__ = ("_packer", "_past", "_shared", "_standing", "ack", "id", "key")
+    __slots__ = ("_birth", "_packer", "_past", "_shared", "_standing", "ack", "id", "key")
 
     def __init__(
-        self, id: SourceId, packer: Packer, past: Past, standing: Standing, shared: Shared
+        self,
+        id: SourceId,
+        packer: Packer,
+        past: Past,
+        standing: Standing,
+        shared: Shared,
+        birth: Callable[[str], list[Any]],
     ) -> None:
         self.id = id
         self.key = Key(id.host, id.source)
@@ -56,6 +64,7 @@ class Delivery:
         self._past = past
         self._standing = standing
         self._shared = shared
+        self._birth = birth
 
     def prepare(self, chunk: Chunk) -> Lot:
         """Return *chunk* ready to be sent; it may be done in a thread."""
@@ -72,6 +81,9 @@ class Delivery:
 
     async def deliver(self, lot: Lot) -> None:
         """Send all of *lot*, one message after the other."""
+        if lot.chunk.generation not in self._standing.generations:
+            birth = self._birth(lot.chunk.generation)
+            await self._shared.intents.note_birth(self.key, birth)
         self._standing.begin(lot.chunk.generation, lot.chunk.start)
         parcel: Parcel | None = lot.parcel
         is_asked = lot.ack != "none" or any(piece.attempt for piece in lot.pieces)
@@ -106,7 +118,8 @@ class Delivery:
         try:
             sender.check_size(parcel)
             if is_noted:
-                intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt)
+                after = extend(chunk.checksum, chunk.data)
+                intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
                 self._standing.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
             # What has an attempt of its own makes up for a loss, which must come to an end.

@@ -219,7 +219,7 @@ class Fleet:
     def _made(self, id: SourceId, key: Key) -> Pump:
         options = self._options
         record = self._records.pop(key, SourceRecord())
-        is_new = record.saved is None and not record.intents
+        is_new = record.saved is None and not record.births
         chain = Chain(
             id,
             saved=record.saved,
@@ -227,6 +227,10 @@ class Fleet:
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
         )
+        for birth in record.births:
+            chain.remember(birth)
+        for intent in record.intents:
+            chain.was_sent(intent.generation, intent.end, intent.after)
         if self._is_ending:
             chain.end()
         packer = Packer(

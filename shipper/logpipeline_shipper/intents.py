@@ -3,23 +3,29 @@
 The server knows a message again only by the very range in its id. Positions are written once a
 second; what was sent since then stands here, appended without fsync: that survives a kill of the
 process, and a power cut is recognised by the machine's boot.
+
+Births are synced: a file that was given another id after a power cut would be archived twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from logpipeline import checksum
+from logpipeline.checksum import NOTHING, Checksum
 
 log = logging.getLogger(__name__)
 
 _KIND = "intents"
-_VERSION = 1
+_VERSION = 2
 # A second of the smallest batches is far below; a file that is larger was not written by us.
 INTENTS_BYTES_MAX = 256 * 1024 * 1024
 
@@ -33,12 +39,26 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Bytes that may have been sent; *attempt* is the suffix of their message id."""
+    """Bytes that may have been sent; *attempt* is the suffix of their message id, *after* the
+    generation's checksum at *end*.
+    """
 
     generation: str
     start: int
     end: int
     attempt: str = ""
+    after: Checksum = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the files say, in the order in which it was noted; *is_complete* says that this is
+    certainly all.
+    """
+
+    intents: list[tuple[Key, Intent]]
+    births: list[tuple[Key, list[Any]]]
+    is_complete: bool
 
 
 class IntentLog:
@@ -49,6 +69,8 @@ class IntentLog:
         self._folder = folder
         self._boot = boot
         self._descriptor: int | None = None
+        self._written = self._synced = 0
+        self._syncing: asyncio.Task[None] | None = None
 
     def begin(self, number: int) -> None:
         """Note what follows in the file of *number*.
@@ -68,9 +90,42 @@ class IntentLog:
 
     def note(self, key: Key, intent: Intent) -> None:
         """Note that the bytes of *intent* are about to be sent."""
+        after = checksum.encode(intent.after)
+        self._append(
+            [*key, intent.generation, intent.start, intent.end, intent.attempt, after],
+        )
+
+    async def note_birth(self, key: Key, birth: list[Any]) -> None:
+        """Note that a generation is about to be sent for the first time, and return when that
+        survives a power cut. *birth* is what a chain knows it again by.
+        """
+        self._append([*key, birth])
+        self._written += 1
+        wanted = self._written
+        # Thousands of files are new at a first start: one sync serves all who wait.
+        while self._synced < wanted and self._descriptor is not None:
+            if self._syncing is None:
+                self._syncing = asyncio.create_task(self._sync())
+            await asyncio.shield(self._syncing)
+
+    async def _sync(self) -> None:
+        written, descriptor = self._written, self._descriptor
+        try:
+            if descriptor is not None:
+                copy = os.dup(descriptor)
+                try:
+                    await asyncio.to_thread(os.fdatasync, copy)
+                finally:
+                    os.close(copy)
+            self._synced = max(self._synced, written)
+        except OSError as error:
+            self._distrust(error)
+        finally:
+            self._syncing = None
+
+    def _append(self, row: list[object]) -> None:
         if self._descriptor is None:
             return
-        row = [key.host, key.source, intent.generation, intent.start, intent.end, intent.attempt]
         try:
             _write(self._descriptor, row)
         except OSError as error:
@@ -115,9 +170,9 @@ class IntentLog:
             self._descriptor = None
 
 
-def read_intents(folder: Path, first: int, boot: str) -> tuple[list[tuple[Key, Intent]], bool]:
-    """Return what was noted in the files from *first* on, and whether that is certainly all."""
-    rows: list[tuple[Key, Intent]] = []
+def read_noted(folder: Path, first: int, boot: str) -> Noted:
+    """Return what was noted in the files from *first* on."""
+    noted = Noted([], [], is_complete=False)
     is_complete = False
     for number, path in _files(folder):
         if number < first:
@@ -125,14 +180,22 @@ def read_intents(folder: Path, first: int, boot: str) -> tuple[list[tuple[Key, I
         lines = _lines(path)
         head = next(lines, None)
         if head is None or len(head) != 4 or head[:3] != [_KIND, _VERSION, number]:
-            return rows, False
+            return noted
         is_complete = bool(boot) and head[3] == boot and (is_complete or number == first)
         for row in lines:
-            if len(row) == 6:
-                host, source, generation, start, end, attempt = row
-                intent = Intent(str(generation), int(start), int(end), str(attempt))
-                rows.append((Key(str(host), str(source)), intent))
-    return rows, is_complete
+            match row:
+                case [host, source, list(birth)]:
+                    noted.births.append((Key(str(host), str(source)), birth))
+                case [host, source, generation, start, end, attempt, after]:
+                    intent = Intent(
+                        str(generation),
+                        int(start),
+                        int(end),
+                        str(attempt),
+                        checksum.decode(after),
+                    )
+                    noted.intents.append((Key(str(host), str(source)), intent))
+    return replace(noted, is_complete=is_complete)
 
 
 def newest_number(folder: Path) -> int:

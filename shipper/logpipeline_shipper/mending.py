@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 
+from logpipeline.checksum import extend
 from logpipeline_shipper import cutting, healing
 from logpipeline_shipper.delivery import Delivery
 from logpipeline_shipper.files.chain import Chain
@@ -50,6 +51,10 @@ async def mend(hole: healing.Hole, chain: Chain, delivery: Delivery, shared: Sha
         "a hole is filled from the file",
         extra={**delivery.key._asdict(), "generation": generation, "start": start, "end": end},
     )
+    checksum = chain.checksum_at(generation, start)
+    if checksum is None:
+        _count_unhealed(delivery.key, hole, shared)
+        return
     while start < end and not shared.is_stopping:
         size = min(end - start, shared.options.bytes_max)
         await shared.budget.take(2 * size)
@@ -62,6 +67,7 @@ async def mend(hole: healing.Hole, chain: Chain, delivery: Delivery, shared: Sha
                 data,
                 generation=generation,
                 start=start,
+                checksum=checksum,
                 log_format=delivery.id.format,
                 is_last=start + size >= end,
                 inside=inside,
@@ -70,6 +76,7 @@ async def mend(hole: healing.Hole, chain: Chain, delivery: Delivery, shared: Sha
         finally:
             shared.budget.give_back(2 * size)
         start, inside = chunk.end, chunk.ends_inside_line
+        checksum = extend(checksum, chunk.data)
         shared.totals.filled_bytes += len(chunk.data)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import zstandard
 
 from logpipeline import wire
+from logpipeline.checksum import extend
 from logpipeline.nats.connection import headers_size
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
@@ -83,6 +84,7 @@ class Packer:
             first_time_ns=chunk.first_time_ns,
             last_time_ns=chunk.last_time_ns,
             previous=chunk.previous,
+            checksums=wire.Checksums(chunk.checksum, extend(chunk.checksum, chunk.data)),
             starts_inside_line=chunk.starts_inside_line,
             ends_inside_line=chunk.ends_inside_line,
             begins=chunk.begins,

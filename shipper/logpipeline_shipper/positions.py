@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from logpipeline import statefile
+from logpipeline import checksum, statefile
 from logpipeline.failpoints import reach
 from logpipeline_shipper.intents import (
     Intent,
     IntentLog,
     Key,
     newest_number,
-    read_intents,
+    read_noted,
 )
 
 log = logging.getLogger(__name__)
@@ -34,14 +34,15 @@ ABSENT_KEPT_S = 24 * 3600.0
 SOURCES_MAX = 100_000
 _KIND = "positions"
 _STOP_MARK = "stopped"
-_VERSION = 1
+_VERSION = 2
 
 Position = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """What is kept of one source. *saved* is the chain's own; *first* is where shipping began.
+    """What is kept of one source. *saved* is the chain's own, *births* what it noted since then;
+    *first* is where shipping began.
 
     *generations* are those that were sent, oldest first; *committed* is each collector group's
     word; *absent_since_s* is the wall-clock time since which the source has been gone; *unasked* is
@@ -50,6 +51,7 @@ class SourceRecord:
 
     saved: dict[str, Any] | None = None
     intents: tuple[Intent, ...] = ()
+    births: tuple[list[Any], ...] = ()
     first: Position | None = None
     generations: tuple[str, ...] = ()
     committed: dict[str, Position] = field(default_factory=dict)
@@ -108,11 +110,14 @@ def load(folder: Path, boot: str) -> State:
             extra={"reason": f"{type(error).__name__}: {error}", "aside": str(aside)},
         )
         return State(was_broken=True)
-    noted, is_complete = read_intents(folder, first_intents, boot)
-    for key, intent in noted:
+    noted = read_noted(folder, first_intents, boot)
+    for key, intent in noted.intents:
         record = state.sources.get(key, SourceRecord())
         state.sources[key] = replace(record, intents=(*record.intents, intent))
-    return replace(state, is_complete=was_stopped or is_complete)
+    for key, birth in noted.births:
+        record = state.sources.get(key, SourceRecord())
+        state.sources[key] = replace(record, births=(*record.births, birth))
+    return replace(state, is_complete=was_stopped or noted.is_complete)
 
 
 class PositionKeeper:
@@ -226,7 +231,11 @@ def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
         "host": key.host,
         "source": key.source,
         "saved": record.saved,
-        "intents": [[i.generation, i.start, i.end, i.attempt] for i in record.intents],
+        "intents": [
+            [i.generation, i.start, i.end, i.attempt, checksum.encode(i.after)]
+            for i in record.intents
+        ],
+        "births": record.births,
         "first": record.first,
         "generations": record.generations,
         "committed": record.committed,
@@ -247,7 +256,11 @@ def _decoded(data: dict[str, Any]) -> State:
 def _record(row: dict[str, Any]) -> SourceRecord:
     return SourceRecord(
         saved=row["saved"],
-        intents=tuple(Intent(str(g), int(s), int(e), str(a)) for g, s, e, a in row["intents"]),
+        intents=tuple(
+            Intent(str(g), int(s), int(e), str(a), checksum.decode(after))
+            for g, s, e, a, after in row["intents"]
+        ),
+        births=tuple(row["births"]),
         first=_position(row["first"]),
         generations=tuple(str(name) for name in row["generations"]),
         committed={

@@ -62,7 +62,7 @@ class Pump:
         self.past = Past(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
         self._packer = packer
-        self._delivery = Delivery(id, packer, self.past, self.standing, shared)
+        self._delivery = Delivery(id, packer, self.past, self.standing, shared, chain.birth)
         self._counted: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
         self._row: str | None = None

@@ -7,6 +7,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.checksum import NOTHING
 from logpipeline_shipper.cutting import halves, piece_of, single_lines, split_at
 from logpipeline_shipper.files.chain import Chunk
 
@@ -23,6 +24,7 @@ def chunk_of(data: bytes, *, start: int = 0) -> Chunk:
         first_time_ns=0,
         last_time_ns=0,
         previous=None,
+        checksum=NOTHING,
         starts_inside_line=False,
         ends_inside_line=False,
     )
@@ -108,10 +110,22 @@ def test_a_piece_ends_where_lines_do_unless_it_is_the_last() -> None:
     generation = "0123456789abcdef"
 
     inner = piece_of(
-        data, generation=generation, start=5, log_format="plain", is_last=False, inside=True
+        data,
+        generation=generation,
+        start=5,
+        checksum=NOTHING,
+        log_format="plain",
+        is_last=False,
+        inside=True,
     )
     last = piece_of(
-        data, generation=generation, start=5, log_format="plain", is_last=True, inside=False
+        data,
+        generation=generation,
+        start=5,
+        checksum=NOTHING,
+        log_format="plain",
+        is_last=True,
+        inside=False,
     )
 
     assert (inner.data, inner.start, inner.end) == (b"one\ntwo\n", 5, 13)

@@ -12,14 +12,10 @@ from typing import Any
 import pytest
 
 from log_chain import GRACE_S, Folder, joined
-from logpipeline.generation import generation_of
+from logpipeline.checksum import NOTHING
 from logpipeline.wire import Previous
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
-
-
-def name_of(head: bytes) -> str:
-    return generation_of(head)
 
 
 def compress(path: Path) -> Path:
@@ -40,9 +36,9 @@ def test_a_chunk_says_where_its_bytes_are(tmp_path: Path) -> None:
     folder.live.write_bytes(b"one\ntwo\nthr")
     (chunk,) = folder.read()
 
-    assert (chunk.generation, chunk.start, chunk.end) == (name_of(b"one\n"), 0, 8)
+    assert (chunk.start, chunk.end, chunk.checksum) == (0, 8, NOTHING)
     assert (chunk.data, chunk.lines, chunk.previous) == (b"one\ntwo\n", 2, None)
-    assert folder.chain.position() == (name_of(b"one\n"), 8)
+    assert folder.chain.position() == (chunk.generation, 8)
 
 
 def test_hostile_bytes_arrive_unchanged(tmp_path: Path) -> None:
@@ -55,20 +51,26 @@ def test_hostile_bytes_arrive_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_renamed_file_is_read_to_its_end_before_the_new_one(tmp_path: Path) -> None:
-    """Late writes to the renamed file arrive first, and its last line without a newline too."""
-    folder = Folder(tmp_path)
+    """Late writes to the renamed file arrive first. A line that it ends with and that was never
+    finished does not keep the new file's lines waiting, and arrives too.
+    """
+    folder = Folder(tmp_path, unfinished_s=60.0)
     folder.live.write_bytes(b"one\n")
-    folder.read()
+    [one] = folder.read()
     old = folder.live.rename(tmp_path / "app.log.1")
     append(old, b"late\nend")
-    folder.read()
+    [late] = folder.read()
     folder.live.write_bytes(b"two\n")
     assert folder.read() == []
 
     folder.now_s += GRACE_S
-    last, first = folder.read()
-    assert (last.data, last.lines, last.ends_inside_line) == (b"end", 1, False)
-    assert first.previous == Previous(name_of(b"one\n"), 12)
+    [two] = folder.read()
+    folder.now_s += 60
+    [end] = folder.read()
+    assert (late.data, two.data) == (b"late\n", b"two\n")
+    assert (end.data, end.lines, end.ends_inside_line) == (b"end", 1, False)
+    assert (end.generation, end.start) == (one.generation, 9)
+    assert two.previous == Previous(one.generation, None)
 
 
 def test_a_renamed_file_waits_for_the_new_one(tmp_path: Path) -> None:
@@ -130,20 +132,6 @@ def test_a_compressed_file_keeps_name_and_offset(tmp_path: Path) -> None:
 
     (rest,) = Folder(tmp_path, saved=saved).read()
     assert (rest.generation, rest.start, rest.data) == (chunk.generation, chunk.end, b"three\n")
-
-
-def test_a_lost_state_gives_the_same_names(tmp_path: Path) -> None:
-    """Whoever begins again names the same bytes the same, so that readers recognise them."""
-    folder = Folder(tmp_path)
-    folder.live.write_bytes(b"one\n")
-    folder.read()
-    folder.live.rename(tmp_path / "app.log.1")
-    folder.live.write_bytes(b"two\n")
-    before = folder.drain()
-    compress(tmp_path / "app.log.1")
-    after = Folder(tmp_path).drain()
-
-    assert [chunk.generation for chunk in after] == [name_of(b"one\n"), before[-1].generation]
 
 
 def test_a_broken_compressed_file_is_passed_and_counted(tmp_path: Path) -> None:
@@ -245,7 +233,7 @@ def test_a_file_that_vanished_unread_is_told(tmp_path: Path) -> None:
     """A state that knows of a file which is gone for good counts it as unseen."""
     folder = Folder(tmp_path)
     folder.live.write_bytes(b"one\n")
-    folder.read()
+    [one] = folder.read()
     saved = folder.chain.saved()
     folder.chain.release()
     folder.live.unlink()
@@ -255,7 +243,7 @@ def test_a_file_that_vanished_unread_is_told(tmp_path: Path) -> None:
     later, _ = again.drain()
 
     assert again.chain.unseen_generations == 1
-    assert later.previous == Previous(name_of(b"one\n"), None)
+    assert later.previous == Previous(one.generation, None)
 
 
 def test_a_file_that_cannot_be_opened_is_not_gone(tmp_path: Path) -> None:

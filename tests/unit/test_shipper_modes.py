@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logpipeline.checksum import NOTHING
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
 from logpipeline_shipper.files.chunks import Chunk
@@ -137,7 +138,8 @@ def sent(standing: Standing, generation: str, start: int, end: int, *, asked: bo
     standing.begin(generation, start)
     chunk = Chunk(
         generation=generation, start=start, end=end, data=b"", lines=1, first_time_ns=0,
-        last_time_ns=0, previous=None, starts_inside_line=False, ends_inside_line=False,
+        last_time_ns=0, previous=None, checksum=NOTHING, starts_inside_line=False,
+        ends_inside_line=False,
     )  # fmt: skip
     if not asked:
         standing.pass_over(chunk)

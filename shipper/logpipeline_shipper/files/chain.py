@@ -7,21 +7,32 @@ Synchronous and without a clock: whoever drives it says what time it is.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Any, Literal
 
+from logpipeline.checksum import Checksum
+from logpipeline.wire import Previous
 from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.descriptors import Closed
-from logpipeline_shipper.files.generations import Generation
+from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.recognition import (
+    Copy,
+    Finding,
+    New,
+    Replaced,
+    Same,
+    Shadow,
+    Unsure,
+    recognise,
+)
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
-from logpipeline_shipper.files.tail import Changed, Tail
+from logpipeline_shipper.files.tail import Outcome, Patience, Tail
 
 __all__ = ["Chain", "Chunk"]
 
-SAVED_VERSION = 1
+SAVED_VERSION = 2
 
 ReadFrom = Literal["beginning", "end", "live"]
 
@@ -33,6 +44,9 @@ _PATIENCE_S = 30.0
 _BROKEN_TRIES = 3
 # Files that change under our eyes make one read start over; the rest is for the next one.
 _PASSES_MAX = 8
+# Generations that are done and gone are remembered, so that a late copy of one is known again:
+# logrotate compresses one rotation later. Its usual 4 and kubelet's 5 are far below.
+PAST_MAX = 64
 
 
 class Chain(Counts):
@@ -53,65 +67,267 @@ class Chain(Counts):
         self.id = id
         self._limits = limits
         self._tail = Tail(id.format, limits, self)
-        self._lineage = self._tail.lineage
         self._files: tuple[ChainFile, ...] = ()
+        self._generations: list[Generation] = []
+        self._past: deque[Generation] = deque(maxlen=PAST_MAX)
+        # Copies beside their originals: what copytruncate makes before it truncates.
+        self._shadows: dict[tuple[int, int, int], tuple[Generation, ChainFile]] = {}
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._position: tuple[str, int] | None = None
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
-        self._begun: tuple[str, int] | None = None
+        self._is_ending = False
+        # When files are looked at once more that could not be looked at, or that changed without
+        # getting longer.
+        self._look_again_at_s: float | None = None
         if saved is not None:
             self._restore(saved)
+
+    # -- which files there are
 
     def update(self, listing: Listing, now_s: float) -> None:
         """Take over what files the source has now."""
         self._files = listing.files
-        self._lineage.update(listing.files, now_s)
+        self._recognise(now_s)
         if self._skips_existing:
             self._skips_existing = False
-            self._skip_existing(now_s)
+            self._skip_existing()
         self._hold(now_s)
         self._settle(now_s)
 
     def end(self) -> None:
         """Note that nobody writes any more: a last line without its newline is read as well."""
-        self._tail.is_ending = True
+        self._is_ending = True
+
+    def _recognise(self, now_s: float) -> None:
+        self._look_again_at_s = None
+        findings = recognise(self._files, self._generations, self._past, self._tail.open_file)
+        self._shadows = {}
+        lying: dict[ChainFile, Generation] = {}
+        # What has lost its file first: a copy may take its place.
+        for finding in sorted(findings, key=lambda each: not isinstance(each, Replaced)):
+            found = self._apply(finding, now_s)
+            if found is not None:
+                lying[finding.file] = found
+        listed = [lying[file] for file in self._files if file in lying]
+        there = set(map(id, listed))
+        for generation in self._generations:
+            if id(generation) not in there:
+                generation.lose_sight(now_s)
+        self._order(listed)
+        self._note_newer(now_s)
+
+    def _apply(self, finding: Finding, now_s: float) -> Generation | None:
+        """Do what a finding asks for; return the generation that lies in its file."""
+        match finding:
+            case Same(file, generation):
+                if generation.is_rewritten(file, now_s, self._limits.grace_s):
+                    return self._replace(generation, file, now_s, is_cut=True)
+                if generation.touched is None:
+                    generation.bind(file, now_s)
+                else:
+                    self._look_again(now_s + self._limits.grace_s)
+                return generation
+            case Replaced(file, generation, is_cut):
+                return self._replace(generation, file, now_s, is_cut=is_cut)
+            case Copy(file, generation):
+                if generation in self._past:
+                    self._past.remove(generation)
+                    self._generations.append(generation)
+                generation.close_handle()
+                generation.bind(file, now_s)
+                return generation
+            case Shadow(file, generation):
+                self._shadows[file.identity] = (generation, file)
+            case New(file):
+                made = Generation.new(file, now_s)
+                self._generations.append(made)
+                return made
+            case Unsure():
+                self._look_again(now_s + self._limits.grace_s / 2)
+        return None
+
+    def _look_again(self, at_s: float) -> None:
+        self._look_again_at_s = min(self._look_again_at_s or at_s, at_s)
+
+    def _replace(
+        self, generation: Generation, file: ChainFile, now_s: float, *, is_cut: bool
+    ) -> Generation:
+        """Begin a generation in *file*, which held *generation* and has other bytes now. A copy of
+        the former, where there is one, takes its place.
+        """
+        if is_cut:
+            self.truncations += 1
+        else:
+            self.restarts += 1
+        generation.lose_file(now_s)
+        for identity, (original, copy) in list(self._shadows.items()):
+            if original is generation:
+                del self._shadows[identity]
+                generation.bind(copy, now_s)
+                generation.newer_since_s = now_s
+        made = Generation.new(file, now_s)
+        self._generations.insert(self._generations.index(generation) + 1, made)
+        return made
+
+    def _order(self, listed: list[Generation]) -> None:
+        """Keep the generations without a file where they were among the others."""
+        order = list(listed)
+        for index, generation in enumerate(self._generations):
+            if generation not in order:
+                before = [order.index(gen) for gen in self._generations[:index] if gen in order]
+                order.insert(max(before, default=-1) + 1, generation)
+        self._generations = order
+
+    def _note_newer(self, now_s: float) -> None:
+        newest = self._files[-1] if self._files else None
+        for generation in self._generations:
+            if generation.file is not None and generation.file == newest:
+                generation.newer_since_s = None
+            elif generation.newer_since_s is None and self._files:
+                generation.newer_since_s = now_s
+
+    def _skip_existing(self) -> None:
+        for generation in self._generations:
+            if generation.newer_since_s is not None:
+                generation.give_up()
+                continue
+            if self._read_from == "live":
+                continue
+            size = generation.extent
+            start = max(0, size - self._limits.line_bytes)
+            before = self._tail.peek(generation, start, size - start)
+            if before:
+                # A line that is being written is delivered whole.
+                before = before[: before.rfind(b"\n") + 1 or len(before)]
+                inside = self._tail.is_inside_line(before)
+                place = Place(start).behind(before, is_inside_line=inside)
+                generation.begin_at(place)
+                self._position = (generation.id, place.offset)
+
+    # -- what they hold
 
     def hold(self, now_s: float) -> None:
         """Open what is to be read later: it may be deleted before."""
-        for generation in self._lineage.generations:
+        for generation in self._generations:
             if generation.is_done or generation.is_open or not self._limits.descriptors.has_room():
                 continue
             try:
                 self._tail.handle_of(generation, now_s)
-            except (Changed, Closed, Moved, TooManyOpen, Unreadable, OSError):
+            except (Closed, Moved, TooManyOpen, Unreadable, OSError):
                 return  # `read` meets it again, and says so
 
     def read(self, now_s: float) -> Chunk | None:
         """Return the next bytes after the last chunk that was read, or None while nothing is
         complete.
         """
+        if self._look_again_at_s is not None and now_s >= self._look_again_at_s:
+            self._recognise(now_s)
         for _ in range(_PASSES_MAX):
             self._settle(now_s)
-            try:
-                chunk = self._read_oldest(now_s)
-            except Changed:
-                self._hold(now_s)
-                continue
-            if chunk is not None and (chunk.generation, chunk.start) == self._begun:
-                return replace(chunk, begins=True)
-            return chunk
+            found = self._read_oldest(now_s)
+            if not isinstance(found, Generation):
+                return found
+            # Its file was cut, or another one took its place, since it was listed.
+            file = found.file
+            if file is not None:
+                self._replace(found, file, now_s, is_cut=True).forget_size()
+            else:
+                found.close_handle()
+            self._note_newer(now_s)
+            self._hold(now_s)
         return None
+
+    def _read_oldest(self, now_s: float) -> Chunk | Generation | None:
+        """Return the next bytes, or a generation whose file holds other bytes than it had."""
+        for generation in list(self._generations):
+            if generation.is_read or self._is_passed(generation, now_s):
+                continue
+            if generation.retry_at_s > now_s:
+                if self._may_pass(generation, now_s):
+                    continue
+                return None
+            try:
+                patience = self._patience(generation, now_s)
+                found = self._tail.next(generation, now_s, patience, self._previous(generation))
+            except (Moved, TooManyOpen, Closed):
+                # They say nothing about the file: the next listing, or the next descriptor, does.
+                generation.retry_at_s = now_s + self._limits.grace_s / 2
+                return None
+            except (Unreadable, OSError) as error:
+                self._note_failure(generation, error, now_s)
+                if self._may_pass(generation, now_s):
+                    continue
+                return None
+            generation.failures, generation.retry_at_s = 0, 0.0
+            if isinstance(found, Chunk):
+                self._pending.append((generation, found))
+                return found
+            if found is Outcome.REPLACED:
+                return generation
+            if found is Outcome.WAITING:
+                return None
+            self._settle_done(generation)
+        return None
+
+    def _is_passed(self, generation: Generation, now_s: float) -> bool:
+        """Return whether there is nothing to look for in a file that newer ones do not wait for."""
+        if not generation.is_passed or generation.is_waiting:
+            return False
+        return not (generation.has_rest and self._patience(generation, now_s).is_final)
+
+    def _patience(self, generation: Generation, now_s: float) -> Patience:
+        if self._is_ending or generation.is_compressed:
+            return Patience(may_pass=True, is_final=True)
+        since = generation.changed_since_s
+        if since is None:
+            return Patience(may_pass=False, is_final=False)
+        may_pass = now_s - since >= self._limits.grace_s
+        is_gone = generation.file is None and may_pass
+        # A writer that fills a buffer before it writes goes on in the middle of a line.
+        is_old = now_s - max(since, generation.grown_s) >= self._limits.unfinished_s
+        return Patience(may_pass=may_pass, is_final=is_gone or is_old)
+
+    def _previous(self, generation: Generation) -> Previous | None:
+        """Return the generation before *generation*, with its length where its end was seen."""
+        if generation.read.offset != 0:
+            return None
+        before = self._past[-1] if self._past else None
+        for other in self._generations:
+            if other is generation:
+                break
+            if other.read.offset > other.begin:
+                before = other
+        return Previous(before.id, before.length) if before is not None else None
+
+    def _note_failure(self, generation: Generation, error: Exception, now_s: float) -> None:
+        reason = error.reason if isinstance(error, Unreadable) else "io-error"
+        if not generation.failures:
+            self.unreadable[reason] += 1
+            generation.failing_since_s = now_s
+        generation.failures += 1
+        generation.close_handle()
+        generation.retry_at_s = now_s + min(2.0 ** (generation.failures - 1), _RETRY_MAX_S)
+        if reason.startswith("gzip") and generation.failures >= _BROKEN_TRIES:
+            self._lose(generation)
+
+    def _may_pass(self, generation: Generation, now_s: float) -> bool:
+        """Return whether newer files are read before *generation*, which fails for long."""
+        if generation.is_read or generation.is_passed:
+            return True
+        return bool(generation.failures) and now_s - generation.failing_since_s >= _PATIENCE_S
+
+    # -- how far they got
 
     def acknowledge(self, chunk: Chunk) -> None:
         """Note that *chunk*, the oldest one under way or its first part, has arrived."""
         generation, oldest = self._pending[0]
-        assert (chunk.generation, chunk.start) == (generation.name, generation.acked)
+        assert (chunk.generation, chunk.start) == (generation.id, generation.acked.offset)
         assert chunk.end <= oldest.end
         if chunk.end == oldest.end:
             self._pending.popleft()
-        generation.acknowledge(chunk.data, inside_line=chunk.ends_inside_line)
-        self._position = (generation.name, generation.acked)
+        generation.acknowledge(chunk.data, is_inside_line=chunk.ends_inside_line)
+        self._position = (generation.id, generation.acked.offset)
         if generation.is_done:
             self._settle_done(generation)
 
@@ -119,8 +335,8 @@ class Chain(Counts):
         """Forget what was read but not acknowledged: it will be read again."""
         for generation in {id(generation): generation for generation, _ in self._pending}.values():
             if generation.file is None and not generation.is_open:
-                self.missing_bytes += generation.offset - generation.acked
-                generation.acked, generation.acked_tail = generation.offset, generation.tail
+                self.missing_bytes += generation.read.offset - generation.acked.offset
+                generation.skip_unacknowledged()
                 self._settle_done(generation)
             else:
                 generation.rewind()
@@ -132,23 +348,28 @@ class Chain(Counts):
         data = self._tail.peek(found, start, end - start) if found is not None else None
         return data if data is not None and len(data) == end - start else None
 
+    def checksum_at(self, generation: str, offset: int) -> Checksum | None:
+        """Return the checksum of *generation* before *offset*, None if its bytes are gone."""
+        found = self._find(generation)
+        place = self._tail.place_at(found, offset) if found is not None else None
+        return place.checksum if place is not None else None
+
     def rewind_to(self, generation: str, offset: int) -> bool:
         """Read again from *offset* of *generation* on, and all generations after it.
 
         False says that the bytes from there on are gone.
         """
         found = self._find(generation)
-        if found is None or offset > found.acked:
+        if found is None or not found.begin <= offset <= found.acked.offset:
             return False
-        start = max(0, offset - self._limits.line_bytes)
-        before = self._tail.peek(found, start, offset - start)
-        if before is None or len(before) != offset - start:
+        place = self._tail.place_at(found, offset)
+        if place is None:
             return False
         self.rewind()
-        later = self._lineage.generations[self._lineage.generations.index(found) + 1 :]
-        found.go_back(offset, before, inside_line=self._tail.is_inside_line(before))
+        later = self._generations[self._generations.index(found) + 1 :]
+        found.go_back(place)
         for other in later:
-            other.go_back(0, b"", inside_line=False)
+            other.go_back(Place(other.begin))
         self._position = (generation, offset)
         return True
 
@@ -159,27 +380,32 @@ class Chain(Counts):
     def backlog_bytes(self) -> int:
         """Return how many bytes are known to wait for being acknowledged."""
         return sum(
-            generation.extent - generation.acked
-            for generation in self._lineage.generations
+            generation.extent - generation.acked.offset
+            for generation in self._generations
             if not generation.is_done
         )
 
     def is_finished(self) -> bool:
         """Return whether the source has vanished and nothing of it is left to send."""
-        return not (self._files or self._pending or self._lineage.generations)
+        return not (self._files or self._pending or self._generations)
 
     def wake_at_s(self) -> float | None:
         """Return when `read` may return something though no file changes: when a rotated file's
         grace is over, or a file is tried again.
         """
-        times = []
-        for generation in self._lineage.generations:
+        times = [] if self._look_again_at_s is None else [self._look_again_at_s]
+        for generation in self._generations:
             if generation.is_read:
                 continue
             if generation.retry_at_s:
                 times.append(generation.retry_at_s)
-            if generation.changed_since_s is not None:
-                times.append(generation.changed_since_s + self._limits.grace_s)
+            since = generation.changed_since_s
+            if since is None:
+                continue
+            if not generation.is_passed:
+                times.append(since + self._limits.grace_s)
+            elif generation.has_rest:
+                times.append(max(since, generation.grown_s) + self._limits.unfinished_s)
         return min(times, default=None)
 
     def saved(self) -> dict[str, Any]:
@@ -188,116 +414,73 @@ class Chain(Counts):
             "version": SAVED_VERSION,
             "position": list(self._position) if self._position else None,
             "open_run": list(self._tail.open_run),
-            "begun": list(self._begun) if self._begun else None,
-            **self._lineage.saved(),
+            "generations": [each.saved() for each in self._generations],
+            "past": [each.saved() for each in self._past],
         }
+
+    # -- descriptors, and ends
 
     def close_idle(self, now_s: float) -> None:
         """Close descriptors that were not used for a while, and deleted files over the limits."""
-        for generation in self._lineage.generations:
+        for generation in self._generations:
             handle = generation.handle
             if handle is None or generation.file is None:
                 continue
-            is_behind = generation.extent > generation.acked
+            is_behind = generation.extent > generation.acked.offset
             if not is_behind and now_s - handle.used_s >= self._limits.idle_close_s:
                 generation.close_handle()
         self._settle(now_s)
 
     def release(self) -> None:
         """Close all descriptors."""
-        for generation in self._lineage.generations:
+        for generation in self._generations:
             generation.close_handle()
-
-    def _read_oldest(self, now_s: float) -> Chunk | None:
-        for generation in [gen for gen in self._lineage.generations if not gen.is_read]:
-            if generation.retry_at_s > now_s:
-                if self._may_pass(generation, now_s):
-                    continue
-                return None
-            try:
-                chunk = self._tail.next_chunk(generation, now_s)
-            except (Moved, TooManyOpen, Closed):
-                # Not a word about the file: the next listing, or the next descriptor, tells.
-                generation.retry_at_s = now_s + self._limits.grace_s / 2
-                return None
-            except (Unreadable, OSError) as error:
-                self._note_failure(generation, error, now_s)
-                if self._may_pass(generation, now_s):
-                    continue
-                return None
-            generation.failures, generation.retry_at_s = 0, 0.0
-            if chunk is not None:
-                self._pending.append((generation, chunk))
-                return chunk
-            if not generation.is_read:
-                return None
-            self._settle_done(generation)
-        return None
-
-    def _note_failure(self, generation: Generation, error: Exception, now_s: float) -> None:
-        reason = error.reason if isinstance(error, Unreadable) else "io-error"
-        if not generation.failures:
-            self.unreadable[reason] += 1
-            generation.failing_since_s = now_s
-        generation.failures += 1
-        generation.close_handle()
-        generation.retry_at_s = now_s + min(2.0 ** (generation.failures - 1), _RETRY_MAX_S)
-        if reason.startswith("gzip") and generation.failures >= _BROKEN_TRIES:
-            self._lose(generation, None)
-
-    def _may_pass(self, generation: Generation, now_s: float) -> bool:
-        """Return whether newer files are read before *generation*, which fails for long."""
-        if generation.is_read:
-            return True
-        return bool(generation.failures) and now_s - generation.failing_since_s >= _PATIENCE_S
 
     def _settle(self, now_s: float) -> None:
         """Give up what is gone: files that vanished for good, deleted ones beyond the limits."""
         self._limits.descriptors.limit_deleted(
             now_s, bytes_max=self._limits.deleted_bytes, age_s=self._limits.deleted_age_s
         )
-        for generation in list(self._lineage.generations):
+        for generation in list(self._generations):
             if generation.file is not None or generation.is_open or generation.is_read:
+                self._settle_done(generation)
                 continue
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
                 # The budget dropped it. It was open to the last, so its length is exact.
-                self.missing_bytes += max(0, handle.size_at_close - generation.offset)
-                self._lose(generation, handle.size_at_close)
+                self.missing_bytes += max(0, handle.size_at_close - generation.read.offset)
+                self._lose(generation)
             elif since is not None and now_s - since >= self._limits.grace_s:
-                unread = max(0, generation.size - generation.offset)
+                unread = max(0, generation.size - generation.read.offset)
                 self.missing_bytes += unread
-                was_away = generation.restored is not None
-                if was_away or (unread and not generation.replaced):
+                if not generation.is_verified or unread:
                     self.unseen_generations += 1
-                self._lose(generation, None)
+                    self._lose(generation)
+                else:
+                    generation.finish(generation.read.offset)
+                    self._settle_done(generation)
 
-    def _lose(self, generation: Generation, length: int | None) -> None:
-        generation.lost = True
-        generation.finish(length)
+    def _lose(self, generation: Generation) -> None:
+        generation.give_up()
         self._settle_done(generation)
 
     def _settle_done(self, generation: Generation) -> None:
-        if not generation.is_done or generation not in self._lineage.generations:
+        if not generation.is_done or generation not in self._generations:
             return
         generation.close_handle()
+        generation.forget_tails()
         if generation.file is None:
-            self._lineage.bury(generation)
-        elif generation.name:
-            generation.forget_tails()
+            self._generations.remove(generation)
+            if generation.read.offset > generation.begin:
+                self._past.append(generation)
 
     def _hold(self, now_s: float) -> None:
-        for _ in range(_PASSES_MAX):
-            try:
-                for generation in list(self._lineage.generations):
-                    self._keep_open(generation, now_s)
-                return
-            except Changed:
-                continue
+        for generation in list(self._generations):
+            self._keep_open(generation, now_s)
 
     def _keep_open(self, generation: Generation, now_s: float) -> None:
         """Hold on to a file with unacknowledged bytes: it may be deleted before they are read."""
-        unread = generation.extent - generation.acked
+        unread = generation.extent - generation.acked.offset
         budget = self._limits.descriptors
         if generation.is_done or generation.file is None:
             if generation.handle is not None and not generation.is_done:
@@ -306,41 +489,39 @@ class Chain(Counts):
         try:
             if generation.is_open and generation.handle is not None:
                 budget.keep_listed(generation.handle)
-                self._tail.check_unchanged(generation, generation.handle, now_s)
             elif unread and budget.has_room():
                 self._tail.handle_of(generation, now_s)
-            elif not generation.is_compressed and generation.listed_size != generation.size:
-                self._tail.look_at(generation, now_s)
         except (Closed, Moved, TooManyOpen, Unreadable, OSError):
             return  # `read` meets it again, and says so
 
-    def _skip_existing(self, now_s: float) -> None:
-        for generation in self._lineage.generations:
-            if generation.newer_since_s is not None:
-                generation.finish(None)
-                continue
-            if self._read_from == "live":
-                continue
-            size = generation.extent
-            start = max(0, size - self._limits.line_bytes)
-            before = self._tail.peek(generation, start, size - start) if generation.name else None
-            if before:
-                # A line that is being written is delivered whole.
-                end = start + (before.rfind(b"\n") + 1 or len(before))
-                before = before[: end - start]
-                inside = self._tail.is_inside_line(before)
-                generation.go_back(end, before, inside_line=inside)
-                self._position = self._begun = (generation.name, end)
+    def _find(self, id: str) -> Generation | None:
+        return next((each for each in self._generations if each.id == id), None)
 
-    def _find(self, name: str) -> Generation | None:
-        return next((gen for gen in self._lineage.generations if gen.name == name), None)
+    def birth(self, id: str) -> list[Any]:
+        """Return, as JSON, what a new chain needs to know the generation *id* again: to be kept
+        before its first bytes are sent.
+        """
+        found = self._find(id)
+        assert found is not None
+        return found.saved()
+
+    def remember(self, birth: list[Any]) -> None:
+        """Take in what `birth` returned in a process that was killed before it saved more."""
+        made = Generation.restore(birth)
+        if self._find(made.id) is None and all(made.id != past.id for past in self._past):
+            self._generations.append(made)
+
+    def was_sent(self, id: str, end: int, after: Checksum) -> None:
+        """Note that a process before this one may have sent the bytes of *id* up to *end*."""
+        found = self._find(id)
+        if found is not None:
+            found.was_sent(end, after)
 
     def _restore(self, saved: dict[str, Any]) -> None:
         if saved.get("version") != SAVED_VERSION:
             raise ValueError(f"saved state of version {saved.get('version')}, not {SAVED_VERSION}")
         position = saved["position"]
         self._position = (str(position[0]), int(position[1])) if position else None
-        begun = saved.get("begun")
-        self._begun = (str(begun[0]), int(begun[1])) if begun else None
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
-        self._lineage.restore(saved)
+        self._generations = [Generation.restore(row) for row in saved["generations"]]
+        self._past.extend(Generation.restore(row) for row in saved["past"])

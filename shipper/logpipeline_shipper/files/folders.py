@@ -91,7 +91,7 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
     for live, members in chains_of(names).items():
         files: dict[tuple[int, int], ChainFile] = {}
         for name, compressed in members:
-            file = _observe(folder / name, compressed, follow_link)
+            file = _observe(folder / name, compressed, follow_link, is_live=name == live)
             if file is not None:
                 files[file.key] = file  # of two hard links the newer name counts
         if files:
@@ -99,7 +99,7 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
     return chains
 
 
-def _observe(path: Path, compressed: bool, follow_link: bool) -> ChainFile | None:
+def _observe(path: Path, compressed: bool, follow_link: bool, *, is_live: bool) -> ChainFile | None:
     try:
         found = look_at(path, follow_link=follow_link)
     except OSError as error:
@@ -116,6 +116,7 @@ def _observe(path: Path, compressed: bool, follow_link: bool) -> ChainFile | Non
         mtime_ns=found.mtime_ns,
         compressed=compressed,
         born_ns=found.born_ns,
+        is_live=is_live,
     )
 
 

@@ -23,6 +23,8 @@ class ReadLimits:
     deleted_age_s: float = 3600.0
     # A renamed file still grows until its writer opens the new one: at least one rescan.
     grace_s: float = 2.0
+    # A writer that fills a buffer first goes on in the middle of a line, maybe in a renamed file.
+    unfinished_s: float = 60.0
     descriptors: DescriptorBudget = field(default_factory=DescriptorBudget)
 
     @property

@@ -29,7 +29,9 @@ class SourceId:
 
 @dataclass(frozen=True, slots=True)
 class ChainFile:
-    """A file of a chain as a listing saw it; *born_ns* is 0 where nobody tells."""
+    """A file of a chain as a listing saw it; *born_ns* is 0 where the file system does not tell.
+    *is_live* says that it has the name which is written to, and no rotator's.
+    """
 
     path: Path
     device: int
@@ -38,6 +40,7 @@ class ChainFile:
     mtime_ns: int
     compressed: bool
     born_ns: int = 0
+    is_live: bool = False
 
     @property
     def key(self) -> tuple[int, int]:

@@ -1,22 +1,40 @@
-"""The next bytes of one generation: opened, checked to be still the same file, and cut."""
+"""The next bytes of one generation: opened, seen to be still the same file, and cut."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from logpipeline.wire import Previous
 from logpipeline_shipper.files.chunks import Chunk
-from logpipeline_shipper.files.comparing import NOT_OBSERVED
 from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.cutting import Cut, cut, open_streams, times_of
 from logpipeline_shipper.files.descriptors import Closed, Handle
-from logpipeline_shipper.files.generations import Generation, Head
+from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.lineage import Lineage
 from logpipeline_shipper.files.opening import Moved, Unreadable, open_reader
 from logpipeline_shipper.files.reading import Reader
+from logpipeline_shipper.files.recognition import NOT_OBSERVED
 from logpipeline_shipper.files.sources import ChainFile, Format
 
 
-class Changed(Exception):
-    """The files are others than was thought; look at the generations once more."""
+class Outcome(Enum):
+    """Why there are no next bytes."""
+
+    WAITING = "waiting"  # there may be some soon, and newer files wait for them
+    PASSED = "passed"  # there may be some one day, and newer files do not wait
+    ENDED = "ended"  # there will be none
+    REPLACED = "replaced"  # the file holds other bytes than those that were read
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What may be concluded from the time that went by: that newer files are read as well, and that
+    an unfinished line stays one.
+    """
+
+    may_pass: bool
+    is_final: bool
 
 
 class Tail:
@@ -26,12 +44,9 @@ class Tail:
         self._format = format
         self._limits = limits
         self._counts = counts
-        self.lineage = Lineage(counts, self.open_file)
         # Which generation ended inside runs of fragments, and of which streams: the next one's
         # first line goes on with them.
         self.open_run: tuple[str, list[str]] = ("", [])
-        # Whether nobody writes any more.
-        self.is_ending = False
 
     def open_file(self, file: ChainFile) -> Reader:
         """Return a reader of *file*, outside the budget: for a look only.
@@ -43,50 +58,45 @@ class Tail:
         """
         return open_reader(file, follow_link=self._format == "cri")
 
-    def is_closable(self, generation: Generation, now_s: float) -> bool:
-        """Return whether *generation* has stopped growing: nobody writes any more, it is
-        compressed, or somebody has had time enough to turn to a newer file.
-        """
-        if self.is_ending or (generation.file is not None and generation.file.compressed):
-            return True
-        since = generation.changed_since_s
-        return since is not None and now_s - since >= self._limits.grace_s
-
-    def next_chunk(self, generation: Generation, now_s: float) -> Chunk | None:
-        """Return the next bytes of *generation*; None if it has none now, or (then it is closed)
-        none any more.
+    def next(
+        self,
+        generation: Generation,
+        now_s: float,
+        patience: Patience,
+        previous: Previous | None,
+    ) -> Chunk | Outcome:
+        """Return the next bytes of *generation*, or why there are none; *previous* is the one
+        before it.
 
         Raises:
-            Changed: its file turned out to be another one.
-            Moved, TooManyOpen, Unreadable, OSError: it cannot be read now.
+            Moved, TooManyOpen, Unreadable, OSError, Closed: it cannot be read now.
         """
         handle = self.handle_of(generation, now_s)
-        # Whether it is complete is decided before it is read: what comes later is not overlooked.
-        closable = self.is_closable(generation, now_s)
-        if not generation.name and not self._name(generation, handle, closable, now_s):
-            return None
-        data, found = self._read(generation, handle, closable)
-        self.check_unchanged(generation, handle, now_s)
-        if not found.length and closable:
-            if handle.reader.broken:
-                raise Unreadable(handle.reader.broken)
-            if not data:
-                generation.finish(generation.offset)
-                return None
-            found = self._cut(data, closed=True)
-            if found.inside_line:
-                self.open_run = (generation.name, _names(open_streams(data)))
-        if not found.length:
-            searched = generation.offset + len(data)
-            generation.no_cut_before = max(generation.no_cut_before, searched)
-            return None
-        return self._chunk(generation, data[: found.length], found)
+        if handle is None:
+            return Outcome.REPLACED
+        data, end, found = self._read(generation, handle, patience)
+        # Done after the read: whoever cut the file before or meanwhile has changed the bytes before
+        # the offset. Of a compressed file they would have to be unpacked once more.
+        if not handle.compressed and not generation.is_in(handle):
+            return Outcome.REPLACED
+        generation.look(handle, now_s)
+        if found.length:
+            return self._chunk(generation, data[: found.length], found, previous)
+        if patience.may_pass and handle.reader.broken:
+            raise Unreadable(handle.reader.broken)
+        generation.search(end)
+        if not patience.may_pass:
+            return Outcome.WAITING
+        if patience.is_final and not data:
+            generation.finish(generation.read.offset)
+            return Outcome.ENDED
+        generation.pass_over()
+        return Outcome.PASSED
 
-    def handle_of(self, generation: Generation, now_s: float) -> Handle:
-        """Return the open file of *generation*, which holds what was read of it.
+    def handle_of(self, generation: Generation, now_s: float) -> Handle | None:
+        """Return the open file of *generation*; None if it holds other bytes than those read.
 
         Raises:
-            Changed: it does not; the lineage knows.
             Moved, TooManyOpen, Unreadable, OSError: it cannot be opened now.
         """
         if generation.handle is not None and generation.handle.is_open:
@@ -96,53 +106,27 @@ class Tail:
         if file is None:
             raise Moved("no file")
         handle = self._limits.descriptors.open(lambda: self.open_file(file), file.key, now_s)
-        if file.compressed:
-            generation.size = max(handle.reader.size(), generation.offset)
-        generation.handle = handle
-        was_read_here = generation.restored is None
-        if generation.name and not generation.is_in(handle):
+        if not generation.is_in(handle):
             broken = handle.reader.broken
-            generation.close_handle()
+            handle.close()
             if broken:
                 raise Unreadable(broken)
-            self.lineage.replace(generation, now_s, truncated=was_read_here)
-            raise Changed
+            return None
+        generation.hold(handle, now_s)
         return handle
 
-    def check_unchanged(self, generation: Generation, handle: Handle, now_s: float) -> None:
-        """See that *handle* still has the bytes before the offset.
-
-        Done *after* a read: whoever truncated the file before or meanwhile has changed them.
-
-        Raises:
-            Changed: it has not; the lineage knows.
-        """
-        if handle.reader.compressed or not generation.name:
-            return
-        if not generation.is_in(handle):
-            file = generation.file
-            if file is not None and file.key != handle.key:
-                generation.close_handle()  # truncated, but a copy of it was found already
-            else:
-                self.lineage.replace(generation, now_s, truncated=True)
-            raise Changed
-
-    def look_at(self, generation: Generation, now_s: float) -> None:
+    def is_same(self, generation: Generation) -> bool:
         """See, without keeping it open, that the listed file is the generation's own.
 
         Raises:
-            Changed: it is not; the lineage knows.
             Moved, TooManyOpen, Unreadable, OSError: it cannot be opened now.
         """
         assert generation.file is not None
         reader = self.open_file(generation.file)
         try:
-            is_same = not generation.name or generation.is_in(reader)
+            return generation.is_in(reader)
         finally:
             reader.close()
-        if not is_same:
-            self.lineage.replace(generation, now_s, truncated=True)
-            raise Changed
 
     def peek(self, generation: Generation, start: int, size: int) -> bytes | None:
         """Return bytes of *generation* without moving in it, None if they cannot be had."""
@@ -156,12 +140,21 @@ class Tail:
         except NOT_OBSERVED:
             return None
         try:
-            is_same = generation.head is not None and generation.head.matches(reader)
-            return reader.read(start, size) if is_same else None
+            return reader.read(start, size) if generation.is_in(reader) else None
         except OSError:
             return None
         finally:
             reader.close()
+
+    def place_at(self, generation: Generation, offset: int) -> Place | None:
+        """Return the place at *offset* of *generation*, read from its file; None if it is gone."""
+        place, at = Place(generation.begin), generation.begin
+        while at < offset:
+            data = self.peek(generation, at, min(self._limits.batch_bytes, offset - at))
+            if not data:
+                return None
+            place, at = place.behind(data, is_inside_line=self.is_inside_line(data)), at + len(data)
+        return place
 
     def is_inside_line(self, before: bytes) -> bool:
         """Return whether a line, or a run of fragments, goes on behind the bytes *before*."""
@@ -172,68 +165,68 @@ class Tail:
         last = before[before.rfind(b"\n", 0, -1) + 1 :]
         return self._format == "cri" and bool(open_streams(last))
 
-    def _name(self, generation: Generation, handle: Handle, closable: bool, now_s: float) -> bool:
-        head = Head.of(handle, closed=closable)
-        if head is None:
-            if closable:
-                generation.finish(0)
-            return False
-        if generation.file is not None and generation.newer_since_s is not None:
-            # Now that it has a head, it may turn out to be a copy of one that is known.
-            self.lineage.recognise_again(generation, now_s, closed=closable)
-            raise Changed
-        self.lineage.name(generation, head, handle)
-        generation.size = handle.size()  # whatever stood there before it had a name
-        return True
-
-    def _read(self, generation: Generation, handle: Handle, closable: bool) -> tuple[bytes, Cut]:
-        start, window, longest = (
-            generation.offset,
-            self._limits.window_bytes,
-            self._limits.line_bytes,
-        )
-        if generation.no_cut_before > start and not closable:
+    def _read(
+        self, generation: Generation, handle: Handle, patience: Patience
+    ) -> tuple[bytes, int, Cut]:
+        """Return the next bytes, up to where was looked for the end of a line, and what of them
+        may be sent.
+        """
+        start, window = generation.read.offset, self._limits.window_bytes
+        longest = self._limits.line_bytes
+        if generation.searched > start and not patience.may_pass:
             # A long line that is still being written: only its new bytes are searched.
-            fresh = handle.read(generation.no_cut_before, longest)
-            end = generation.no_cut_before + len(fresh)
+            fresh = handle.read(generation.searched, longest)
+            end = generation.searched + len(fresh)
             if b"\n" not in fresh and end - start < longest:
-                generation.no_cut_before = end
-                return b"", Cut(0)
+                return b"", end, Cut(0)
             window = longest
         data = handle.read(start, window)
-        found = self._cut(data, closed=False)
+        if handle.reader.broken:
+            # What was unpacked ends anywhere: of a damaged file no end of a line is made up.
+            patience = replace(patience, is_final=False)
+        found = self._cut(data, patience)
         if not found.length and len(data) == window < longest:
             data = handle.read(start, longest)
-            found = self._cut(data, closed=False)
-        return data, found
+            found = self._cut(data, patience)
+        return data, start + len(data), found
 
-    def _cut(self, data: bytes, *, closed: bool) -> Cut:
+    def _cut(self, data: bytes, patience: Patience) -> Cut:
         longest = self._limits.line_bytes
-        return cut(data, self._format, line_bytes_max=longest, closed=closed)
+        found = cut(data, self._format, line_bytes_max=longest, closed=False)
+        if found.length or not patience.may_pass or not data or len(data) >= longest:
+            return found
+        # The rest of a run of fragments stands in the next file, that of a line nowhere.
+        end = len(data) if patience.is_final else data.rfind(b"\n") + 1
+        return cut(data[:end], self._format, line_bytes_max=longest, closed=True)
 
-    def _chunk(self, generation: Generation, data: bytes, found: Cut) -> Chunk:
-        previous = self.lineage.previous(generation) if generation.offset == 0 else None
-        starts_inside = generation.inside_line
+    def _chunk(
+        self, generation: Generation, data: bytes, found: Cut, previous: Previous | None
+    ) -> Chunk:
+        before = generation.read
+        starts_inside = before.is_inside_line
         if previous is not None and previous.generation == self.open_run[0]:
             fields = data[:64].split(b" ", 2)
             starts_inside = len(fields) > 2 and fields[1].decode("latin-1") in self.open_run[1]
         if found.forced and not starts_inside:
             self._counts.long_lines += 1
+        if found.inside_line and not found.forced:
+            self.open_run = (generation.id, _names(open_streams(data)))
         first, last = times_of(data, self._format)
-        start = generation.offset
-        generation.advance(data, inside_line=found.inside_line)
+        generation.advance(data, is_inside_line=found.inside_line)
         unfinished = not found.inside_line and not data.endswith(b"\n")
         return Chunk(
-            generation=generation.name,
-            start=start,
-            end=generation.offset,
+            generation=generation.id,
+            start=before.offset,
+            end=generation.read.offset,
             data=data,
             lines=data.count(b"\n") + int(unfinished),
             first_time_ns=first,
             last_time_ns=last,
             previous=previous,
+            checksum=before.checksum,
             starts_inside_line=starts_inside,
             ends_inside_line=found.inside_line,
+            begins=bool(generation.begin) and before.offset == generation.begin,
         )
 
 

@@ -1,0 +1,186 @@
+"""Which generation each file of a listing is.
+
+A file is known again by its device, inode and time of birth, whatever it is called and wherever it
+stands: names and first lines are alike in many files. One that is not known is a copy of a known
+one, compressed or not, if it has all of its bytes: told by their checksum. What is neither is new.
+
+Nothing is changed here: what was found is returned, and the chain that owns the generations acts
+on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from logpipeline_shipper.files.descriptors import Closed
+from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.reading import Content, Reader
+from logpipeline_shipper.files.sources import ChainFile
+
+# How much of two files is compared that stand beside each other, in so many places.
+_COMPARED_BYTES = 64 * 1024
+_COMPARED_PLACES = 16
+
+Open = Callable[[ChainFile], Reader]
+NOT_OBSERVED = (Moved, Unreadable, TooManyOpen, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """*file* is that of *generation*, where it was or at another place."""
+
+    file: ChainFile
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """*file* has the inode of *generation*, and other bytes; *is_cut* says that it is the same
+    file, cut and written anew.
+    """
+
+    file: ChainFile
+    generation: Generation
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """*file* has the bytes of *generation*, whose own file is gone, or holds others by now."""
+
+    file: ChainFile
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """*file* is a copy of *generation*, which still has its own: it brings nothing."""
+
+    file: ChainFile
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """*file* was never seen before, nor was what it holds."""
+
+    file: ChainFile
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """*file* could not be looked at: the next listing tells."""
+
+    file: ChainFile
+
+
+Finding = Same | Replaced | Copy | Shadow | New | Unsure
+
+
+def recognise(
+    files: Sequence[ChainFile],
+    generations: Sequence[Generation],
+    past: Sequence[Generation],
+    open_file: Open,
+) -> list[Finding]:
+    """Return what each of *files* (oldest first) is, given the *generations* of their source and
+    *past* ones, which had no file any more.
+    """
+    # Of two with one identity, the file was cut between them: it holds the later one.
+    by_identity = {known.identity: known for known in generations if known.identity}
+    findings: dict[ChainFile, Finding] = {}
+    for file in files:
+        known = by_identity.get(file.identity)
+        if known is not None and known.is_compressed == file.compressed:
+            findings[file] = _seen_again(file, known, open_file)
+    there = {id(found.generation) for found in findings.values() if isinstance(found, Same)}
+    wanted = [known for known in generations if id(known) not in there] + list(past)
+    originals = [found for found in findings.values() if isinstance(found, Same)]
+    for file in files:
+        if file in findings:
+            continue
+        found = findings[file] = _first_seen(file, wanted, originals, open_file)
+        if isinstance(found, Copy):
+            wanted.remove(found.generation)
+    return [findings[file] for file in files]
+
+
+def _seen_again(file: ChainFile, known: Generation, open_file: Open) -> Same | Replaced:
+    if (file.size, file.mtime_ns) == known.stamp:
+        return Same(file, known)
+    if known.is_open or file.size < known.size or not (known.is_verified and file.born_ns):
+        with _content(file, known, open_file) as content:
+            try:
+                if content is not None and not known.is_in(content):
+                    # Where nothing tells of births, another file may have been given the inode.
+                    is_cut = bool(file.born_ns) or content.size() < known.size
+                    return Replaced(file, known, is_cut=is_cut)
+            except (Closed, OSError):
+                return Same(file, known)  # who reads on meets it again
+    # One that grew is looked at by whoever reads on.
+    return Same(file, known)
+
+
+def _first_seen(
+    file: ChainFile, wanted: list[Generation], originals: list[Same], open_file: Open
+) -> Finding:
+    if file.is_live:
+        # Rotators copy away from the live file, never to it. With the bytes of a former one it is
+        # a program's next run, which says the same once more.
+        return New(file)
+    with _opened(file, open_file) as content:
+        if content is None:
+            return Unsure(file)
+        try:
+            for known in wanted:
+                if known.is_copied_in(content):
+                    return Copy(file, known)
+            for original in originals:
+                if not original.file.compressed and _is_beginning(content, original, open_file):
+                    return Shadow(file, original.generation)
+        except OSError:
+            return Unsure(file)
+    return New(file)
+
+
+def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
+    """Return whether *content* is, as far as is looked, what *original* begins with."""
+    size = content.size()
+    if not original.file.is_live or size > original.file.size:
+        return False
+    with _opened(original.file, open_file) as whole:
+        if whole is None:
+            return True
+        last = max(0, size - _COMPARED_BYTES)
+        step = max(1, last // _COMPARED_PLACES)
+        places = range(0, last + 1, step)
+        return all(
+            content.read(at, _COMPARED_BYTES) == whole.read(at, min(_COMPARED_BYTES, size - at))
+            for at in places
+        )
+
+
+@contextmanager
+def _content(file: ChainFile, known: Generation, open_file: Open) -> Iterator[Content | None]:
+    """Lend the content of *file*, which is open already where *known* is being read."""
+    if known.handle is not None and known.handle.is_open and known.handle.key == file.key:
+        yield known.handle
+        return
+    with _opened(file, open_file) as reader:
+        yield reader
+
+
+@contextmanager
+def _opened(file: ChainFile, open_file: Open) -> Iterator[Reader | None]:
+    try:
+        reader = open_file(file)
+    except NOT_OBSERVED:
+        yield None
+        return
+    try:
+        yield reader
+    finally:
+        reader.close()
