@@ -100,6 +100,7 @@ class ProgressTeller:
                     await self._connection.publish(question.reply.decode(), message)
 
     def _messages(self, tenure: Tenure, sources: list[Committed]) -> list[bytes]:
+        starts = range(0, max(len(sources), 1), PROGRESS_SOURCES_MAX)
         return [
             Progress(
                 self._group,
@@ -107,6 +108,10 @@ class ProgressTeller:
                 tenure.epoch,
                 tenure.committed_rollbacks,
                 tuple(sources[start : start + PROGRESS_SOURCES_MAX]),
+                created=tenure.committed.created,
+                sequence=tenure.committed.sequence,
+                pending=tenure.unarchived,
+                is_last=start == starts[-1],
             ).encode()
-            for start in range(0, max(len(sources), 1), PROGRESS_SOURCES_MAX)
+            for start in starts
         ]

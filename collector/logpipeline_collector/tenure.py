@@ -93,6 +93,11 @@ class Tenure:
         return self.held.record.epoch
 
     @property
+    def unarchived(self) -> int:
+        """How many messages of the stream are not committed, as of the last delivery."""
+        return self.lag.pending + max(0, self.position.sequence - self.committed.sequence)
+
+    @property
     def is_due(self) -> bool:
         """Whether something was read that is not committed, and may be."""
         return self.failure is None and self.is_settled and not self.is_clean

@@ -17,6 +17,8 @@ from logpipeline.wire import Batch, Previous
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
 GENERATIONS_MAX = 256
+# A rotator that keeps a month of days keeps fewer.
+GENERATIONS_TOLD_MAX = 32
 # Holes of a generation that can still be filled; the oldest further ones are only counted.
 HOLES_MAX = 64
 # Losses of a source that are listed; the oldest further ones are only counted.
@@ -24,14 +26,16 @@ LOSSES_MAX = 64
 
 
 class Known(NamedTuple):
-    """One generation: everything below *high* is archived or named as lost, but for the *holes*
-    ``(start, end)``. *checksum* is its running checksum at *high*, None where nobody sent one.
+    """One generation: everything from *begun* to *high* is archived or named as lost, but for the
+    *holes* ``(start, end)``. *checksum* is its running checksum at *high*, None where nobody sent
+    one.
     """
 
     name: str
     high: int
     holes: tuple[tuple[int, int], ...] = ()
     checksum: Checksum | None = None
+    begun: int = 0
 
     @property
     def missing(self) -> int:
@@ -170,9 +174,9 @@ def decide(before: Knowledge, batch: Batch, *, is_from_midway: bool = False) -> 
 def _new(batch: Batch, is_midway: bool) -> Known:
     if batch.begins:
         # What lies before was left out on purpose, and its checksum begins here.
-        return Known(batch.generation, batch.start, (), checksum.NOTHING)
+        return Known(batch.generation, batch.start, (), checksum.NOTHING, batch.start)
     if is_midway:
-        return Known(batch.generation, batch.start)
+        return Known(batch.generation, batch.start, begun=batch.start)
     return Known(batch.generation, 0, (), checksum.NOTHING)
 
 
@@ -246,16 +250,31 @@ def _new_holes(before: Knowledge, after: Knowledge) -> tuple[tuple[str, int, int
 
 
 def committed_of(source: str, knowledge: Knowledge) -> Committed:
-    """Return *knowledge* of *source* as it is told to shippers."""
-    last = knowledge.generations[-1]
+    """Return what is known of the newest generation of *source*, with the holes of all, as it is
+    told to shippers.
+    """
     holes = tuple((g.name, start, end) for g in knowledge.generations for start, end in g.holes)
-    return Committed(source, last.name, last.high, holes)
+    return _told(source, knowledge.generations[-1], holes)
+
+
+def all_committed_of(source: str, knowledge: Knowledge) -> list[Committed]:
+    """Return what is known of each generation of *source* that may still be on disk, oldest
+    first.
+    """
+    return [
+        _told(source, known, tuple((known.name, start, end) for start, end in known.holes))
+        for known in knowledge.generations[-GENERATIONS_TOLD_MAX:]
+    ]
+
+
+def _told(source: str, known: Known, holes: tuple[tuple[str, int, int], ...]) -> Committed:
+    return Committed(source, known.name, known.high, holes, known.begun, known.checksum)
 
 
 def encode(knowledge: Knowledge) -> dict[str, object]:
     """Return *knowledge* as JSON values."""
     generations = [
-        [known.name, known.high, known.holes, *_sum(known.checksum)]
+        [known.name, known.high, known.holes, _sum(known.checksum), known.begun]
         for known in knowledge.generations
     ]
     return {
@@ -293,9 +312,15 @@ def decode(value: object) -> Knowledge:
 
 def _known(row: Sequence[Any]) -> Known:
     name, high, holes, *rest = row
-    ranges = tuple((int(start), int(end)) for start, end in holes)
-    return Known(str(name), int(high), ranges, checksum.decode(rest[0]) if rest else None)
+    told, begun = rest or (None, 0)
+    return Known(
+        str(name),
+        int(high),
+        tuple((int(start), int(end)) for start, end in holes),
+        None if told is None else checksum.decode(told),
+        int(begun),
+    )
 
 
-def _sum(value: Checksum | None) -> tuple[str, ...]:
-    return () if value is None else (checksum.encode(value),)
+def _sum(value: Checksum | None) -> str | None:
+    return None if value is None else checksum.encode(value)

@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from logpipeline import checksum
+from logpipeline.checksum import Checksum
 from logpipeline.partition import PartitionRange, split
 
 # A position's history is as long as an owner may have been away for; the oldest entries go first.
@@ -163,22 +165,26 @@ def assign(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far one source is archived: *generation* up to *offset*; *holes* are ranges below it
-    that never came.
-
-    Generations older than *generation* are archived to their ends, except for their own holes.
+    """How far one generation of a source is archived: up to *offset*, but for *holes*, ranges below
+    it that never came. Shipping of it began at *begun*; *checksum* is its running checksum at
+    *offset*, None where its shipper sent none.
     """
 
     source: str
     generation: str
     offset: int
     holes: tuple[tuple[str, int, int], ...] = ()
+    begun: int = 0
+    checksum: Checksum | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a collector tells the shipper of one host, at most once a second: how far its sources
-    are archived.
+    """What a collector tells the shipper of one host: by itself, at most once a second, how far the
+    newest generation of each source is archived that changed; asked, all that it knows of.
+
+    *sequence* is how far the stream that was *created* then is archived, and *pending* how many
+    messages of it are still to be read. *is_last* says that an answer has no further part.
     """
 
     group: str
@@ -186,27 +192,14 @@ class Progress:
     epoch: int
     rollbacks: int
     sources: tuple[Committed, ...]
+    created: str = ""
+    sequence: int = 0
+    pending: int = 0
+    is_last: bool = True
 
     def encode(self) -> bytes:
         """Return the message's payload."""
-        rows = [
-            [
-                s.source,
-                s.generation,
-                s.offset,
-                [list(hole) for hole in s.holes[:PROGRESS_HOLES_MAX]],
-            ]
-            for s in self.sources
-        ]
-        return _dump(
-            {
-                "group": self.group,
-                "partition": self.partition,
-                "epoch": self.epoch,
-                "rollbacks": self.rollbacks,
-                "sources": rows,
-            }
-        )
+        return _dump(asdict(self) | {"sources": [_row(each) for each in self.sources]})
 
     @staticmethod
     def decode(payload: bytes) -> Progress:
@@ -217,24 +210,43 @@ class Progress:
         """
         try:
             data = json.loads(payload)
-            sources = tuple(
-                Committed(
-                    str(name),
-                    str(generation),
-                    int(offset),
-                    tuple((str(g), int(a), int(b)) for g, a, b in holes),
-                )
-                for name, generation, offset, holes in data["sources"]
-            )
             return Progress(
                 str(data["group"]),
                 int(data["partition"]),
                 int(data["epoch"]),
                 int(data["rollbacks"]),
-                sources,
+                tuple(_committed(*row) for row in data["sources"]),
+                str(data.get("created", "")),
+                int(data.get("sequence", 0)),
+                int(data.get("pending", 0)),
+                bool(data.get("is_last", True)),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no progress message: {payload[:80]!r}") from error
+
+
+def _row(known: Committed) -> list[Any]:
+    holes = [list(hole) for hole in known.holes[:PROGRESS_HOLES_MAX]]
+    told = None if known.checksum is None else checksum.encode(known.checksum)
+    return [known.source, known.generation, known.offset, holes, known.begun, told]
+
+
+def _committed(
+    source: str,
+    generation: str,
+    offset: int,
+    holes: list[list[Any]],
+    begun: int = 0,
+    told: str | None = None,
+) -> Committed:
+    return Committed(
+        str(source),
+        str(generation),
+        int(offset),
+        tuple((str(name), int(start), int(end)) for name, start, end in holes),
+        int(begun),
+        None if told is None else checksum.decode(told),
+    )
 
 
 def assignment_key(group: str) -> str:

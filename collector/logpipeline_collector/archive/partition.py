@@ -136,7 +136,13 @@ class PartitionArchive:
                 self.dirty_bytes += self._writer.write_foreign(host, payload, time_ns)
                 return
             decision = self._sources.decide(host, batch)
-            if decision.ranges:
+            if decision.is_misfit:
+                raise wire.BadMessage(
+                    "misfit", f"{batch.start}-{batch.end} does not continue what is archived"
+                )
+            if batch.lost:
+                wire.decode_payload(batch, payload)
+            elif decision.ranges:
                 data = wire.decode_payload(batch, payload)
                 self.dirty_bytes += self._writer.write(host, batch, data, decision.ranges, time_ns)
             self._sources.learn(host, batch, decision, sequence=sequence)

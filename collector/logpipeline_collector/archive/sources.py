@@ -10,6 +10,7 @@ from logpipeline.knowledge import (
     NOTHING,
     Decision,
     Knowledge,
+    all_committed_of,
     committed_of,
     decide,
 )
@@ -106,11 +107,12 @@ class Sources:
         ]
 
     def of_host(self, host: str) -> list[Committed]:
-        """Return how far the sources of *host* are committed."""
+        """Return all that is committed of the sources of *host*."""
         return [
-            committed_of(source, known)
+            told
             for (owner, source), known in self._committed.items()
             if owner == host
+            for told in all_committed_of(source, known)
         ]
 
     def missing(self) -> Iterator[tuple[str, str, int]]:
