@@ -43,7 +43,9 @@ class ShipperConfig:
     """One shipper: where it reads, where it sends, and its limits.
 
     An empty *control_root* says that no collectors of ours are there to tell how far they are.
-    With *kubernetes*, the API server is asked for the pods of the node *node*. With *read_out_s*
+    Without positions, collectors are asked for so long what they know: *recall_s* at a first start,
+    where there may be none yet, *recall_lost_s* where positions were lost. With *kubernetes*, the
+    API server is asked for the pods of the node *node*. With *read_out_s*
     nobody else writes any more when the shipper is asked to stop: it first ships, for so long at
     most, what stands in the files, to the last byte.
     """
@@ -68,6 +70,8 @@ class ShipperConfig:
     quarantine_bytes_max: int = 64 * MIB
     ack_timeout_s: float = 5.0
     drain_s: float = 5.0
+    recall_s: float = 5.0
+    recall_lost_s: float = 60.0
     read_out_s: float = 0.0
     cluster: str = ""
     http_host: str = "127.0.0.1"

@@ -19,6 +19,7 @@ from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Packer
 from logpipeline_shipper.positions import SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.pump import Pump
+from logpipeline_shipper.recall import Known
 from logpipeline_shipper.shared import Shared
 from logpipeline_shipper.standing import Standing
 
@@ -51,10 +52,18 @@ class SourceOptions:
 
 
 class Fleet:
-    """The pumps by source. *on_host* is called for each host when its first source appears."""
+    """The pumps by source. *on_host* is called for each host when its first source appears. With
+    *needs_recall* a host's sources wait until `recalled` says what collectors know of them.
+    """
 
     def __init__(
-        self, options: SourceOptions, shared: Shared, state: State, on_host: Callable[[str], None]
+        self,
+        options: SourceOptions,
+        shared: Shared,
+        state: State,
+        on_host: Callable[[str], None],
+        *,
+        needs_recall: bool = False,
     ) -> None:
         self.pumps: dict[Key, Pump] = {}
         self.hosts: dict[str, str] = {}
@@ -69,6 +78,9 @@ class Fleet:
         # A lost state must not become lost lines: what came since it was lost stands in the files.
         is_late = state.was_broken and options.read_from == "end"
         self._read_from: ReadFrom = "beginning" if is_late else options.read_from
+        self.needs_recall = needs_recall
+        self._recalled: dict[str, Known] = {}
+        self._awaiting: dict[Key, tuple[Listing, Take]] = {}
         self._records = dict(state.sources)
         self._warm: set[Key] = set()
         self._lost_subjects: set[str] = set()
@@ -81,6 +93,10 @@ class Fleet:
         pump = self.pumps.get(key)
         if pump is None:
             if not listing.files or not self._is_allowed(key.host):
+                self._awaiting.pop(key, None)
+                return
+            if self.needs_recall and key.host not in self._recalled:
+                self._awaiting[key] = (listing, how)
                 return
             pump = self.pumps[key] = self._made(listing.id, key)
             self._shared.changed()
@@ -89,9 +105,16 @@ class Fleet:
         pump.change(how)
         pump.list(listing)
 
+    def recalled(self, host: str, known: Known) -> None:
+        """Begin with the sources of *host*, of which collectors know *known*."""
+        self._recalled[host] = known
+        for key in [key for key in self._awaiting if key.host == host]:
+            self.take(*self._awaiting.pop(key))
+
     def leave(self, id: SourceId) -> None:
         """Read no more of a source; what was read is sent, and its position is kept."""
         key = Key(id.host, id.source)
+        self._awaiting.pop(key, None)
         pump = self.pumps.get(key)
         if pump is not None:
             pump.is_wanted = False
@@ -116,7 +139,8 @@ class Fleet:
     def is_level(self) -> bool:
         """Return whether all that is known of has arrived."""
         pumps = self.pumps.values()
-        return not any(pump.is_running or pump.chain.backlog_bytes() for pump in pumps)
+        is_busy = any(pump.is_running or pump.chain.backlog_bytes() for pump in pumps)
+        return not is_busy and not self._awaiting
 
     def tick(self) -> None:
         """Look at what may have become due without a sign: retries, ends of files, idle files."""
@@ -219,7 +243,8 @@ class Fleet:
     def _made(self, id: SourceId, key: Key) -> Pump:
         options = self._options
         record = self._records.pop(key, SourceRecord())
-        is_new = record.saved is None and not record.births
+        known = self._recalled.get(key.host, {}).pop(key.source, [])
+        is_new = record.saved is None and not record.births and not known
         chain = Chain(
             id,
             saved=record.saved,
@@ -227,6 +252,8 @@ class Fleet:
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
         )
+        for each in known:
+            chain.recall(each)
         for birth in record.births:
             chain.remember(birth)
         for intent in record.intents:

@@ -74,13 +74,15 @@ class State:
     """Everything that a shipper knows across its restarts.
 
     *is_complete* says that every byte ever sent stands in a position or an intent; else any byte
-    may have been sent before. *was_broken* says that the file was there and could not be believed.
+    may have been sent before. *is_blank* says that nothing is known, be it the first start;
+    *was_broken* that the file was there and could not be believed.
     """
 
     sources: dict[Key, SourceRecord] = field(default_factory=dict)
     acks: dict[str, LastAck] = field(default_factory=dict)
     rollbacks: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False
+    is_blank: bool = False
     was_broken: bool = False
 
 
@@ -100,7 +102,7 @@ def load(folder: Path, boot: str) -> State:
     try:
         data = statefile.read_state(path, _KIND, _VERSION)
         if data is None:
-            return State()
+            return State(is_blank=True)
         state = _decoded(data)
         first_intents = int(data["intents"])
     except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -109,7 +111,7 @@ def load(folder: Path, boot: str) -> State:
             "positions are broken; what the files hold is sent again, and readers cut it",
             extra={"reason": f"{type(error).__name__}: {error}", "aside": str(aside)},
         )
-        return State(was_broken=True)
+        return State(is_blank=True, was_broken=True)
     noted = read_noted(folder, first_intents, boot)
     for key, intent in noted.intents:
         record = state.sources.get(key, SourceRecord())

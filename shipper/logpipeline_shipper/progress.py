@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from logpipeline_shipper.fleet import Fleet
 from logpipeline_shipper.healing import Due, HoleTries, Rollbacks
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.pump import Pump
+from logpipeline_shipper.recall import ASK_EVERY_S, Known, Recall
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class ProgressListener:
         self._partitions = partitions
         self._clock = clock
         self._tries = HoleTries()
+        self._recalls: dict[str, Recall] = {}
         self._inbox = connection.new_inbox()
         self._answering: dict[str, str] = {}
 
@@ -67,6 +70,24 @@ class ProgressListener:
             await self._ask(host, token)
         except (NotSent, nats.errors.Error, OSError):
             return  # the next connection listens and asks again
+
+    async def recall(self, host: str, patience_s: float) -> Known:
+        """Return what collectors know of *host*, or nothing if none says so in *patience_s*."""
+        recall = self._recalls[host] = Recall()
+        token = next(token for token, name in self._answering.items() if name == host)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while recall.known is None:
+                    with contextlib.suppress(NotSent):
+                        await self._ask(host, token)
+                    await asyncio.sleep(ASK_EVERY_S)
+        del self._recalls[host]
+        if recall.known is None:
+            log.warning(
+                "no collector says what it has; all that stands in the files is sent",
+                extra={"host": host, "waited_s": patience_s},
+            )
+        return recall.known or {}
 
     async def ask_all(self) -> None:
         """Ask how far every host is: what was told while there was no connection is lost."""
@@ -113,6 +134,8 @@ class ProgressListener:
             if self.malformed == 1:
                 log.warning("a malformed progress message", extra={"reason": str(error)})
             return
+        if host in self._recalls:
+            self._recalls[host].take(progress)
         for committed in progress.sources:
             pump = self.fleet.confirm(Key(host, committed.source), committed, progress.group)
             if pump is not None:

@@ -116,7 +116,14 @@ class Shipper:
             limits=_limits(config),
             is_compressing=config.batch.compression == "zstd",
         )
-        self._fleet = Fleet(options, self._shared, state, self._host_appeared)
+        self._was_broken = state.was_broken
+        self._fleet = Fleet(
+            options,
+            self._shared,
+            state,
+            self._host_appeared,
+            needs_recall=state.is_blank and bool(config.control_root),
+        )
         self._listener.fleet = self._fleet
         self._directory = Directory() if config.kubernetes is not None else None
         self._gate = Gate(
@@ -272,7 +279,14 @@ class Shipper:
 
     def _host_appeared(self, host: str) -> None:
         if self._config.control_root:
-            self._spawn(self._listener.listen(host))
+            self._spawn(self._listen(host))
+
+    async def _listen(self, host: str) -> None:
+        await self._listener.listen(host)
+        if self._fleet.needs_recall:
+            config = self._config
+            patience_s = config.recall_lost_s if self._was_broken else config.recall_s
+            self._fleet.recalled(host, await self._listener.recall(host, patience_s))
 
     def _subject_lost(self, subject: str) -> int:
         return self._fleet.rewind_subjects({subject})

@@ -116,7 +116,9 @@ async def test_positions_from_before_cost_duplicates_that_are_marked(
 
 
 async def test_broken_positions_lose_nothing(nats_server: EmbeddedServer, tmp_path: Path) -> None:
-    """The broken file is kept aside, and everything comes again, marked."""
+    """The broken file is kept aside, and everything comes again, where no collector says what it
+    has.
+    """
     path = tmp_path / "logs" / "app.log"
     config = config_of(tmp_path, nats_server.url)
     async with jetstream(nats_server) as js:
@@ -129,7 +131,8 @@ async def test_broken_positions_lose_nothing(nats_server: EmbeddedServer, tmp_pa
 
         # Told to begin at the ends of files, it would skip what was written meanwhile.
         async with shipping(replace(config, read_from="end")):
-            await until_stored(js, path, lines_of(0, 200))
+            sent = lines_of(0, 100) + lines_of(0, 200)
+            await until_stored(js, path, sent)
         assert (tmp_path / "data" / "positions.broken-0").exists()
 
 

@@ -45,6 +45,8 @@ def config_of(tmp_path: Path, url: str, **changes: Any) -> ShipperConfig:
         "batch": BatchOptions(bytes_max=4096, linger_s=0.001),
         "ack_timeout_s": 0.5,
         "rescan_s": 0.2,
+        "recall_s": 0.0,
+        "recall_lost_s": 0.5,
     }
     return ShipperConfig(**(options | changes))
 

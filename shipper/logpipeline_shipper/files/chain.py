@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Literal
 
 from logpipeline.checksum import Checksum
+from logpipeline.records import Committed
 from logpipeline.wire import Previous
 from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.counts import Counts
@@ -510,6 +511,11 @@ class Chain(Counts):
         made = Generation.restore(birth)
         if self._find(made.id) is None and all(made.id != past.id for past in self._past):
             self._generations.append(made)
+
+    def recall(self, known: Committed) -> None:
+        """Take in what collectors have of a generation that is not known here any more."""
+        if known.checksum is not None:
+            self._past.append(Generation.recalled(known, known.checksum))
 
     def was_sent(self, id: str, end: int, after: Checksum) -> None:
         """Note that a process before this one may have sent the bytes of *id* up to *end*."""

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from logpipeline import checksum
 from logpipeline.checksum import NOTHING, Checksum
+from logpipeline.records import Committed
 from logpipeline_shipper.files.descriptors import Handle
 from logpipeline_shipper.files.reading import Content
 from logpipeline_shipper.files.sources import ChainFile
@@ -143,6 +144,7 @@ class Generation:
     head: Head = Head()
     identity: tuple[int, int, int] | None = None
     is_compressed: bool = False
+    is_recalled: bool = False  # whether collectors told of it, and no file is known yet
     is_verified: bool = True  # whether it is known that the file is still the one that was read
     is_passed: bool = False
     length: int | None = None
@@ -167,6 +169,19 @@ class Generation:
         return made
 
     # -- what it is
+
+    @classmethod
+    def recalled(cls, known: Committed, checksum: Checksum) -> Self:
+        """Return one of which nothing is known but what collectors have of it."""
+        place = Place(known.offset, checksum)
+        made = cls(known.generation, begin=known.begun, read=place, acked=place)
+        made.searched, made.is_recalled, made.is_verified = place.offset, True, False
+        return made
+
+    @property
+    def proof(self) -> Place:
+        """The last place by which it can be known again."""
+        return self.read if self.read.offset >= self.reached.offset else self.reached
 
     @property
     def is_final(self) -> bool:
@@ -232,7 +247,7 @@ class Generation:
         compressed: by all of its bytes that were read, since a head and a tail are alike in many
         files.
         """
-        proof = self.read if self.read.offset >= self.reached.offset else self.reached
+        proof = self.proof
         if proof.offset > self.begin:
             return proof.is_behind(content) and self._has_checksum(content, proof)
         if not self.head.begins(content):
@@ -248,6 +263,7 @@ class Generation:
     def bind(self, file: ChainFile, now_s: float) -> None:
         """Note that its bytes lie in *file*."""
         self.file, self.identity, self.is_compressed = file, file.identity, file.compressed
+        self.is_recalled = False
         self.stamp, self.touched, self.gone_since_s = (file.size, file.mtime_ns), None, None
         if not file.compressed and file.size > self.size:
             self._grow(file.size, now_s)

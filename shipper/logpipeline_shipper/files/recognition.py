@@ -98,6 +98,8 @@ def recognise(
             findings[file] = _seen_again(file, known, open_file)
     there = {id(found.generation) for found in findings.values() if isinstance(found, Same)}
     wanted = [known for known in generations if id(known) not in there] + list(past)
+    # A file may begin with all that was read of several: it is the one of which most was.
+    wanted.sort(key=lambda known: known.proof.offset, reverse=True)
     originals = [found for found in findings.values() if isinstance(found, Same)]
     for file in files:
         if file in findings:
@@ -130,7 +132,9 @@ def _first_seen(
     if file.is_live:
         # Rotators copy away from the live file, never to it. With the bytes of a former one it is
         # a program's next run, which says the same once more.
-        return New(file)
+        wanted = [known for known in wanted if known.is_recalled]
+        if not wanted:
+            return New(file)
     with _opened(file, open_file) as content:
         if content is None:
             return Unsure(file)
@@ -138,8 +142,8 @@ def _first_seen(
             for known in wanted:
                 if known.is_copied_in(content):
                     return Copy(file, known)
-            for original in originals:
-                if not original.file.compressed and _is_beginning(content, original, open_file):
+            for original in [] if file.is_live else originals:
+                if _is_beginning(content, original, open_file):
                     return Shadow(file, original.generation)
         except OSError:
             return Unsure(file)
@@ -149,7 +153,7 @@ def _first_seen(
 def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
     """Return whether *content* is, as far as is looked, what *original* begins with."""
     size = content.size()
-    if not original.file.is_live or size > original.file.size:
+    if not original.file.is_live or original.file.compressed or size > original.file.size:
         return False
     with _opened(original.file, open_file) as whole:
         if whole is None:
