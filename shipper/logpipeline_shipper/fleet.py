@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed
 from logpipeline.subjects import BadHost, Subjects
-from logpipeline_shipper.files.chain import Chain, ReadFrom
+from logpipeline_shipper.adoption import Adoption
+from logpipeline_shipper.files.chain import Chain, ReadFrom, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId
@@ -79,9 +80,14 @@ class Fleet:
         is_late = state.was_broken and options.read_from == "end"
         self._read_from: ReadFrom = "beginning" if is_late else options.read_from
         self.needs_recall = needs_recall
+        self._adoption = Adoption(self._chains, shared.clock)
+        self._own: dict[Key, Listing] = {}
+        self._held: dict[Key, tuple[Listing, Take]] = {}
         self._recalled: dict[str, Known] = {}
         self._awaiting: dict[Key, tuple[Listing, Take]] = {}
         self._records = dict(state.sources)
+        for key, record in self._records.items():
+            self._adoption.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()
         self._lost_subjects: set[str] = set()
         self._is_ending = False
@@ -90,6 +96,30 @@ class Fleet:
     def take(self, listing: Listing, how: Take) -> None:
         """Take in what discovery saw of one source, which is to be shipped as *how* says."""
         key = Key(listing.id.host, listing.id.source)
+        if listing.id.format == "plain":
+            self._held.pop(key, None)
+            found = self._adoption.sort(key, listing)
+            if found.is_held:
+                self._held[key] = (listing, how)
+            self._own[key] = found.listing
+            for other in found.changed:
+                self._relist(other, how)
+            listing = self._whole(key, found.listing)
+        self._take(key, listing, how)
+
+    def _relist(self, key: Key, how: Take) -> None:
+        """Have the source *key* look at the files that it has now, under whatever names."""
+        id = SourceId(host=key.host, source=key.source, format="plain")
+        own = self._own.get(key, Listing(id, ()))
+        self._take(key, self._whole(key, own), how)
+
+    def _whole(self, key: Key, own: Listing) -> Listing:
+        return Listing(own.id, (*self._adoption.of(key), *own.files))
+
+    def _chains(self) -> dict[Key, Chain]:
+        return {key: pump.chain for key, pump in self.pumps.items() if pump.id.format == "plain"}
+
+    def _take(self, key: Key, listing: Listing, how: Take) -> None:
         pump = self.pumps.get(key)
         if pump is None:
             if not listing.files or not self._is_allowed(key.host):
@@ -104,6 +134,8 @@ class Fleet:
         pump.is_wanted = True
         pump.change(how)
         pump.list(listing)
+        if pump.id.format == "plain":
+            self._adoption.claim(key, pump.chain.identities())
 
     def recalled(self, host: str, known: Known) -> None:
         """Begin with the sources of *host*, of which collectors know *known*."""
@@ -131,6 +163,9 @@ class Fleet:
     def end(self) -> None:
         """Note that nobody writes any more, so that all files are read to their last byte."""
         self._is_ending = True
+        self._adoption.end()
+        for listing, how in list(self._held.values()):
+            self.take(listing, how)
         for key, pump in self.pumps.items():
             self._warm.add(key)
             pump.chain.end()
@@ -145,6 +180,8 @@ class Fleet:
     def tick(self) -> None:
         """Look at what may have become due without a sign: retries, ends of files, idle files."""
         now_s = self._shared.clock()
+        for listing, how in list(self._held.values()):
+            self.take(listing, how)
         for key in list(self._warm):
             pump = self.pumps[key]
             self._count(pump)

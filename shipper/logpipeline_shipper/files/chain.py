@@ -7,6 +7,7 @@ Synchronous and without a clock: whoever drives it says what time it is.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from logpipeline.checksum import Checksum
@@ -18,15 +19,18 @@ from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.reading import Reader
 from logpipeline_shipper.files.recognition import (
     Copy,
     Finding,
     New,
     Replaced,
+    Resemblance,
     Same,
     Shadow,
     Unsure,
     recognise,
+    resemblance,
 )
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail
@@ -70,6 +74,7 @@ class Chain(Counts):
         self._tail = Tail(id.format, limits, self)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
+        self._before: list[Generation] = []
         self._past: deque[Generation] = deque(maxlen=PAST_MAX)
         # Copies beside their originals: what copytruncate makes before it truncates.
         self._shadows: dict[tuple[int, int, int], tuple[Generation, ChainFile]] = {}
@@ -96,12 +101,21 @@ class Chain(Counts):
         self._hold(now_s)
         self._settle(now_s)
 
+    def identities(self) -> list[tuple[int, int, int]]:
+        """Return which files are known."""
+        return [known.identity for known in self._generations if known.identity is not None]
+
+    def resemblance(self, content: Reader) -> Resemblance:
+        """Return what *content*, a file that nobody knows, has of the bytes of the source."""
+        return resemblance(content, self._generations, self._past, self._tail.open_file)
+
     def end(self) -> None:
         """Note that nobody writes any more: a last line without its newline is read as well."""
         self._is_ending = True
 
     def _recognise(self, now_s: float) -> None:
         self._look_again_at_s = None
+        self._before = list(self._generations)
         findings = recognise(self._files, self._generations, self._past, self._tail.open_file)
         self._shadows = {}
         lying: dict[ChainFile, Generation] = {}
@@ -110,7 +124,7 @@ class Chain(Counts):
             found = self._apply(finding, now_s)
             if found is not None:
                 lying[finding.file] = found
-        listed = [lying[file] for file in self._files if file in lying]
+        listed = self._in_order([lying[file] for file in self._files if file in lying])
         there = set(map(id, listed))
         for generation in self._generations:
             if id(generation) not in there:
@@ -170,6 +184,14 @@ class Chain(Counts):
         made = Generation.new(file, now_s)
         self._generations.insert(self._generations.index(generation) + 1, made)
         return made
+
+    def _in_order(self, listed: list[Generation]) -> list[Generation]:
+        """Return *listed* with those that were known before in the order that they had: a rotator
+        may have given one a name that tells no age.
+        """
+        place = {id(known): number for number, known in enumerate(self._before)}
+        known = iter(sorted((g for g in listed if id(g) in place), key=lambda g: place[id(g)]))
+        return [next(known) if id(each) in place else each for each in listed]
 
     def _order(self, listed: list[Generation]) -> None:
         """Keep the generations without a file where they were among the others."""
@@ -531,3 +553,12 @@ class Chain(Counts):
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._generations = [Generation.restore(row) for row in saved["generations"]]
         self._past.extend(Generation.restore(row) for row in saved["past"])
+
+
+def saved_identities(
+    saved: dict[str, Any] | None, births: Iterable[list[Any]]
+) -> list[tuple[int, int, int]]:
+    """Return which files a chain knew that `saved`, and noted its *births*."""
+    rows = [*(saved["generations"] if saved is not None else ()), *births]
+    found = [Generation.restore(row).identity for row in rows]
+    return [identity for identity in found if identity is not None]

@@ -255,6 +255,11 @@ class Generation:
         mask = 0xFFFFFFFF if content.compressed else -1  # gzip tells lengths modulo 4 GiB
         return content.size() >= self.size & mask
 
+    def is_proven_in(self, content: Content) -> bool:
+        """Return whether *content*, of which not even the name says so, is a copy of it."""
+        has_proof = self.proof.offset > self.begin or (self.head.size and self.size)
+        return bool(has_proof) and self.head.begins(content) and self.is_copied_in(content)
+
     def _has_checksum(self, content: Content, place: Place) -> bool:
         return checksum_of(content, self.begin, place.offset) == place.checksum
 

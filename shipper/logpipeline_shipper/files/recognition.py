@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 
 from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation
@@ -77,6 +78,14 @@ class Unsure:
     file: ChainFile
 
 
+class Resemblance(Enum):
+    """What a file that another source's name was given to has of a source's bytes."""
+
+    NONE = "none"
+    COPIES = "copies"  # what stands in its files as well: it may be a copy that is being made
+    CONTINUES = "continues"  # all that was read of a generation whose own file has them no more
+
+
 Finding = Same | Replaced | Copy | Shadow | New | Unsure
 
 
@@ -108,6 +117,30 @@ def recognise(
         if isinstance(found, Copy):
             wanted.remove(found.generation)
     return [findings[file] for file in files]
+
+
+def resemblance(
+    content: Reader,
+    generations: Sequence[Generation],
+    past: Sequence[Generation],
+    open_file: Open,
+) -> Resemblance:
+    """Return what *content*, a file that nobody knows, has of the bytes of a source."""
+    found = Resemblance.NONE
+    for known in (*past, *generations):
+        file = known.file
+        if known.is_proven_in(content):
+            if file is None or not _is_still_in(file, known, open_file):
+                return Resemblance.CONTINUES
+            found = Resemblance.COPIES
+        elif file is not None and _is_beginning(content, Same(file, known), open_file):
+            found = Resemblance.COPIES
+    return found
+
+
+def _is_still_in(file: ChainFile, known: Generation, open_file: Open) -> bool:
+    with _opened(file, open_file) as content:
+        return content is None or known.is_in(content)
 
 
 def _seen_again(file: ChainFile, known: Generation, open_file: Open) -> Same | Replaced:
@@ -152,8 +185,13 @@ def _first_seen(
 
 def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
     """Return whether *content* is, as far as is looked, what *original* begins with."""
-    size = content.size()
-    if not original.file.is_live or original.file.compressed or size > original.file.size:
+    size = content.size()  # an empty one begins everything
+    if (
+        not original.file.is_live
+        or original.file.compressed
+        or content.compressed
+        or size > original.file.size
+    ):
         return False
     with _opened(original.file, open_file) as whole:
         if whole is None:

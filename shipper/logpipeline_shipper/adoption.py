@@ -1,0 +1,139 @@
+"""Which source a file belongs to: the one that its name says, unless another one knows it.
+
+Rotators name what they move away as they like: `app-1.log`, `app.log-20261122-1795365284`,
+`app-2026-11-22T10-00-00.000.log.gz`. Such a file looks like a new log. It belongs to the source
+that read it under its former name: told by its inode, or, where it was copied, by its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.opening import open_reader
+from logpipeline_shipper.files.recognition import NOT_OBSERVED, Resemblance
+from logpipeline_shipper.files.sources import ChainFile, Listing
+from logpipeline_shipper.intents import Key
+
+Identity = tuple[int, int, int]
+
+
+# A copy is being made, or its original is about to be truncated, for so long at most.
+HELD_S = 5.0
+
+
+class Adoption:
+    """The files that sources have of one another's names. *chains* are those that are read now."""
+
+    def __init__(
+        self, chains: Callable[[], Mapping[Key, Chain]], clock: Callable[[], float]
+    ) -> None:
+        self._chains = chains
+        self._clock = clock
+        self._patience_s = HELD_S
+        self._owners: dict[Identity, Key] = {}
+        self._claimed: dict[Key, frozenset[Identity]] = {}
+        self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
+        self._held_since: dict[Identity, float] = {}
+
+    def end(self) -> None:
+        """Note that nobody writes, or copies, any more: nothing is held."""
+        self._patience_s = 0.0
+
+    def claim(self, key: Key, identities: Iterable[Identity]) -> None:
+        """Note which files the source *key* knows now."""
+        known = frozenset(identities)
+        for identity in self._claimed.get(key, frozenset()) - known:
+            if self._owners.get(identity) == key:
+                del self._owners[identity]
+        for identity in known:
+            self._owners[identity] = key
+        self._claimed[key] = known
+
+    def sort(self, key: Key, listing: Listing) -> Sorted:
+        """Return which files of *listing*, of the source *key*, are its own."""
+        lent: dict[Key, tuple[ChainFile, ...]] = {}
+        kept: list[ChainFile] = []
+        is_held = False
+        for file in listing.files:
+            owner = self._owner_of(file, key)
+            if owner is None:
+                is_held = True
+            elif owner == key:
+                kept.append(file)
+            else:
+                lent[owner] = (*lent.get(owner, ()), replace(file, is_live=False))
+        former = self._lent.pop(key, {})
+        if lent:
+            self._lent[key] = lent
+        changed = {
+            owner for owner in former.keys() | lent.keys() if former.get(owner) != lent.get(owner)
+        }
+        return Sorted(replace(listing, files=tuple(kept)), changed, is_held)
+
+    def of(self, key: Key) -> tuple[ChainFile, ...]:
+        """Return the files of *key* that have other sources' names."""
+        return tuple(file for lent in self._lent.values() for file in lent.get(key, ()))
+
+    def _owner_of(self, file: ChainFile, key: Key) -> Key | None:
+        """Return whose *file* is; None while that cannot be told."""
+        known = self._owners.get(file.identity)
+        if known is not None:
+            return known
+        chains = self._chains()
+        if key in chains and file.is_live:
+            return key  # its next live file, whatever it holds
+        likely = [
+            (other, chain)
+            for other, chain in chains.items()
+            if other != key and other.host == key.host and _may_be_of(file.path, other)
+        ]
+        owner = _owner_by_content(file, likely) if likely else key
+        if owner is not None:
+            self._held_since.pop(file.identity, None)
+            return owner if owner != NOBODY else key
+        since_s = self._held_since.setdefault(file.identity, self._clock())
+        if self._clock() - since_s < self._patience_s:
+            return None
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """A *listing* without the files that belong to others; the sources that have other files than
+    before because of it; and whether there are files of which that cannot be told yet.
+    """
+
+    listing: Listing
+    changed: set[Key]
+    is_held: bool
+
+
+NOBODY = Key("", "")
+
+
+def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | None:
+    try:
+        content = open_reader(file, follow_link=False)
+    except NOT_OBSERVED:
+        return None
+    try:
+        resemblances = [(key, chain.resemblance(content)) for key, chain in likely]
+    except OSError:
+        return None
+    finally:
+        content.close()
+    for key, found in resemblances:
+        if found is Resemblance.CONTINUES:
+            return key
+    if any(found is Resemblance.COPIES for _, found in resemblances):
+        return None
+    return NOBODY
+
+
+def _may_be_of(path: Path, other: Key) -> bool:
+    """Return whether a rotator may have made the name of *path* from that of the source *other*."""
+    stem = Path(other.source).name.split(".", 1)[0]
+    return bool(stem) and path.name.startswith(stem)
