@@ -29,6 +29,7 @@ from logpipeline_shipper.files.recognition import (
     Same,
     Shadow,
     Unsure,
+    Vanished,
     recognise,
     resemblance,
 )
@@ -158,6 +159,8 @@ class Chain(Counts):
                 made = Generation.new(file, now_s)
                 self._generations.append(made)
                 return made
+            case Vanished():
+                return None  # the next listing tells where it is
             case Unsure():
                 self._look_again(now_s + self._limits.grace_s / 2)
         return None

@@ -49,6 +49,14 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
+class Vanished:
+    """*file*, that of *generation*, is no longer where the listing saw it."""
+
+    file: ChainFile
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """*file* has the bytes of *generation*, whose own file is gone, or holds others by now."""
 
@@ -86,7 +94,7 @@ class Resemblance(Enum):
     CONTINUES = "continues"  # all that was read of a generation whose own file has them no more
 
 
-Finding = Same | Replaced | Copy | Shadow | New | Unsure
+Finding = Same | Replaced | Vanished | Copy | Shadow | New | Unsure
 
 
 def recognise(
@@ -100,11 +108,14 @@ def recognise(
     """
     # Of two with one identity, the file was cut between them: it holds the later one.
     by_identity = {known.identity: known for known in generations if known.identity}
-    findings: dict[ChainFile, Finding] = {}
-    for file in files:
-        known = by_identity.get(file.identity)
-        if known is not None and known.is_compressed == file.compressed:
-            findings[file] = _seen_again(file, known, open_file)
+    seen = [(file, by_identity[file.identity]) for file in files if file.identity in by_identity]
+    # What grew is looked at by whoever reads on. Beside a file that may be a copy of it, it is to
+    # be known now whether the live one was cut, and has grown since.
+    has_unknown = len(seen) < len(files)
+    findings: dict[ChainFile, Finding] = {
+        file: _seen_again(file, known, open_file, is_trusted=not (has_unknown and file.is_live))
+        for file, known in seen
+    }
     there = {id(found.generation) for found in findings.values() if isinstance(found, Same)}
     wanted = [known for known in generations if id(known) not in there] + list(past)
     # A file may begin with all that was read of several: it is the one of which most was.
@@ -139,23 +150,28 @@ def resemblance(
 
 
 def _is_still_in(file: ChainFile, known: Generation, open_file: Open) -> bool:
-    with _opened(file, open_file) as content:
-        return content is None or known.is_in(content)
+    found = _seen_again(file, known, open_file, is_trusted=False)
+    return isinstance(found, Same)
 
 
-def _seen_again(file: ChainFile, known: Generation, open_file: Open) -> Same | Replaced:
-    if (file.size, file.mtime_ns) == known.stamp:
+def _seen_again(
+    file: ChainFile, known: Generation, open_file: Open, *, is_trusted: bool
+) -> Same | Replaced | Vanished:
+    if is_trusted and (file.size, file.mtime_ns) == known.stamp:
         return Same(file, known)
-    if known.is_open or file.size < known.size or not (known.is_verified and file.born_ns):
-        with _content(file, known, open_file) as content:
-            try:
-                if content is not None and not known.is_in(content):
+    has_grown = file.size > known.size and known.is_verified and file.born_ns
+    if known.is_open or not (has_grown and is_trusted):
+        try:
+            # An open file may have lost its name since it was listed.
+            with _content(file, known if is_trusted else None, open_file) as content:
+                if not known.is_in(content):
                     # Where nothing tells of births, another file may have been given the inode.
                     is_cut = bool(file.born_ns) or content.size() < known.size
                     return Replaced(file, known, is_cut=is_cut)
-            except (Closed, OSError):
-                return Same(file, known)  # who reads on meets it again
-    # One that grew is looked at by whoever reads on.
+        except Moved:
+            return Vanished(file, known)
+        except (Unreadable, TooManyOpen, Closed, OSError):
+            return Same(file, known)  # who reads on meets it again
     return Same(file, known)
 
 
@@ -206,13 +222,17 @@ def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
 
 
 @contextmanager
-def _content(file: ChainFile, known: Generation, open_file: Open) -> Iterator[Content | None]:
+def _content(file: ChainFile, known: Generation | None, open_file: Open) -> Iterator[Content]:
     """Lend the content of *file*, which is open already where *known* is being read."""
-    if known.handle is not None and known.handle.is_open and known.handle.key == file.key:
-        yield known.handle
+    handle = known.handle if known is not None else None
+    if handle is not None and handle.is_open and handle.key == file.key:
+        yield handle
         return
-    with _opened(file, open_file) as reader:
+    reader = open_file(file)
+    try:
         yield reader
+    finally:
+        reader.close()
 
 
 @contextmanager
