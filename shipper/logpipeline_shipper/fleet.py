@@ -36,6 +36,7 @@ COUNTERS = {
     "unseen_generations": "files came and went unseen, at least so many",
     "restarts": "another file stands where the known one was; it is read from its beginning",
     "long_lines": "lines were cut into pieces for their length",
+    "hole_bytes": "a file begins with NULs, as truncation leaves them; they are left out",
     "truncations": "a file was cut while it was read",
 }
 

@@ -50,6 +50,8 @@ _PATIENCE_S = 30.0
 _BROKEN_TRIES = 3
 # Files that change under our eyes make one read start over; the rest is for the next one.
 _PASSES_MAX = 8
+# So long after a file's time its length may be the old one: a write sets them one after the other.
+_REWRITTEN_S = 0.5
 # Generations that are done and gone are remembered, so that a late copy of one is known again:
 # logrotate compresses one rotation later. Its usual 4 and kubelet's 5 are far below.
 PAST_MAX = 64
@@ -130,6 +132,8 @@ class Chain(Counts):
         for generation in self._generations:
             if id(generation) not in there:
                 generation.lose_sight(now_s)
+                if not (generation.has_rest or generation.is_open):
+                    generation.pass_over()
         self._order(listed)
         self._note_newer(now_s)
 
@@ -137,12 +141,12 @@ class Chain(Counts):
         """Do what a finding asks for; return the generation that lies in its file."""
         match finding:
             case Same(file, generation):
-                if generation.is_rewritten(file, now_s, self._limits.grace_s):
+                if generation.is_rewritten(file, now_s, _REWRITTEN_S):
                     return self._replace(generation, file, now_s, is_cut=True)
                 if generation.touched is None:
                     generation.bind(file, now_s)
                 else:
-                    self._look_again(now_s + self._limits.grace_s)
+                    self._look_again(now_s + _REWRITTEN_S)
                 return generation
             case Replaced(file, generation, is_cut):
                 return self._replace(generation, file, now_s, is_cut=is_cut)
@@ -157,6 +161,7 @@ class Chain(Counts):
                 self._shadows[file.identity] = (generation, file)
             case New(file):
                 made = Generation.new(file, now_s)
+                self._tail.see(made, now_s)
                 self._generations.append(made)
                 return made
             case Vanished():
@@ -178,6 +183,9 @@ class Chain(Counts):
             self.truncations += 1
         else:
             self.restarts += 1
+        if not generation.has_rest:
+            # Newer files need not wait for what a copy may still bring.
+            generation.pass_over()
         generation.lose_file(now_s)
         for identity, (original, copy) in list(self._shadows.items()):
             if original is generation:
@@ -300,7 +308,8 @@ class Chain(Counts):
         """Return whether there is nothing to look for in a file that newer ones do not wait for."""
         if not generation.is_passed or generation.is_waiting:
             return False
-        return not (generation.has_rest and self._patience(generation, now_s).is_final)
+        may_end = generation.has_rest or generation.file is None
+        return not (may_end and self._patience(generation, now_s).is_final)
 
     def _patience(self, generation: Generation, now_s: float) -> Patience:
         if self._is_ending or generation.is_compressed:
@@ -308,11 +317,11 @@ class Chain(Counts):
         since = generation.changed_since_s
         if since is None:
             return Patience(may_pass=False, is_final=False)
-        may_pass = now_s - since >= self._limits.grace_s
-        is_gone = generation.file is None and may_pass
+        is_over = now_s - since >= self._limits.grace_s
+        is_gone = generation.file is None
         # A writer that fills a buffer before it writes goes on in the middle of a line.
         is_old = now_s - max(since, generation.grown_s) >= self._limits.unfinished_s
-        return Patience(may_pass=may_pass, is_final=is_gone or is_old)
+        return Patience(may_pass=is_over or is_gone, is_final=(is_over and is_gone) or is_old)
 
     def _previous(self, generation: Generation) -> Previous | None:
         """Return the generation before *generation*, with its length where its end was seen."""
@@ -428,7 +437,7 @@ class Chain(Counts):
             since = generation.changed_since_s
             if since is None:
                 continue
-            if not generation.is_passed:
+            if not generation.is_passed or generation.file is None:
                 times.append(since + self._limits.grace_s)
             elif generation.has_rest:
                 times.append(max(since, generation.grown_s) + self._limits.unfinished_s)

@@ -15,5 +15,6 @@ class Counts:
         )
         self.restarts = 0  # another file stood where the known one was expected
         self.truncations = 0  # a file shrank, or was cut and written again
+        self.hole_bytes = 0  # NULs that stood before the first line, where a file was truncated
         self.long_lines = 0  # lines and runs of fragments that were cut for their length
         self.unreadable: Counter[str] = Counter()  # by reason; each file once per failure

@@ -65,6 +65,18 @@ class Handle:
         finally:
             self.uses -= 1
 
+    def data_start(self) -> int:
+        """Return where the first byte of the file is that stands in no hole.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        self._budget.borrow(self)
+        try:
+            return self.reader.data_start()
+        finally:
+            self.uses -= 1
+
     @property
     def compressed(self) -> bool:
         """Return whether the file is gzipped."""

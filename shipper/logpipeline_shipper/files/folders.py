@@ -8,25 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from logpipeline_shipper.files.identity import look_at
 from logpipeline_shipper.files.naming import chains_of, rotation_of
-from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable, open_reader
 from logpipeline_shipper.files.sources import ChainFile
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-# So much of a file tells whether it is text.
-_SAMPLE_BYTES = 1024
-# A shorter sample with a line in it is taken for text whatever it holds.
-_SAMPLE_BYTES_MIN = 256
-_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x08\x1b"))
-_CONTROL_SHARE_MAX = 0.3
-_JOURNAL_MAGIC = b"LPKSHHRH"
 
 
 class FolderGone(Exception):
@@ -123,58 +113,3 @@ def _observe(path: Path, compressed: bool, follow_link: bool, *, is_live: bool) 
 def unread_reason(name: str) -> str | None:
     """Return why a file with this *name* is never read, None if it is."""
     return None if rotation_of(name) is not None else "temporary-or-unknown-compression"
-
-
-class TextCheck:
-    """Whether files are text, each looked at once: wtmp, lastlog and journals are not shipped."""
-
-    def __init__(self, report: Callable[[Path, str], None]) -> None:
-        self._report = report
-        self._verdicts: dict[str, tuple[tuple[int, int, int], bool]] = {}
-
-    def is_text(self, files: list[ChainFile]) -> bool | None:
-        """Return whether all of *files* are text; None while none of them has any content."""
-        verdicts = [self._verdict(file) for file in files if file.size]
-        return all(verdicts) if verdicts else None
-
-    def keep(self, names: set[str]) -> None:
-        """Forget files that are not among *names*."""
-        self._verdicts = {name: known for name, known in self._verdicts.items() if name in names}
-
-    def _verdict(self, file: ChainFile) -> bool:
-        known = self._verdicts.get(file.path.name)
-        if known is not None and known[0] == file.identity:
-            return known[1]
-        try:
-            reader = open_reader(file, follow_link=False)
-        except (Moved, TooManyOpen):
-            return True
-        except Unreadable as error:
-            # It stays in its chain, which tries it again and counts it.
-            self._report(file.path, error.reason)
-            return True
-        try:
-            sample = reader.read(0, _SAMPLE_BYTES)
-            verdict = not is_binary(sample)
-        except OSError:
-            return True
-        finally:
-            reader.close()
-        # A first line that is being written may hold a NUL and show its end only later.
-        if verdict or b"\n" in sample or len(sample) == _SAMPLE_BYTES:
-            self._verdicts[file.path.name] = (file.identity, verdict)
-        return verdict
-
-
-def is_binary(sample: bytes) -> bool:
-    """Return whether a file that begins with *sample* is no text: NUL without any line, or a good
-    part of it control characters.
-    """
-    if sample.startswith(_JOURNAL_MAGIC):
-        return True
-    if b"\0" not in sample:
-        return False
-    if b"\n" not in sample:
-        return True
-    controls = len(sample) - len(sample.translate(None, _CONTROL))
-    return len(sample) >= _SAMPLE_BYTES_MIN and controls > len(sample) * _CONTROL_SHARE_MAX

@@ -250,7 +250,7 @@ class Generation:
         proof = self.proof
         if proof.offset > self.begin:
             return proof.is_behind(content) and self._has_checksum(content, proof)
-        if not self.head.begins(content):
+        if not self.head.begins(content) or (self.size and not self.head.size):
             return False
         mask = 0xFFFFFFFF if content.compressed else -1  # gzip tells lengths modulo 4 GiB
         return content.size() >= self.size & mask

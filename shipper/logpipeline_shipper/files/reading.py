@@ -26,6 +26,9 @@ class Content(Protocol):
     def size(self) -> int:
         """Return the length of the content, for a gzipped file the one that its end tells."""
 
+    def data_start(self) -> int:
+        """Return where its first byte is that stands in no hole."""
+
 
 class Reader(Content, Protocol):
     """An open log file."""
@@ -34,6 +37,26 @@ class Reader(Content, Protocol):
 
     def close(self) -> None:
         """Give the descriptor back."""
+
+
+# So many zeros of a file that has no holes are looked through for what comes behind them.
+_ZEROS_MAX = 256 * 1024 * 1024
+_ZEROS = bytes(64 * 1024)
+
+
+def leading_nuls(content: Content) -> int:
+    """Return how many NULs *content* begins with: a program that does not append goes on at its old
+    place when its log was truncated, and leaves a hole before it.
+    """
+    if content.read(0, 1) != b"\0":
+        return 0
+    start = at = content.data_start()
+    while at - start < _ZEROS_MAX:
+        data = content.read(at, len(_ZEROS))
+        if data != _ZEROS:
+            return at + len(data) - len(data.lstrip(b"\0"))
+        at += len(data)
+    return at
 
 
 class PlainReader:
@@ -52,6 +75,13 @@ class PlainReader:
     def size(self) -> int:
         """Return the length of the file now."""
         return os.fstat(self._descriptor).st_size
+
+    def data_start(self) -> int:
+        """Return where its first byte is that stands in no hole."""
+        try:
+            return os.lseek(self._descriptor, 0, os.SEEK_DATA)
+        except OSError:
+            return self.size()  # nothing but a hole, or nothing at all
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -121,6 +151,10 @@ class GzipReader:
         """
         packed = os.fstat(self._descriptor).st_size
         return int.from_bytes(os.pread(self._descriptor, 4, max(packed - 4, 0)), "little")
+
+    def data_start(self) -> int:
+        """Return 0: what is packed has no holes."""
+        return 0
 
     def close(self) -> None:
         """Give the descriptor back."""

@@ -13,9 +13,12 @@ from logpipeline_shipper.files.descriptors import Closed, Handle
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.opening import Moved, Unreadable, open_reader
-from logpipeline_shipper.files.reading import Reader
+from logpipeline_shipper.files.reading import Reader, leading_nuls
 from logpipeline_shipper.files.recognition import NOT_OBSERVED
 from logpipeline_shipper.files.sources import ChainFile, Format
+
+# A line may begin with some.
+NUL_RUN_MIN = 512
 
 
 class Outcome(Enum):
@@ -74,6 +77,8 @@ class Tail:
         handle = self.handle_of(generation, now_s)
         if handle is None:
             return Outcome.REPLACED
+        if generation.read.offset == 0 and self._format == "plain":
+            self._skip_hole(generation, handle)
         data, end, found = self._read(generation, handle, patience)
         # Done after the read: whoever cut the file before or meanwhile has changed the bytes before
         # the offset. Of a compressed file they would have to be unpacked once more.
@@ -92,6 +97,13 @@ class Tail:
             return Outcome.ENDED
         generation.pass_over()
         return Outcome.PASSED
+
+    def _skip_hole(self, generation: Generation, handle: Handle) -> None:
+        """Begin behind the NULs that a program left in front of its lines."""
+        nuls = leading_nuls(handle)
+        if NUL_RUN_MIN <= nuls < handle.size():
+            self._counts.hole_bytes += nuls
+            generation.begin_at(Place(nuls))
 
     def handle_of(self, generation: Generation, now_s: float) -> Handle | None:
         """Return the open file of *generation*; None if it holds other bytes than those read.
@@ -115,16 +127,17 @@ class Tail:
         generation.hold(handle, now_s)
         return handle
 
-    def is_same(self, generation: Generation) -> bool:
-        """See, without keeping it open, that the listed file is the generation's own.
-
-        Raises:
-            Moved, TooManyOpen, Unreadable, OSError: it cannot be opened now.
-        """
+    def see(self, generation: Generation, now_s: float) -> None:
+        """Look at the first bytes of a new file, by which it is known again before it is read."""
         assert generation.file is not None
-        reader = self.open_file(generation.file)
         try:
-            return generation.is_in(reader)
+            reader = self.open_file(generation.file)
+        except NOT_OBSERVED:
+            return
+        try:
+            generation.look(reader, now_s)
+        except OSError:
+            return
         finally:
             reader.close()
 

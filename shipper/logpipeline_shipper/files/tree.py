@@ -10,7 +10,6 @@ from typing import Literal
 from logpipeline_shipper.files.folders import (
     FolderGone,
     FolderUnreadable,
-    TextCheck,
     View,
     chain_files,
     look_into,
@@ -19,6 +18,7 @@ from logpipeline_shipper.files.folders import (
 from logpipeline_shipper.files.naming import restart_of
 from logpipeline_shipper.files.patterns import Patterns, State
 from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.text import TextCheck
 
 # A deeper folder is a mistake, or a trap.
 _DEPTH_MAX = 32
@@ -171,13 +171,16 @@ class Folder:
             if not files or self.exclude.match_path(path):
                 self.skipped(path, "excluded")
                 continue
-            is_text = self.text.is_text(files)
-            if is_text is False:
-                self.skipped(path, "binary")
+            verdicts = {file: self.text.is_text(file) for file in files}
+            for file in files:
+                if verdicts[file] is False:
+                    self.skipped(file.path, "binary")
+            files = [file for file in files if verdicts[file] is not False]
+            if not files:
                 continue
             source = SourceId(host=self.host, source=str(path), format="plain")
             listings[source] = Listing(source, tuple(files))
-            if is_text:
+            if any(verdicts[file] for file in files):
                 sources |= {file.path.name: source for file in files}
 
     def _report_odd(self, view: View) -> None:

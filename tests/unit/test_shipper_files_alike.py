@@ -1,0 +1,178 @@
+"""Files that neither a name, nor a first line, nor a last one tells apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from log_chain import Folder, joined
+
+HEADER = b"time,level,message\n"
+# More than any rotator keeps, and than was remembered once.
+ROTATIONS = 100
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def rotate(live: Path, *, kept: int) -> None:
+    """As logrotate does with `create`."""
+    for number in range(kept, 0, -1):
+        old = live.with_name(f"{live.name}.{number}")
+        if old.exists():
+            old.rename(live.with_name(f"{live.name}.{number + 1}"))
+    live.with_name(f"{live.name}.{kept + 1}").unlink(missing_ok=True)
+    live.rename(live.with_name(f"{live.name}.1"))
+
+
+def copytruncate(live: Path, *, kept: int) -> None:
+    """As logrotate does with `copytruncate`."""
+    for number in range(kept, 0, -1):
+        old = live.with_name(f"{live.name}.{number}")
+        if old.exists():
+            old.rename(live.with_name(f"{live.name}.{number + 1}"))
+    live.with_name(f"{live.name}.{kept + 1}").unlink(missing_ok=True)
+    shutil.copyfile(live, live.with_name(f"{live.name}.1"))
+    os.truncate(live, 0)
+
+
+def truncate(live: Path, *, kept: int) -> None:
+    """As `> app.log` does."""
+    os.truncate(live, 0)
+
+
+@pytest.mark.parametrize("rotate", [rotate, copytruncate, truncate])
+def test_a_first_line_that_is_always_the_same_names_nothing(
+    tmp_path: Path, rotate: Callable[..., None]
+) -> None:
+    """A hundred files that begin alike are a hundred generations, and no id is used twice."""
+    folder = Folder(tmp_path)
+    arrived, ids = b"", set()
+    for number in range(ROTATIONS):
+        append(folder.live, HEADER + b"line %d\n" % number)
+        chunks = folder.drain()
+        arrived += joined(chunks)
+        ids |= {chunk.generation for chunk in chunks}
+        rotate(folder.live, kept=3)
+        assert folder.read() == []
+
+    assert arrived == b"".join(HEADER + b"line %d\n" % n for n in range(ROTATIONS))
+    assert len(ids) == ROTATIONS
+    assert folder.chain.missing_bytes == 0
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_program_that_says_the_same_in_each_run_is_heard_each_time(
+    tmp_path: Path, is_made_anew: bool
+) -> None:
+    """`cmd > job.log`: the same bytes in the same file, or in another one of that name."""
+    folder = Folder(tmp_path)
+    arrived = b""
+    for run in range(8):
+        if is_made_anew:
+            folder.live.unlink(missing_ok=True)
+        folder.live.write_bytes(b"start\nend\n")
+        # Clocks of file systems tick a hundred times a second; runs are further apart.
+        os.utime(folder.live, ns=(run, run * 1_000_000_000))
+        arrived += joined(folder.read())
+        folder.now_s += 0.5
+        arrived += joined(folder.read())
+
+    assert arrived == b"start\nend\n" * 8
+
+
+def test_a_large_file_that_is_only_touched_is_not_sent_again(tmp_path: Path) -> None:
+    """Start scripts do that; nobody writes the very same megabytes twice."""
+    folder = Folder(tmp_path, batch_bytes=1 << 20)
+    content = b"line\n" * 400_000
+    folder.live.write_bytes(content)
+    first = folder.read()
+    os.utime(folder.live, ns=(1, 1))
+    assert joined(first) == content
+
+    assert folder.drain() == []
+
+
+def test_a_copy_that_appears_late_brings_nothing(tmp_path: Path) -> None:
+    """Long after the truncation, by rename from a folder that nobody watches."""
+    folder = Folder(tmp_path)
+    content = b"".join(b"line %d\n" % number for number in range(100))
+    folder.live.write_bytes(content)
+    assert joined(folder.read()) == content
+    os.truncate(folder.live, 0)
+    assert folder.drain() == []
+    folder.now_s += 3600
+    (tmp_path / "app.log.1").write_bytes(content)
+
+    assert folder.drain() == []
+    assert folder.chain.missing_bytes == 0
+
+
+def test_what_a_late_copy_has_more_is_read(tmp_path: Path) -> None:
+    """What was written between the last read and the copying."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"one\n")
+    [one] = folder.read()
+    os.truncate(folder.live, 0)
+    folder.drain()
+    (tmp_path / "app.log.1").write_bytes(b"one\ntwo\n")
+
+    [two] = folder.drain()
+    assert (two.generation, two.start, two.data) == (one.generation, 4, b"two\n")
+
+
+def test_lines_behind_the_hole_of_a_truncation_are_read(tmp_path: Path) -> None:
+    """A program that does not append goes on at its old place; also after a restart."""
+    folder = Folder(tmp_path)
+    with folder.live.open("wb", buffering=0) as writer:
+        writer.write(b"before\n" * 10_000)
+        assert joined(folder.read()) == b"before\n" * 10_000
+        shutil.copyfile(folder.live, tmp_path / "app.log.1")
+        os.truncate(folder.live, 0)
+        writer.write(b"behind\n")
+        [behind] = folder.drain()
+        assert (behind.data, behind.begins) == (b"behind\n", True)
+        assert folder.chain.hole_bytes == 70_000
+        saved = json.loads(json.dumps(folder.chain.saved()))
+        writer.write(b"later\n")
+
+    assert joined(Folder(tmp_path, saved=saved).drain()) == b"later\n"
+
+
+def test_files_that_look_rotated_and_are_written_to_are_read_without_tearing_lines(
+    tmp_path: Path,
+) -> None:
+    """`app.log.1` beside `app.log`, both of living programs, one with a buffer."""
+    folder = Folder(tmp_path)
+    one, two = tmp_path / "app.log.1", folder.live
+    arrived = b""
+    for number in range(20):
+        append(one, b"one %d\none " % number)
+        append(two, b"two %d\n" % number)
+        arrived += joined(folder.drain())
+        append(one, b"goes on %d\n" % number)
+    arrived += joined(folder.drain())
+    lines = sorted(arrived.splitlines())
+    wanted = one.read_bytes().splitlines() + two.read_bytes().splitlines()
+
+    assert lines == sorted(wanted)
+
+
+def test_a_restart_knows_a_renamed_file_by_its_inode(tmp_path: Path) -> None:
+    """Though another one with its first line, and its last, stands where it was."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(HEADER + b"a\nend\n")
+    folder.read()
+    saved = json.loads(json.dumps(folder.chain.saved()))
+    append(folder.live, b"more\n")
+    rotate(folder.live, kept=3)
+    folder.live.write_bytes(HEADER + b"b\nend\n")
+
+    assert joined(Folder(tmp_path, saved=saved).drain()) == b"more\n" + HEADER + b"b\nend\n"
