@@ -19,6 +19,7 @@ _HELP = {
     "unseen_generations": "Files that came and went unseen, at least.",
     "restarts": "Files that turned out to be others than those read before.",
     "long_lines": "Lines that were cut into pieces for their length.",
+    "hole_bytes": "NULs that files began with, as truncation leaves them.",
     "truncations": "Files that were cut to a smaller size while they were read.",
 }
 

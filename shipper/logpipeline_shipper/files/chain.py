@@ -287,6 +287,8 @@ class Chain(Counts):
             except (Moved, TooManyOpen, Closed):
                 # They say nothing about the file: the next listing, or the next descriptor, does.
                 generation.retry_at_s = now_s + self._limits.grace_s / 2
+                if generation.is_passed:
+                    continue
                 return None
             except (Unreadable, OSError) as error:
                 self._note_failure(generation, error, now_s)
@@ -318,10 +320,12 @@ class Chain(Counts):
         if since is None:
             return Patience(may_pass=False, is_final=False)
         is_over = now_s - since >= self._limits.grace_s
-        is_gone = generation.file is None
+        gone_s = generation.gone_since_s
+        is_gone = gone_s is not None
+        is_ended = gone_s is not None and now_s - gone_s >= self._limits.grace_s
         # A writer that fills a buffer before it writes goes on in the middle of a line.
         is_old = now_s - max(since, generation.grown_s) >= self._limits.unfinished_s
-        return Patience(may_pass=is_over or is_gone, is_final=(is_over and is_gone) or is_old)
+        return Patience(may_pass=is_over or is_gone, is_final=is_ended or is_old)
 
     def _previous(self, generation: Generation) -> Previous | None:
         """Return the generation before *generation*, with its length where its end was seen."""
