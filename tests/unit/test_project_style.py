@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("core", "shipper", "collector", "cli", "demo", "operator", "spark", "benchmarks")
 NO_PACKAGES = ("tests", "benchmarks")
 MODULES = sorted(path for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py"))
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
 # A reader in five years knows the project, and nothing of how or where it was made. The words are
