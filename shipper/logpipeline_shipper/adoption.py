@@ -7,7 +7,7 @@ that read it under its former name: told by its inode, or, where it was copied, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,6 +51,12 @@ class Adoption:
         for identity in known:
             self._owners[identity] = key
         self._claimed[key] = known
+
+    def keep_only(self, keys: Container[Key]) -> None:
+        """Forget what sources knew that are not among *keys*."""
+        for key in [key for key in self._claimed if key not in keys]:
+            self.claim(key, ())
+            del self._claimed[key]
 
     def sort(self, key: Key, listing: Listing) -> Sorted:
         """Return which files of *listing*, of the source *key*, are its own."""

@@ -102,7 +102,10 @@ class Fleet:
             found = self._adoption.sort(key, listing)
             if found.is_held:
                 self._held[key] = (listing, how)
-            self._own[key] = found.listing
+            if found.listing.files:
+                self._own[key] = found.listing
+            else:
+                self._own.pop(key, None)
             for other in found.changed:
                 self._relist(other, how)
             listing = self._whole(key, found.listing)
@@ -203,6 +206,7 @@ class Fleet:
             if record.absent_since_s is None:
                 self._records[key] = replace(record, absent_since_s=now_s)
         self._records = bounded(self._records, now_s)
+        self._adoption.keep_only(self.pumps.keys() | self._records.keys())
         absent = [encode_row(key, record) for key, record in self._records.items()]
         return absent + [pump.row() for pump in self.pumps.values()]
 
