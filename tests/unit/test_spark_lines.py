@@ -154,7 +154,7 @@ def test_what_cannot_be_believed_is_one_row() -> None:
     wrong_range = message(b"one\ntwo\n", 1)._replace(data=b"one\ntwo\nthree\n")
     bomb = message(b"x" * 1000, 2, compressed=True, end=10)
     stranger = foreign(b"three\nfour", 3, subject="other.p6.node-b")
-    elsewhere = foreign(b"five", 4, subject="logs.p5.node-b")
+    elsewhere = foreign(b"five", 4, subject="logs.p05.node-b")
     garbage = foreign(b"six", 5)._replace(headers=b"NATS/1.0\r\nLog-Range: 1\r\n\r\n")
 
     found = rows(wrong_range, bomb, stranger, elsewhere, garbage, good)
