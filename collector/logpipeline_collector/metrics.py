@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from logpipeline.observe.metrics import Metrics
+from prometheus_client import Counter
+
+from logpipeline.observe.metrics import Family, Metrics
 from logpipeline_collector.tenure import Tenure
 
 # What an archive counts since it was opened, and what a human calls it.
@@ -75,17 +77,20 @@ class CollectorMetrics:
         self.missing.labels(tenure.partition).set(tenure.archive.missing_bytes)
         for name, family in self._archive.items():
             value = int(getattr(tenure.archive, name))
-            key = (tenure.partition, name)
-            family.labels(tenure.partition).inc(max(0, value - self._told.get(key, 0)))
-            self._told[key] = value
+            self._count(family, tenure.partition, name, value)
+
+    def _count(self, family: Family[Counter], partition: int, name: str, value: int) -> None:
+        family.labels(partition).inc(max(0, value - self._told.get((partition, name), 0)))
+        self._told[partition, name] = value
 
     def opened(self, partition: int) -> None:
-        """Forget what the partition's last archive had counted."""
-        for name in ARCHIVE_COUNTERS:
+        """Forget what the partition's last tenure had counted."""
+        for name in (*ARCHIVE_COUNTERS, "missed"):
             self._told.pop((partition, name), None)
 
     def look(self, tenure: Tenure) -> None:
         """Note how far *tenure* is behind."""
+        self._count(self.missed, tenure.partition, "missed", tenure.missed.count)
         self.lag_messages.labels(tenure.partition).set(tenure.lag.pending)
         self.lag_seconds.labels(tenure.partition).set(lag_seconds(tenure))
         self.lag_bytes.labels(tenure.partition).set(tenure.lag.bytes)

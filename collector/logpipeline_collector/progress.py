@@ -100,6 +100,7 @@ class ProgressTeller:
                     await self._connection.publish(question.reply.decode(), message)
 
     def _messages(self, tenure: Tenure, sources: list[Committed]) -> list[bytes]:
+        stream = tenure.stream_state
         starts = range(0, max(len(sources), 1), PROGRESS_SOURCES_MAX)
         return [
             Progress(
@@ -112,6 +113,9 @@ class ProgressTeller:
                 sequence=tenure.committed.sequence,
                 pending=tenure.unarchived,
                 is_last=start == starts[-1],
+                begun=tenure.held.record.begun,
+                first=stream.first if stream is not None else 0,
+                max_age_s=stream.max_age_s if stream is not None else 0.0,
             ).encode()
             for start in starts
         ]

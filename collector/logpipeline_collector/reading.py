@@ -14,6 +14,7 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.plan.model import COLLECTOR_GROUP_KEY
 from logpipeline.records import StreamPosition
+from logpipeline.streamstate import StreamState, state_of
 
 # Longer than a collector's reconnects, short enough that consumers of the dead do not pile up.
 CONSUMER_INACTIVE_S = 60
@@ -90,13 +91,10 @@ async def _names(js: JetStream, stream: str) -> list[str]:
 
 
 class Order:
-    """Checks that each delivery follows the one before; *missed* counts messages that left the
-    stream before we read them.
-    """
+    """Checks that each delivery follows the one before."""
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
-        self.missed = 0
         self._delivery = 0
 
     def accept(self, delivered: Delivered) -> None:
@@ -114,31 +112,47 @@ class Order:
             raise Interrupted(
                 f"sequence {delivered.sequence} came after {self.sequence}: the stream went back"
             )
-        if self.sequence:
-            # Behind what is committed nobody trims: these expired, or were removed.
-            self.missed += delivered.sequence - self.sequence - 1
         self._delivery, self.sequence = delivered.delivery, delivered.sequence
 
 
+@dataclass(slots=True)
+class Missed:
+    """How many messages left a stream before they were read: they expired, or were removed."""
+
+    count: int = 0
+    _counted_to: int = 0
+
+    def note(self, *, read: int, found: int) -> None:
+        """Note that *found* is the first message behind *read*, the last one that was read. Before
+        anything was read nothing is missed: what expired before a group was made is not its own.
+        """
+        last = max(read, self._counted_to)
+        if read and found > last + 1:
+            self.count += found - last - 1
+            self._counted_to = found - 1
+
+    def go_back(self) -> None:
+        """Note that sequences are used again."""
+        self._counted_to = 0
+
+
 class StreamReader:
-    """Deliveries of one consumer, in order."""
+    """Deliveries of one consumer, in order. *stream_state* is how the stream was when it was
+    looked at last: while nothing comes.
+    """
 
     def __init__(
         self, js: JetStream, stream: str, name: ConsumerName, *, pull_bytes: int, headers_only: bool
     ) -> None:
         self.name = name
         self.pending = 0
+        self.stream_state: StreamState | None = None
         self._js = js
         self._stream = stream
         self._headers_only = headers_only
         self._reader = PullReader(js, stream, str(name), pull_bytes=pull_bytes)
         self._order = Order(0)
         self._heard_at_s = 0.0
-
-    @property
-    def missed(self) -> int:
-        """How many messages left the stream before we read them."""
-        return self._order.missed
 
     async def open(self, position: StreamPosition) -> None:
         """Begin behind *position*, and end every consumer that this one replaces.
@@ -203,6 +217,8 @@ class StreamReader:
             is_more = last > self._order.sequence and await self._js.message(self._stream, last)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             raise Interrupted(str(error)) from error
+        if info is not None:
+            self.stream_state = state_of(info)
         if last < self._order.sequence:
             raise Interrupted(f"the stream went back from {self._order.sequence} to {last}")
         if is_more or consumer["num_pending"]:
@@ -210,3 +226,5 @@ class StreamReader:
                 f"nothing came for {SILENCE_BEFORE_LOOK_S:.0f} s though messages up to {last} are "
                 f"there, and {self._order.sequence} was the last to come"
             )
+        # What was pending when the last one came may have been removed since.
+        self.pending = 0

@@ -94,7 +94,7 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
         "uncommitted_bytes": archive.dirty_bytes,
         "lag_seconds": round(lag_seconds(tenure), 3),
         "rollbacks": tenure.rollbacks,
-        "missed_messages": tenure.missed,
+        "missed_messages": tenure.missed.count,
         "missing_bytes": archive.missing_bytes,
         "missing": [
             {"host": host, "source": source, "bytes": count}

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from logpipeline.failpoints import reach
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import Committed, StreamPosition
-from logpipeline.streamstate import Verdict
+from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_collector.archive.errors import ArchiveFull
 from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
 from logpipeline_collector.epochs import Fenced, HeldEpoch
 from logpipeline_collector.marks import Marks
+from logpipeline_collector.reading import Missed
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.threads import in_thread
 from logpipeline_collector.verify import Verified
@@ -73,10 +74,11 @@ class Tenure:
     failure: Exception | None = None
     problem: str | None = None
     commit_problem: str | None = None
-    missed: int = 0
+    missed: Missed = field(default_factory=Missed)
     dead_letters: int = 0
     lag: Lag = field(default_factory=Lag)
     verified: Verified | None = None
+    stream_state: StreamState | None = None
     _is_new: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,13 +132,28 @@ class Tenure:
             self.rollbacks += 1
             self.verified = verified
             self.lag.pending = 1
+            self.missed.go_back()
         elif self.is_clean:
             # A stream's name for itself is learned at the first look, and is no progress.
             self.committed = verified.position
         self.position = verified.position
+        self._look_at(verified.stream)
+
+    def note_silence(self, pending: int, stream: StreamState | None) -> None:
+        """Take in how many messages are pending while none comes, and the stream as it was looked
+        at last.
+        """
+        self.lag.pending = pending
+        if stream is not None and stream.created == self.position.created:
+            self._look_at(stream)
+
+    def _look_at(self, stream: StreamState) -> None:
+        self.stream_state = stream
+        self.missed.note(read=self.position.sequence, found=stream.first)
 
     def note_read(self, delivered: Delivered) -> None:
         """Move on: *delivered* was archived, known already, or kept as a dead letter."""
+        self.missed.note(read=self.position.sequence, found=delivered.sequence)
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)
 

@@ -172,13 +172,13 @@ class PartitionWorker:
                 await self._snapshot_if_due(tenure)
         finally:
             self._reader = None
-            context.metrics.missed.labels(self.partition).inc(reader.missed)
-            tenure.missed += reader.missed
             await reader.close(delete=not self.is_wanted or tenure.failure is not None)
         tenure.raise_failure()
 
     async def _take(self, reader: StreamReader, tenure: Tenure) -> None:
         deliveries = await reader.take(timeout_s=TAKE_TIMEOUT_S)
+        if not deliveries:
+            tenure.note_silence(reader.pending, reader.stream_state)
         for number, delivered in enumerate(deliveries, start=1):
             while not await self._take_one(tenure, delivered):
                 await self._pause(FULL_RETRY_S)

@@ -184,7 +184,9 @@ class Progress:
     newest generation of each source is archived that changed; asked, all that it knows of.
 
     *sequence* is how far the stream that was *created* then is archived, and *pending* how many
-    messages of it are still to be read. *is_last* says that an answer has no further part.
+    messages of it are still to be read. *begun* is the sequence behind which the group began, and
+    *first* that of the first message that the stream still holds; *max_age_s* is how long it keeps
+    one, 0 for ever. *is_last* says that an answer has no further part.
     """
 
     group: str
@@ -196,6 +198,9 @@ class Progress:
     sequence: int = 0
     pending: int = 0
     is_last: bool = True
+    begun: int = 0
+    first: int = 0
+    max_age_s: float = 0.0
 
     def encode(self) -> bytes:
         """Return the message's payload."""
@@ -220,6 +225,9 @@ class Progress:
                 int(data.get("sequence", 0)),
                 int(data.get("pending", 0)),
                 bool(data.get("is_last", True)),
+                int(data.get("begun", 0)),
+                int(data.get("first", 0)),
+                float(data.get("max_age_s", 0.0)),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no progress message: {payload[:80]!r}") from error

@@ -15,11 +15,14 @@ from logpipeline.records import StreamPosition
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream as the server describes it: *first* and *last* are sequences."""
+    """A stream as the server describes it: *first* and *last* are sequences, *max_age_s* is how
+    long it keeps a message, 0 for ever.
+    """
 
     created: str
     first: int
     last: int
+    max_age_s: float = 0.0
 
 
 class Verdict(Enum):
@@ -49,7 +52,12 @@ def judge(position: StreamPosition, stream: StreamState, found_time_ns: int | No
 def state_of(info: dict[str, Any]) -> StreamState:
     """Return what JetStream's answer to STREAM.INFO says about the stream."""
     state = info["state"]
-    return StreamState(str(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
+    return StreamState(
+        str(info["created"]),
+        int(state["first_seq"]),
+        int(state["last_seq"]),
+        int(info["config"].get("max_age", 0)) / 1e9,
+    )
 
 
 async def time_at(js: JetStream, name: str, stream: StreamState, sequence: int) -> int | None:

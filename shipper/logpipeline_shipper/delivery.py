@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from logpipeline.checksum import extend
+from logpipeline.checksum import Checksum, extend
+from logpipeline.nats.jetstream import PubAck
 from logpipeline.spec.streams import Acknowledge
 from logpipeline_shipper import cutting
+from logpipeline_shipper.account import REFUSED, Account, Gap
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
 from logpipeline_shipper.intents import Intent, Key
@@ -18,7 +21,8 @@ from logpipeline_shipper.parcels import Packer, Parcel
 from logpipeline_shipper.past import Past, Piece
 from logpipeline_shipper.sending import Unsendable
 from logpipeline_shipper.shared import Shared
-from logpipeline_shipper.standing import Standing
+
+log = logging.getLogger(__name__)
 
 # Where each line is a message: each of them is kept in mind until all of a chunk have arrived, and
 # what needs no answer is sent without giving others a turn. The rest is read once more.
@@ -43,26 +47,38 @@ class Lot:
 
 class Delivery:
     """The way of one source's chunks to the server. *ack* is what lots wait for that are read from
-    now on; *birth* returns what a chain knows a generation again by.
+    now on; *birth* returns what a chain knows a generation again by; *in_flight* are the messages
+    of the chunk that is being sent.
     """
 
-    __slots__ = ("_birth", "_packer", "_past", "_shared", "_standing", "ack", "id", "key")
+    __slots__ = (
+        "_account",
+        "_birth",
+        "_packer",
+        "_past",
+        "_shared",
+        "ack",
+        "id",
+        "in_flight",
+        "key",
+    )
 
     def __init__(
         self,
         id: SourceId,
         packer: Packer,
         past: Past,
-        standing: Standing,
+        account: Account,
         shared: Shared,
         birth: Callable[[str], list[Any]],
     ) -> None:
         self.id = id
         self.key = Key(id.host, id.source)
         self.ack: Acknowledge = "batch"
+        self.in_flight: dict[Intent, None] = {}  # a set in order
         self._packer = packer
         self._past = past
-        self._standing = standing
+        self._account = account
         self._shared = shared
         self._birth = birth
 
@@ -81,20 +97,16 @@ class Delivery:
 
     async def deliver(self, lot: Lot) -> None:
         """Send all of *lot*, one message after the other."""
-        if lot.chunk.generation not in self._standing.generations:
+        if not self._account.knows(lot.chunk.generation):
             birth = self._birth(lot.chunk.generation)
             await self._shared.intents.note_birth(self.key, birth)
-        self._standing.begin(lot.chunk.generation, lot.chunk.start)
+            self._account.begin(lot.chunk.generation, lot.chunk.start)
         parcel: Parcel | None = lot.parcel
-        is_asked = lot.ack != "none" or any(piece.attempt for piece in lot.pieces)
         while lot.pieces:
             piece = lot.pieces.popleft()
             smaller = await self._send(piece, parcel, lot.ack, is_noted=True)
             lot.pieces.extendleft(reversed(smaller))
             parcel = None
-        if not is_asked or self._shared.options.message == "line":
-            # Nobody will ever say whether these are archived: none of them is sent again.
-            self._standing.pass_over(lot.chunk)
 
     async def repeat(self, chunk: Chunk, attempt: str) -> None:
         """Send *chunk*, which had been acknowledged before, under ids of its own."""
@@ -102,6 +114,34 @@ class Delivery:
         while pieces:
             # Nothing is noted: if it is lost, whoever misses the bytes asks for them again.
             pieces[:0] = await self._send(pieces.pop(0), None, "batch", is_noted=False)
+
+    async def name(self, gap: Gap) -> None:
+        """Tell collectors that the bytes of *gap* are lost."""
+        begins = bool(gap.start) and gap.start == self._account.begins_at(gap.generation)
+        if self._shared.options.message == "line":
+            # A line alone has no headers that could say so: it is counted here, and logged.
+            self._account.name(gap)
+            return
+        parcel = self._packer.pack_loss(gap, begins=begins)
+        try:
+            ack = await self._shared.sender.send(parcel, resend=False)
+        except Unsendable as error:
+            self._shared.totals.unnamed_bytes += gap.end - gap.start
+            fields = {**self.key._asdict(), **gap._asdict(), "reason": error.reason}
+            log.error("a loss cannot be told to collectors", extra=fields)
+        else:
+            self._note_arrived(parcel, ack, after=None)
+        self._account.name(gap)
+
+    def _note_arrived(self, parcel: Parcel, ack: PubAck, *, after: Checksum | None) -> None:
+        batch = parcel.batch
+        self._account.acknowledged(
+            batch.generation,
+            (batch.start, batch.end),
+            sequence=ack.sequence,
+            now_s=self._shared.clock(),
+            after=after,
+        )
 
     def _single(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         for piece in pieces:
@@ -117,16 +157,19 @@ class Delivery:
             parcel = self._packer.pack(chunk, piece.attempt)
         try:
             sender.check_size(parcel)
+            after = extend(chunk.checksum, chunk.data)
             if is_noted:
-                after = extend(chunk.checksum, chunk.data)
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
-                self._standing.in_flight[intent] = None
+                self.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
             # What has an attempt of its own makes up for a loss, which must come to an end.
             if ack == "none" and not piece.attempt:
                 await sender.send_unacknowledged(parcel, resend=piece.resend)
             else:
-                await sender.send(parcel, resend=piece.resend)
+                ack_of = await sender.send(parcel, resend=piece.resend)
+                # Of a line alone nobody will ever say whether it is archived.
+                if not parcel.is_line:
+                    self._note_arrived(parcel, ack_of, after=after)
         except Unsendable as error:
             parts = cutting.halves(chunk, self.id.format) if error.is_too_large else None
             if parts is None:
@@ -143,3 +186,4 @@ class Delivery:
             "end": chunk.end,
         }
         self._shared.quarantine.put(about, chunk.data, error.reason)
+        self._account.lose(Gap(chunk.generation, chunk.start, chunk.end, REFUSED))

@@ -5,24 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logpipeline.partition import partition_of
-from logpipeline.records import Committed
+from logpipeline.records import Committed, Progress
 from logpipeline.subjects import BadHost, Subjects
+from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
 from logpipeline_shipper.adoption import Adoption
 from logpipeline_shipper.files.chain import Chain, ReadFrom, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.selection import Take
-from logpipeline_shipper.files.sources import Listing, SourceId
+from logpipeline_shipper.files.sources import Listing, SourceId, id_of
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Packer
 from logpipeline_shipper.positions import SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.pump import Pump
 from logpipeline_shipper.recall import Known
 from logpipeline_shipper.shared import Shared
-from logpipeline_shipper.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 WARM_S = 10.0
 REFUSED_HOSTS_MAX = 1000
+# A file that was not seen for so many scans is gone, as far as a loss is concerned.
+SCANS_UNTIL_GONE = 5
 # The chains' counters, and what is logged when one rises: what is lost is counted and named.
 COUNTERS = {
     "missing_bytes": "bytes vanished before they were read",
@@ -86,13 +88,16 @@ class Fleet:
         self._held: dict[Key, tuple[Listing, Take]] = {}
         self._recalled: dict[str, Known] = {}
         self._awaiting: dict[Key, tuple[Listing, Take]] = {}
+        self.groups: dict[str, dict[str, int]] = dict(state.groups)
         self._records = dict(state.sources)
         for key, record in self._records.items():
+            record.account.groups = self.groups.setdefault(key.host, {})
             self._adoption.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()
-        self._lost_subjects: set[str] = set()
         self._is_ending = False
-        self._lost_partitions: set[int] = set()
+        # Until the folders were looked through, a source that has no file yet is not gone.
+        self._all_seen_s = shared.clock() + SCANS_UNTIL_GONE * options.limits.grace_s
+        self._is_all_seen = False
 
     def take(self, listing: Listing, how: Take) -> None:
         """Take in what discovery saw of one source, which is to be shipped as *how* says."""
@@ -186,12 +191,18 @@ class Fleet:
         now_s = self._shared.clock()
         for listing, how in list(self._held.values()):
             self.take(listing, how)
+        if not self._is_all_seen and now_s >= self._all_seen_s:
+            self._is_all_seen = True
+            for key in [key for key, record in self._records.items() if record.account.has_debts]:
+                self._revive(key)
         for key in list(self._warm):
             pump = self.pumps[key]
             self._count(pump)
             if pump.is_running:
                 continue
-            if pump.chain.is_finished() or not pump.is_wanted:
+            if pump.has_debts:
+                pump.wake()
+            elif pump.chain.is_finished() or (not pump.is_wanted and pump.account.is_settled):
                 self._let_go(key, pump)
             elif pump.chain.backlog_bytes() or pump.chain.wake_at_s() is not None:
                 pump.wake()
@@ -224,28 +235,78 @@ class Fleet:
             totals[key.host] = (size + pump.chain.backlog_bytes(), max(seconds, now_s - since_s))
         return totals
 
-    def confirm(self, key: Key, committed: Committed, group: str) -> Pump | None:
-        """Take in how far a group has archived a source, and return its pump if it has one."""
+    def confirm(self, key: Key, committed: Committed, group: str) -> Sequence[Gap]:
+        """Take in how far a group has archived a source, and return the holes that it names."""
         pump = self.pumps.get(key)
         if pump is not None:
-            pump.confirm(group, committed)
-        elif key in self._records:
-            standing = Standing.of(self._records[key])
-            standing.confirm(group, (committed.generation, committed.offset))
-            self._records[key] = replace(self._records[key], committed=standing.committed)
+            return pump.confirm(group, committed)
+        record = self._records.get(key)
+        return record.account.confirm(group, committed) if record is not None else []
+
+    def answer(
+        self, host: str, progress: Progress, known: Mapping[str, Mapping[str, Committed]]
+    ) -> Iterator[tuple[Key, Sequence[Gap]]]:
+        """Take in all that a group has of *host*, by source and generation; yield what it should
+        have besides, by source.
+        """
+        now_s = self._shared.clock()
+        for key, pump in self.pumps.items():
+            if key.host == host and not pump.account.is_settled:
+                yield key, pump.answer(progress, known.get(key.source, {}))
+        for key, record in self._records.items():
+            if key.host == host and not record.account.is_settled:
+                yield key, record.account.answer(progress, known.get(key.source, {}), now_s)
+
+    def owe(self, key: Key, gap: Gap) -> None:
+        """Send the bytes of *gap* again."""
+        pump = self.pumps.get(key) or self._revive(key)
+        if pump is not None:
+            self._warm.add(key)
+            pump.owe([gap])
+
+    def lose(self, key: Key, gap: Gap) -> None:
+        """Name the bytes of *gap* as lost: nothing helps."""
+        pump = self.pumps.get(key) or self._revive(key)
+        if pump is not None:
+            self._warm.add(key)
+            pump.lose(gap)
+
+    def lacking_word(self, patience_s: float) -> set[str]:
+        """Return the hosts of which something was sent that no collector has said anything of for
+        so long, and that has not been asked for so long.
+        """
+        before_s = self._shared.clock() - patience_s
+        return {
+            key.host
+            for key, account in self._accounts()
+            if account.answered_s < before_s and account.waits_since_s() < before_s
+        }
+
+    def _accounts(self) -> Iterator[tuple[Key, Account]]:
+        yield from ((key, pump.account) for key, pump in self.pumps.items())
+        yield from ((key, record.account) for key, record in self._records.items())
+
+    def _revive(self, key: Key) -> Pump | None:
+        """Return a pump of a source that is gone: what it owes is still to be named."""
+        if self._shared.clock() < self._all_seen_s or not self._is_allowed(key.host):
+            return None  # collectors say it again
+        pump = self.pumps[key] = self._made(id_of(key.host, key.source), key)
+        self._warm.add(key)
         return pump
 
-    def rewind_partition(self, partition: int) -> None:
+    def doubt_partition(self, partition: int) -> None:
         """Send again what of *partition* is not confirmed."""
-        self._lost_partitions.add(partition)
-        for pump in self.pumps.values():
-            if self._partition(pump.key) == partition:
-                pump.rewind()
+        self._doubt(lambda key: self._partition(key) == partition)
 
-    def rewind_subjects(self, subjects: set[str]) -> int:
+    def doubt_subjects(self, subjects: set[str]) -> int:
         """Send again what of *subjects* is not confirmed, and return how many sources have such."""
-        self._lost_subjects |= subjects
-        return sum([pump.rewind() for pump in self.pumps.values() if pump.subject in subjects])
+        return self._doubt(lambda key: self._options.subjects.of_host(key.host) in subjects)
+
+    def _doubt(self, is_concerned: Callable[[Key], bool]) -> int:
+        pumps = [pump for key, pump in self.pumps.items() if is_concerned(key)]
+        count = sum([pump.doubt(ROLLED_BACK) for pump in pumps])
+        records = [record for key, record in self._records.items() if is_concerned(key)]
+        return count + sum([record.account.doubt(ROLLED_BACK) for record in records])
 
     def _partition(self, key: Key) -> int:
         return partition_of(key.host, self._options.subjects.partitions)
@@ -284,7 +345,8 @@ class Fleet:
 
     def _made(self, id: SourceId, key: Key) -> Pump:
         options = self._options
-        record = self._records.pop(key, SourceRecord())
+        groups = self.groups.setdefault(key.host, {})
+        record = self._records.pop(key, None) or SourceRecord(account=Account(groups))
         known = self._recalled.get(key.host, {}).pop(key.source, [])
         is_new = record.saved is None and not record.births and not known
         chain = Chain(
@@ -296,6 +358,7 @@ class Fleet:
         )
         for each in known:
             chain.recall(each)
+            record.account.recall(each, self._shared.clock())
         for birth in record.births:
             chain.remember(birth)
         for intent in record.intents:
@@ -310,11 +373,7 @@ class Fleet:
             is_compressing=options.is_compressing,
             is_line=self._shared.options.message == "line",
         )
-        pump = Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
-        # Losses are noticed when the connection stands, which may be before the source is found.
-        if packer.subject in self._lost_subjects or self._partition(key) in self._lost_partitions:
-            pump.rewind()
-        return pump
+        return Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
 
     def _let_go(self, key: Key, pump: Pump) -> None:
         record = pump.record()

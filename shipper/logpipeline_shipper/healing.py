@@ -1,32 +1,28 @@
-"""When acknowledged bytes are sent again, and from where. Decisions only: no clock, no connection.
+"""What proves that a server lost what it had acknowledged, and how often a gap is filled. Decisions
+only: no clock, no connection.
 
-A server may lose what it acknowledged. Evidence of that is needed, never mere lag: the last message
-of our own subject is not the one that was acknowledged, sequences go back, a collector names a hole
-or counts a roll-back more.
+Evidence is needed, never mere lag: the last message of our own subject is not the one that was
+acknowledged, sequences go back, a collector counts a roll-back more.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 
 from logpipeline import wire
 from logpipeline.nats.jetstream import StoredMessage
+from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.intents import Key
-from logpipeline_shipper.positions import LastAck, Position
+from logpipeline_shipper.positions import LastAck
 
-# A hole is filled again only when a collector had the time to read what filled it.
-HOLE_INTERVAL_S = 30.0
-HOLE_TRIES_MAX = 5
-HOLES_TRACKED_MAX = 10_000
+# A gap is filled again only when a collector had the time to read what filled it.
+TRY_INTERVAL_S = 30.0
+TRIES_MAX = 5
+TRACKED_MAX = 10_000
 # An empty subject after this is taken for the stream's retention, not for loss.
 EMPTY_SUBJECT_IS_LOSS_S = 3600.0
-# Groups of collectors of one pipeline; more are a stranger's.
-GROUPS_MAX = 16
-GENERATIONS_MAX = 32
-
-Hole = tuple[str, int, int]
 
 
 def is_lost(last: LastAck, found: StoredMessage | None, now_s: float) -> bool:
@@ -41,52 +37,32 @@ def is_lost(last: LastAck, found: StoredMessage | None, now_s: float) -> bool:
     return _identifier(found) != last.identifier
 
 
-def least(committed: Mapping[str, Position], generations: Sequence[str]) -> Position | None:
-    """Return the position that every group has archived, or None where none has said anything.
-
-    *generations* are those that were sent, oldest first; one that is not among them is older.
-    """
-    order = {name: index for index, name in enumerate(generations)}
-    return min(
-        committed.values(),
-        key=lambda position: (order.get(position[0], -1), position[1]),
-        default=None,
-    )
-
-
-def is_before(position: Position, frontier: Position, generations: Sequence[str]) -> bool:
-    """Return whether *position* comes before *frontier* in the order of *generations*."""
-    if position[0] == frontier[0]:
-        return position[1] < frontier[1]
-    order = {name: index for index, name in enumerate(generations)}
-    return order.get(position[0], -1) < order.get(frontier[0], len(order))
-
-
 class Due(Enum):
-    """What to do about a hole that a collector names."""
+    """What to do about bytes that a collector lacks."""
 
     NOW = "now"
     LATER = "later"
     NEVER = "never"
 
 
-class HoleTries:
-    """How often each hole was filled: not too often, and not for ever."""
+class Tries:
+    """How often each gap was filled: not too often, and not for ever."""
 
     def __init__(self) -> None:
-        self._tries: OrderedDict[tuple[Key, Hole], tuple[int, float]] = OrderedDict()
+        self._tries: OrderedDict[tuple[Key, str, int, int], tuple[int, float]] = OrderedDict()
 
-    def due(self, key: Key, hole: Hole, now_s: float) -> Due:
-        """Return what to do about *hole*; `Due.NOW` counts as a try, `Due.NEVER` comes once."""
-        tries, last_s = self._tries.pop((key, hole), (0, -HOLE_INTERVAL_S))
-        is_early = now_s - last_s < HOLE_INTERVAL_S
-        if tries > HOLE_TRIES_MAX or (tries and is_early):
-            self._tries[key, hole] = (tries, last_s)
+    def due(self, key: Key, gap: Gap, now_s: float) -> Due:
+        """Return what to do about *gap*; `Due.NOW` counts as a try, `Due.NEVER` comes once."""
+        name = (key, gap.generation, gap.start, gap.end)
+        tries, last_s = self._tries.pop(name, (0, -TRY_INTERVAL_S))
+        is_early = now_s - last_s < TRY_INTERVAL_S
+        if tries > TRIES_MAX or (tries and is_early):
+            self._tries[name] = (tries, last_s)
             return Due.LATER
-        self._tries[key, hole] = (tries + 1, now_s)
-        if len(self._tries) > HOLES_TRACKED_MAX:
+        self._tries[name] = (tries + 1, now_s)
+        if len(self._tries) > TRACKED_MAX:
             self._tries.popitem(last=False)
-        return Due.NEVER if tries == HOLE_TRIES_MAX else Due.NOW
+        return Due.NEVER if tries == TRIES_MAX else Due.NOW
 
 
 class Rollbacks:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
+import time
 from dataclasses import dataclass, replace
 
 import zstandard
@@ -10,11 +12,14 @@ import zstandard
 from logpipeline import wire
 from logpipeline.checksum import extend
 from logpipeline.nats.connection import headers_size
+from logpipeline_shipper.account import Gap
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
 
 # Level 1: measured as the fastest end to end; level 3 costs more here and at the server.
 ZSTD_LEVEL = 1
+# The suffix of a message id: no two attempts at the same bytes may look alike to the server.
+ATTEMPT_BYTES = 4
 # Below this a frame's head eats what compression gains.
 COMPRESSED_BYTES_MIN = 128
 
@@ -99,6 +104,28 @@ class Packer:
         if self._is_line:
             payload = payload.removesuffix(b"\n")
         return Parcel(self.subject, batch, identifier, payload, self._is_line)
+
+    def pack_loss(self, gap: Gap, *, begins: bool) -> Parcel:
+        """Return the message that names the bytes of *gap* as lost; *begins* says that nothing was
+        shipped of its generation before.
+        """
+        batch = wire.Batch(
+            source=self._id.source,
+            generation=gap.generation,
+            start=gap.start,
+            end=gap.end,
+            lines=0,
+            format=self._id.format,
+            first_time_ns=time.time_ns(),
+            lost=gap.cause,
+            begins=begins,
+            cluster=self._cluster,
+            namespace=self._id.namespace,
+            pod=self._id.pod,
+            container=self._id.container,
+        )
+        identifier = wire.message_id(self._key, batch, attempt=secrets.token_hex(ATTEMPT_BYTES))
+        return Parcel(self.subject, batch, identifier, b"")
 
 
 _threads = threading.local()

@@ -29,12 +29,10 @@ class Past:
     until everything has been read once.
     """
 
-    __slots__ = ("_attempt", "_noted", "_sent_to", "_until", "is_in_doubt")
+    __slots__ = ("_noted", "_sent_to", "is_in_doubt")
 
     def __init__(self, intents: Iterable[Intent], *, is_in_doubt: bool) -> None:
         self.is_in_doubt = is_in_doubt
-        self._attempt = ""
-        self._until: Position | None = None
         self._sent_to: dict[str, int] = {}
         # The last word on a start counts: a batch that was too large was sent in smaller ones.
         self._noted: dict[Position, Intent] = {}
@@ -53,8 +51,6 @@ class Past:
         They may end before *chunk* does, where a piece that was sent before goes on beyond it:
         that one is to be read as a whole.
         """
-        if self._until is not None and _has_reached(chunk, self._until):
-            self._until, self._attempt = None, ""
         pieces: list[Piece] = []
         rest = chunk
         while True:
@@ -65,7 +61,7 @@ class Past:
             pieces.append(Piece(piece, noted.attempt, True))
         if noted is not None and noted.end > rest.end and pieces:
             return pieces
-        attempt = noted.attempt if noted and noted.end == rest.end else self._attempt
+        attempt = noted.attempt if noted and noted.end == rest.end else ""
         pieces.append(Piece(rest, attempt, self._may_be_sent(rest)))
         return pieces
 
@@ -79,26 +75,11 @@ class Past:
             ]:
                 del self._noted[position]
 
-    def rewound(self, frontier: Position | None, attempt: str) -> None:
-        """Everything up to *frontier* is sent again, under ids with the suffix *attempt*."""
-        self._until = self._until or frontier
-        self._attempt = attempt
-        self._noted.clear()
-
     def read_all(self) -> None:
         """Everything that was in the files has been read: what follows is new."""
         self.is_in_doubt = False
-        self._until, self._attempt = None, ""
         self._sent_to.clear()
         self._noted.clear()
 
     def _may_be_sent(self, chunk: Chunk) -> bool:
-        return (
-            self.is_in_doubt
-            or self._until is not None
-            or chunk.start < self._sent_to.get(chunk.generation, 0)
-        )
-
-
-def _has_reached(chunk: Chunk, frontier: Position) -> bool:
-    return chunk.generation == frontier[0] and chunk.start >= frontier[1]
+        return self.is_in_doubt or chunk.start < self._sent_to.get(chunk.generation, 0)

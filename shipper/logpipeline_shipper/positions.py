@@ -10,13 +10,14 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from logpipeline import checksum, statefile
 from logpipeline.failpoints import reach
+from logpipeline_shipper.account import Account
 from logpipeline_shipper.intents import (
     Intent,
     IntentLog,
@@ -30,11 +31,13 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL_S = 1.0
 # Kept after a source was seen last: a folder that is mounted late must not begin anew.
 ABSENT_KEPT_S = 24 * 3600.0
+# And where collectors still have to say what became of it; a stream keeps lines for less.
+UNSETTLED_KEPT_S = 30 * 24 * 3600.0
 # Beyond this many, the sources that are gone for longest are forgotten first.
 SOURCES_MAX = 100_000
 _KIND = "positions"
 _STOP_MARK = "stopped"
-_VERSION = 2
+_VERSION = 3
 
 Position = tuple[str, int]
 
@@ -42,21 +45,14 @@ Position = tuple[str, int]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
     """What is kept of one source. *saved* is the chain's own, *births* what it noted since then;
-    *first* is where shipping began.
-
-    *generations* are those that were sent, oldest first; *committed* is each collector group's
-    word; *absent_since_s* is the wall-clock time since which the source has been gone; *unasked* is
-    where the last bytes begin and end that were sent without asking whether they arrived.
+    *absent_since_s* is the wall-clock time since which the source has been gone.
     """
 
     saved: dict[str, Any] | None = None
     intents: tuple[Intent, ...] = ()
     births: tuple[list[Any], ...] = ()
-    first: Position | None = None
-    generations: tuple[str, ...] = ()
-    committed: dict[str, Position] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
     absent_since_s: float | None = None
-    unasked: tuple[Position, Position] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +69,14 @@ class LastAck:
 class State:
     """Everything that a shipper knows across its restarts.
 
+    *groups* are those of collectors that have said anything, by host: an account's `groups`.
     *is_complete* says that every byte ever sent stands in a position or an intent; else any byte
     may have been sent before. *is_blank* says that nothing is known, be it the first start;
     *was_broken* that the file was there and could not be believed.
     """
 
     sources: dict[Key, SourceRecord] = field(default_factory=dict)
+    groups: dict[str, dict[str, int]] = field(default_factory=dict)
     acks: dict[str, LastAck] = field(default_factory=dict)
     rollbacks: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False
@@ -91,19 +89,22 @@ class Snapshot:
     """What is to be saved of a `State`, the sources as `encode_row` makes them."""
 
     rows: list[str]
+    groups: dict[str, dict[str, int]]
     acks: dict[str, LastAck]
     rollbacks: dict[str, int]
 
 
-def load(folder: Path, boot: str) -> State:
-    """Return what was saved in *folder*; after damage an empty state that says so."""
+def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
+    """Return what was saved in *folder*; after damage an empty state that says so. What waits for
+    a word of collectors waits from *now_s* on.
+    """
     path = folder / _KIND
     was_stopped = _take_stop_mark(folder)
     try:
         data = statefile.read_state(path, _KIND, _VERSION)
         if data is None:
             return State(is_blank=True)
-        state = _decoded(data)
+        state = _decoded(data, now_s)
         first_intents = int(data["intents"])
     except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:
         aside = statefile.set_aside(path)
@@ -187,11 +188,7 @@ class PositionKeeper:
 
 def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceRecord]:
     """Return *records* without those that have been absent for too long, and within the limit."""
-    kept = {
-        key: record
-        for key, record in records.items()
-        if record.absent_since_s is None or now_s - record.absent_since_s < ABSENT_KEPT_S
-    }
+    kept = {key: record for key, record in records.items() if _is_kept(record, now_s)}
     if len(kept) <= SOURCES_MAX:
         return kept
     # Present ones sort last; the sources that are gone for longest go first.
@@ -199,6 +196,13 @@ def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceR
         kept, key=lambda key: (kept[key].absent_since_s is None, kept[key].absent_since_s or 0)
     )
     return {key: kept[key] for key in ages[len(kept) - SOURCES_MAX :]}
+
+
+def _is_kept(record: SourceRecord, now_s: float) -> bool:
+    if record.absent_since_s is None:
+        return True
+    is_waiting = record.account.groups and not record.account.is_settled
+    return now_s - record.absent_since_s < (UNSETTLED_KEPT_S if is_waiting else ABSENT_KEPT_S)
 
 
 def _take_stop_mark(folder: Path) -> bool:
@@ -220,6 +224,7 @@ def encode_row(key: Key, record: SourceRecord) -> str:
 def _encoded(state: Snapshot) -> dict[str, Any]:
     return {
         "sources": state.rows,
+        "groups": state.groups,
         "acks": {
             subject: [ack.stream, ack.sequence, ack.identifier, ack.time_s]
             for subject, ack in state.acks.items()
@@ -238,24 +243,25 @@ def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
             for i in record.intents
         ],
         "births": record.births,
-        "first": record.first,
-        "generations": record.generations,
-        "committed": record.committed,
+        "account": record.account.saved(),
         "absent": record.absent_since_s,
-        "unasked": record.unasked,
     }
 
 
-def _decoded(data: dict[str, Any]) -> State:
+def _decoded(data: dict[str, Any], now_s: float) -> State:
     rows = [json.loads(row) for row in data["sources"]]
     return State(
-        sources={Key(row["host"], row["source"]): _record(row) for row in rows},
+        sources={Key(row["host"], row["source"]): _record(row, now_s) for row in rows},
+        groups={
+            str(host): {str(name): int(begun) for name, begun in told.items()}
+            for host, told in data["groups"].items()
+        },
         acks={subject: LastAck(*fields) for subject, fields in data["acks"].items()},
         rollbacks={str(name): int(count) for name, count in data["rollbacks"].items()},
     )
 
 
-def _record(row: dict[str, Any]) -> SourceRecord:
+def _record(row: dict[str, Any], now_s: float) -> SourceRecord:
     return SourceRecord(
         saved=row["saved"],
         intents=tuple(
@@ -263,24 +269,6 @@ def _record(row: dict[str, Any]) -> SourceRecord:
             for g, s, e, a, after in row["intents"]
         ),
         births=tuple(row["births"]),
-        first=_position(row["first"]),
-        generations=tuple(str(name) for name in row["generations"]),
-        committed={
-            str(group): (str(generation), int(offset))
-            for group, (generation, offset) in row["committed"].items()
-        },
+        account=Account.restore(row["account"], now_s),
         absent_since_s=row["absent"],
-        unasked=_range(row.get("unasked")),
     )
-
-
-def _range(value: Iterable[Any] | None) -> tuple[Position, Position] | None:
-    first, last = map(_position, value) if value is not None else (None, None)
-    return None if first is None or last is None else (first, last)
-
-
-def _position(value: Iterable[Any] | None) -> Position | None:
-    if value is None:
-        return None
-    generation, offset = value
-    return str(generation), int(offset)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 import nats.errors
 
@@ -14,16 +15,16 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.partition import partition_of
 from logpipeline.records import BadRecord, Committed, Progress
 from logpipeline.subjects import ControlSubjects
+from logpipeline_shipper.account import REFUSED, Gap
 from logpipeline_shipper.fleet import Fleet
-from logpipeline_shipper.healing import Due, HoleTries, Rollbacks
+from logpipeline_shipper.healing import Due, Rollbacks, Tries
 from logpipeline_shipper.intents import Key
-from logpipeline_shipper.pump import Pump
 from logpipeline_shipper.recall import ASK_EVERY_S, Known, Recall
 
 log = logging.getLogger(__name__)
 
 
-# Collectors tell what changed, once a second; one that is silent for longer has nothing to tell.
+# Collectors tell what changed, once a second; what they did not confirm for longer is asked for.
 ASK_AFTER_S = 10.0
 
 
@@ -40,14 +41,16 @@ class ProgressListener:
         clock: Callable[[], float],
     ) -> None:
         self.malformed = 0
-        self.unhealable_holes = 0
+        self.unhealable_gaps = 0
         self.rollbacks = rollbacks
         self.fleet: Fleet | None = None
         self._connection = connection
         self._control = control
         self._partitions = partitions
         self._clock = clock
-        self._tries = HoleTries()
+        self._tries = Tries()
+        # The parts of an answer that came so far, by host, group and partition.
+        self._answers: dict[tuple[str, str, int], list[Committed]] = {}
         self._recalls: dict[str, Recall] = {}
         self._inbox = connection.new_inbox()
         self._answering: dict[str, str] = {}
@@ -100,13 +103,13 @@ class ProgressListener:
     async def run(self) -> None:
         """Ask, for ever, where something was sent and nobody says what became of it.
 
-        A roll-back, or a hole that was filled in vain, is told only to who asks, once nothing else
-        changes.
+        What never reached a collector, a roll-back, or a hole that was filled in vain, is told only
+        to who asks.
         """
         while True:
             await asyncio.sleep(ASK_AFTER_S)
             assert self.fleet is not None
-            hosts = {pump.key.host for pump in self.fleet.pumps.values() if _lacks_word(pump)}
+            hosts = self.fleet.lacking_word(ASK_AFTER_S)
             try:
                 for token, host in self._answering.items():
                     if host in hosts:
@@ -122,10 +125,29 @@ class ProgressListener:
     def _answered(self, message: RawMessage) -> None:
         host = self._answering.get(message.subject.decode("utf-8", "replace").rsplit(".", 1)[1])
         # A status in place of an answer: nobody listens, and that is no fault.
-        if host is not None and not message.status:
-            self._take(host, message.data)
+        if host is None or message.status:
+            return
+        progress = self._take(host, message.data)
+        if progress is None:
+            return
+        if host in self._recalls:
+            self._recalls[host].take(progress)
+        name = (host, progress.group, progress.partition)
+        parts = self._answers.setdefault(name, [])
+        parts += progress.sources
+        if progress.is_last:
+            self._weigh(host, progress, self._answers.pop(name))
 
-    def _take(self, host: str, payload: bytes) -> None:
+    def _weigh(self, host: str, progress: Progress, parts: Iterable[Committed]) -> None:
+        """Compare all that a group has of *host* with what was sent."""
+        assert self.fleet is not None
+        known: defaultdict[str, dict[str, Committed]] = defaultdict(dict)
+        for committed in parts:
+            known[committed.source][committed.generation] = committed
+        for key, gaps in list(self.fleet.answer(host, progress, known)):
+            self._mend(key, gaps)
+
+    def _take(self, host: str, payload: bytes) -> Progress | None:
         assert self.fleet is not None
         try:
             progress = Progress.decode(payload)
@@ -133,35 +155,29 @@ class ProgressListener:
             self.malformed += 1
             if self.malformed == 1:
                 log.warning("a malformed progress message", extra={"reason": str(error)})
-            return
-        if host in self._recalls:
-            self._recalls[host].take(progress)
+            return None
         for committed in progress.sources:
-            pump = self.fleet.confirm(Key(host, committed.source), committed, progress.group)
-            if pump is not None:
-                self._fill(pump, committed)
+            key = Key(host, committed.source)
+            self._mend(key, self.fleet.confirm(key, committed, progress.group))
         if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
             log.error(
                 "a collector reports that the stream lost messages; what is not archived is sent "
                 "again",
                 extra={"host": host, "partition": progress.partition, "group": progress.group},
             )
-            self.fleet.rewind_partition(progress.partition)
+            self.fleet.doubt_partition(progress.partition)
+        return progress
 
-    def _fill(self, pump: Pump, committed: Committed) -> None:
-        for hole in committed.holes:
-            if pump.standing.covers(hole):
-                continue
-            match self._tries.due(pump.key, hole, self._clock()):
+    def _mend(self, key: Key, gaps: Iterable[Gap]) -> None:
+        assert self.fleet is not None
+        for gap in gaps:
+            match self._tries.due(key, gap, self._clock()):
                 case Due.NOW:
-                    pump.fill(hole)
+                    self.fleet.owe(key, gap)
                 case Due.NEVER:
-                    self.unhealable_holes += 1
+                    self.unhealable_gaps += 1
                     log.error(
-                        "a hole was filled again and again, and is still there",
-                        extra={**pump.key._asdict(), "hole": hole},
+                        "bytes were sent again and again, and are still missing",
+                        extra={**key._asdict(), **gap._asdict()},
                     )
-
-
-def _lacks_word(pump: Pump) -> bool:
-    return pump.lacks_word(ASK_AFTER_S)
+                    self.fleet.lose(key, gap._replace(cause=REFUSED))

@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from logpipeline.failpoints import reach
-from logpipeline.records import Committed
-from logpipeline_shipper import healing
+from logpipeline.records import Committed, Progress
+from logpipeline_shipper.account import Gap
 from logpipeline_shipper.delivery import Delivery, Lot
 from logpipeline_shipper.files.chain import Chain
 from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId
 from logpipeline_shipper.intents import Key
-from logpipeline_shipper.mending import mend, rewind
+from logpipeline_shipper.mending import mend
 from logpipeline_shipper.parcels import Packer
 from logpipeline_shipper.past import Past
 from logpipeline_shipper.positions import SourceRecord, encode_row
 from logpipeline_shipper.shared import Shared
-from logpipeline_shipper.standing import Standing
 
 log = logging.getLogger(__name__)
 
 # Reading and compressing less than this takes less time than asking a thread to do it.
 THREAD_BYTES_MIN = 32 * 1024
-FILLS_MAX = 64
 
 
 class Pump:
@@ -36,9 +35,9 @@ class Pump:
 
     # A node may have 10,000 of them, nearly all idle.
     __slots__ = (
-        "_again", "_counted", "_delivery", "_fills", "_is_in_thread", "_listing", "_packer", "_row",
-        "_saved", "_shared", "_task", "_wants_rewind", "active_s", "behind_since_s", "chain", "id",
-        "is_wanted", "key", "past", "standing", "subject",
+        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_packer", "_row", "_saved",
+        "_shared", "_task", "account", "active_s", "behind_since_s", "chain", "id", "is_wanted",
+        "key", "past", "subject",
     )  # fmt: skip
 
     def __init__(
@@ -58,19 +57,17 @@ class Pump:
         self.is_wanted = True
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
-        self.standing = Standing.of(record)
+        self.account = record.account
         self.past = Past(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
         self._packer = packer
-        self._delivery = Delivery(id, packer, self.past, self.standing, shared, chain.birth)
+        self._delivery = Delivery(id, packer, self.past, self.account, shared, chain.birth)
         self._counted: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
         self._row: str | None = None
         self._listing: Listing | None = None
         # The chain is used by one thread at a time: here, unless one reads for us.
         self._is_in_thread = False
-        self._wants_rewind = False
-        self._fills: list[healing.Hole] = []
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -98,47 +95,57 @@ class Pump:
             self._update()
         self.wake()
 
-    def rewind(self) -> bool:
+    def owe(self, gaps: Iterable[Gap]) -> None:
+        """Send the bytes of *gaps* again."""
+        for gap in gaps:
+            self.account.owe(gap)
+        self._changed()
+
+    def lose(self, gap: Gap) -> None:
+        """Name the bytes of *gap* as lost."""
+        self.account.lose(gap)
+        self._changed()
+
+    def doubt(self, cause: str) -> bool:
         """Send again what no collector has confirmed, for acknowledged bytes were lost; False if
         all of it is confirmed.
         """
-        position = self.chain.position()
-        if position is None or self.standing.unconfirmed(position) is None:
-            return False
-        self._wants_rewind = True
-        self.wake()
-        return True
+        is_any = self.account.doubt(cause)
+        if is_any:
+            self._shared.totals.doubts += 1
+            self._changed()
+        return is_any
 
-    def fill(self, hole: healing.Hole) -> None:
-        """Send the bytes of *hole* again, unless they are still to be sent anyway."""
-        generation, _, end = hole
-        position = self.chain.position()
-        if position is None or len(self._fills) >= FILLS_MAX:
-            return
-        if healing.is_before((generation, end - 1), position, self.standing.generations):
-            self._fills.append(hole)
-            self.wake()
-
-    def confirm(self, group: str, committed: Committed) -> None:
-        """Take in how far a group of collectors has archived the source."""
-        self.standing.confirm(group, (committed.generation, committed.offset))
-        self.standing.has_holes = bool(committed.holes)
-        self.standing.told_s = self._shared.clock()
+    def confirm(self, group: str, committed: Committed) -> Sequence[Gap]:
+        """Take in how far a group of collectors has archived the source, and return its holes."""
         self._row = None
+        return self.account.confirm(group, committed)
 
-    def lacks_word(self, patience_s: float) -> bool:
-        """Return whether collectors owe us a word on what was sent, and were silent so long."""
-        position = self.chain.position()
-        if position is None or self.standing.is_waived(position):
-            return False
-        if self._shared.clock() - self.standing.told_s < patience_s:
-            return False
-        return not self.standing.is_settled(position)
+    def answer(self, progress: Progress, known: Mapping[str, Committed]) -> Sequence[Gap]:
+        """Take in all that a group has of the source, and return what it should have besides."""
+        self._row = None
+        return self.account.answer(progress, known, self._shared.clock())
+
+    @property
+    def has_debts(self) -> bool:
+        """Whether something is to be sent again, or to be named as lost."""
+        return self.account.has_debts
+
+    def _changed(self) -> None:
+        self._row = None
+        self._shared.changed()
+        self.wake()
 
     def record(self) -> SourceRecord:
         """Return what is to be saved; while a thread reads, what was there before stays good."""
-        saved = self._saved if self._is_in_thread else self.chain.saved()
-        return self.standing.record(saved)
+        if self._is_in_thread:
+            saved = self._saved
+        else:
+            # What was lost is saved with the chain that lost it, or not at all.
+            self._take_losses()
+            saved = self.chain.saved()
+        intents = tuple(self._delivery.in_flight)
+        return SourceRecord(saved=saved, intents=intents, account=self.account)
 
     def row(self) -> str:
         """Return `record` as it is written; kept, for as long as nothing changes."""
@@ -172,7 +179,13 @@ class Pump:
             self._task.cancel()
 
     def _may_go_on(self) -> bool:
-        return self.is_wanted and not self._shared.is_stopping
+        # What is owed of a source that nobody wants any more is owed all the same.
+        return (self.is_wanted or self.has_debts) and not self._shared.is_stopping
+
+    def _take_losses(self) -> None:
+        for lost in self.chain.take_losses():
+            self.account.begin(lost.generation, lost.begin)
+            self.account.lose(Gap(lost.generation, lost.start, lost.end, lost.cause))
 
     def _update(self) -> None:
         if self._listing is not None:
@@ -185,17 +198,18 @@ class Pump:
             while self._may_go_on():
                 self._again = False
                 self._update()
-                if self._wants_rewind:
-                    self._wants_rewind = False
-                    rewind(self.key, self.chain, self.past, self.standing, self._shared)
-                elif self._fills:
-                    await mend(self._fills.pop(0), self.chain, self._delivery, self._shared)
+                self._take_losses()
+                if (gap := self.account.next_owed()) is not None:
+                    await mend(gap, self.chain, self.account, self._delivery, self._shared)
+                elif (lost := self.account.next_loss()) is not None:
+                    await self._delivery.name(lost)
+                    self._changed()
                 elif not await self._ship() and not self._again:
                     return
         except Exception:
             # A fault of ours in one source must not stop the others; the next tick tries again.
             self._shared.totals.failures += 1
-            self.past.note(self.standing.in_flight)
+            self.past.note(self._delivery.in_flight)
             self.chain.rewind()
             log.exception("a source failed; it is tried again", extra=self.key._asdict())
         finally:
@@ -219,7 +233,7 @@ class Pump:
                 ahead = await self._ahead()
             await sending
             self._acknowledge(lot)
-            is_next = self._may_go_on() and not (self._wants_rewind or self._fills)
+            is_next = self._may_go_on() and not self.has_debts
             if ahead is not None and is_next:
                 going_on, ahead = ahead, None
                 return going_on
@@ -234,7 +248,7 @@ class Pump:
     def _acknowledge(self, lot: Lot) -> None:
         self.chain.acknowledge(lot.chunk)
         self.past.acknowledged(lot.chunk)
-        self.standing.in_flight.clear()
+        self._delivery.in_flight.clear()
         totals = self._shared.totals
         totals.progress += 1
         totals.lines += lot.chunk.lines

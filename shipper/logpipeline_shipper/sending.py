@@ -83,8 +83,9 @@ class Sender:
         if size > limit:
             raise Unsendable(str(TooLarge(size, limit)), is_too_large=True)
 
-    async def send(self, parcel: Parcel, *, resend: bool) -> None:
-        """Publish *parcel* until the server says that it is stored. *resend*: it may be already.
+    async def send(self, parcel: Parcel, *, resend: bool) -> PubAck:
+        """Publish *parcel* until the server says that it is stored, and return what it said.
+        *resend*: it may be already.
 
         Raises:
             Unsendable: the server will never take it.
@@ -95,8 +96,7 @@ class Sender:
                 await self._gate.wait()
                 try:
                     async with self._turn(parcel.subject):
-                        await self._try(parcel, resend=resend)
-                    return
+                        return await self._try(parcel, resend=resend)
                 except (ApiError, NotSent, OutcomeUnknown) as error:
                     verdict = judge(error)
                     if verdict in (Verdict.SPLIT, Verdict.REFUSED):
@@ -127,7 +127,7 @@ class Sender:
                 self.retries[Verdict.NOT_SENT.value] += 1
                 await asyncio.sleep(BACKOFF_FIRST_S)
 
-    async def _try(self, parcel: Parcel, *, resend: bool) -> None:
+    async def _try(self, parcel: Parcel, *, resend: bool) -> PubAck:
         reach("shipper.before-send")
         floor = self._floor(parcel.subject)
         self.resends += resend
@@ -143,6 +143,7 @@ class Sender:
         self.acked_bytes += parcel.batch.end - parcel.batch.start
         self.duplicates += ack.duplicate
         self._on_ack(parcel, ack, floor)
+        return ack
 
     def _turn(self, subject: str) -> asyncio.Semaphore:
         if subject not in self._turns:

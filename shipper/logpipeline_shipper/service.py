@@ -72,7 +72,7 @@ class Shipper:
     def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
         loop = asyncio.get_running_loop()
         boot = boot_id()
-        state = positions.load(folder.path, boot)
+        state = positions.load(folder.path, boot, loop.time())
         self._config = config
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None] = loop.create_future()
@@ -273,6 +273,7 @@ class Shipper:
     def _snapshot(self) -> positions.Snapshot:
         return positions.Snapshot(
             rows=self._fleet.rows(),
+            groups=self._fleet.groups,
             acks=self._acks.last,
             rollbacks=self._listener.rollbacks.counts,
         )
@@ -289,14 +290,14 @@ class Shipper:
             self._fleet.recalled(host, await self._listener.recall(host, patience_s))
 
     def _subject_lost(self, subject: str) -> int:
-        return self._fleet.rewind_subjects({subject})
+        return self._fleet.doubt_subjects({subject})
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
             "the stream's sequences went back; what is not archived is sent again",
             extra={"stream": stream},
         )
-        self._fleet.rewind_subjects(self._acks.subjects_of(stream))
+        self._fleet.doubt_subjects(self._acks.subjects_of(stream))
 
     def _asked(self, message: RawMessage) -> None:
         if message.reply:

@@ -25,7 +25,8 @@ class Totals:
     lines: int = 0
     filled_bytes: int = 0
     unhealed_bytes: int = 0
-    rewinds: int = 0
+    unnamed_bytes: int = 0
+    doubts: int = 0
     failures: int = 0
 
 

@@ -80,7 +80,8 @@ def describe(fleet: Fleet, shared: Shared, health: Health, name: str) -> bytes:
                 "missing_bytes": pump.chain.missing_bytes,
                 "unseen_generations": pump.chain.unseen_generations,
                 "position": list(position) if position else None,
-                "committed": {g: list(p) for g, p in pump.standing.committed.items()},
+                "on_the_way_bytes": pump.account.on_the_way,
+                "to_be_named_bytes": pump.account.to_be_named,
             }
         )
     answer = {

@@ -9,26 +9,40 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch, encode_headers
-from logpipeline_collector.reading import ConsumerName, Interrupted, Order
+from logpipeline_collector.reading import ConsumerName, Interrupted, Missed, Order
 
 SUBJECTS = Subjects("logs", 10)
 
 
 def test_deliveries_in_order_are_accepted() -> None:
-    """Sequences may have gaps, which are counted; deliveries may not."""
+    """Sequences may have gaps; deliveries may not."""
     order = Order(10)
     for delivery, sequence in enumerate((11, 12, 15, 16), start=1):
         order.accept(delivered(delivery=delivery, sequence=sequence))
 
-    assert (order.sequence, order.missed) == (16, 2)
+    assert order.sequence == 16
+
+
+def test_messages_that_left_the_stream_are_counted_once() -> None:
+    """A look at a quiet stream counts them, and the next message does not count them again."""
+    missed = Missed()
+
+    missed.note(read=10, found=11)
+    assert missed.count == 0
+    missed.note(read=10, found=14)
+    missed.note(read=10, found=14)
+    assert missed.count == 3
+    missed.note(read=10, found=16)
+    missed.note(read=16, found=18)
+    assert missed.count == 6
 
 
 def test_a_reader_that_begins_at_the_start_has_missed_nothing() -> None:
     """What expired before a group was made was never its own."""
-    order = Order(0)
-    order.accept(delivered(delivery=1, sequence=500))
+    missed = Missed()
+    missed.note(read=0, found=500)
 
-    assert order.missed == 0
+    assert missed.count == 0
 
 
 def test_a_lost_delivery_is_noticed() -> None:

@@ -6,7 +6,7 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
-from log_chain import GRACE_S, Folder, joined
+from log_chain import Folder, joined
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 
@@ -115,21 +115,3 @@ def test_bytes_are_read_for_healing_wherever_they_lie_now(tmp_path: Path) -> Non
     folder.look()
 
     assert folder.chain.read_range(old.generation, 4, 8) is None
-
-
-def test_everything_from_a_place_on_is_read_again(tmp_path: Path) -> None:
-    """The rest of that generation, and all later ones; a place that is gone is refused."""
-    folder = Folder(tmp_path)
-    folder.live.write_bytes(b"one\ntwo\n")
-    (old,) = folder.read()
-    folder.live.rename(tmp_path / "app.log.1")
-    folder.live.write_bytes(b"three\n")
-    folder.drain()
-    assert not folder.chain.rewind_to("0" * 16, 0)
-    assert not folder.chain.rewind_to(old.generation, 9)
-    assert folder.chain.rewind_to(old.generation, 4)
-    assert folder.chain.position() == (old.generation, 4)
-    folder.now_s += GRACE_S
-
-    assert joined(folder.drain()) == b"two\nthree\n"
-    assert folder.chain.restarts == folder.chain.truncations == 0

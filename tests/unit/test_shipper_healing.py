@@ -1,22 +1,19 @@
-"""Acknowledged bytes are sent again on evidence of loss, from where all have confirmed; never
-on mere lag, and never for ever.
-"""
+"""Acknowledged bytes are sent again on evidence of loss; never on mere lag, and never for ever."""
 
 from __future__ import annotations
 
 from logpipeline.nats.jetstream import PubAck, StoredMessage
 from logpipeline.wire import Batch
+from logpipeline_shipper.account import Gap
 from logpipeline_shipper.acks import Acks
 from logpipeline_shipper.healing import (
     EMPTY_SUBJECT_IS_LOSS_S,
-    HOLE_INTERVAL_S,
-    HOLE_TRIES_MAX,
+    TRIES_MAX,
+    TRY_INTERVAL_S,
     Due,
-    HoleTries,
     Rollbacks,
-    is_before,
+    Tries,
     is_lost,
-    least,
 )
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Parcel
@@ -57,30 +54,15 @@ def test_an_empty_subject_is_loss_only_while_the_acknowledgement_is_young() -> N
     assert not is_lost(LAST, None, 50.0 + EMPTY_SUBJECT_IS_LOSS_S + 1)
 
 
-def test_the_slowest_group_says_from_where() -> None:
-    """What one of several archives misses is sent again."""
-    committed = {"main": ("g2", 10), "spare": ("g1", 99)}
-
-    assert least(committed, ["g1", "g2"]) == ("g1", 99)
-    assert least({}, ["g1"]) is None
-
-
-def test_a_generation_that_was_not_sent_lately_is_the_oldest() -> None:
-    """A group that was away for long names a generation that is long gone."""
-    assert least({"main": ("g2", 10), "old": ("g0", 5)}, ["g1", "g2"]) == ("g0", 5)
-    assert is_before(("g0", 5), ("g1", 0), ["g1", "g2"])
-    assert not is_before(("g2", 0), ("g1", 7), ["g1", "g2"])
-
-
 def test_a_hole_is_filled_at_intervals_and_given_up_in_the_end() -> None:
     """A collector that names a hole again and again does not make us send for ever."""
-    tries, hole = HoleTries(), ("g1", 0, 10)
+    tries, gap = Tries(), Gap("g1", 0, 10, "removed")
 
-    asked = [tries.due(KEY, hole, now_s) for now_s in (0.0, 1.0, HOLE_INTERVAL_S)]
-    later = [tries.due(KEY, hole, n * HOLE_INTERVAL_S) for n in range(2, HOLE_TRIES_MAX + 3)]
+    asked = [tries.due(KEY, gap, now_s) for now_s in (0.0, 1.0, TRY_INTERVAL_S)]
+    later = [tries.due(KEY, gap, n * TRY_INTERVAL_S) for n in range(2, TRIES_MAX + 3)]
 
     assert asked == [Due.NOW, Due.LATER, Due.NOW]
-    assert later.count(Due.NOW) == HOLE_TRIES_MAX - 2
+    assert later.count(Due.NOW) == TRIES_MAX - 2
     assert later.count(Due.NEVER) == 1
     assert later[-1] is Due.LATER
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.checksum import NOTHING
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
-from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.gate import Gate
 from logpipeline_shipper.files.selection import (
     Container,
@@ -21,8 +19,6 @@ from logpipeline_shipper.files.selection import (
 )
 from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.kubernetes.directory import Directory
-from logpipeline_shipper.positions import SourceRecord
-from logpipeline_shipper.standing import Standing
 
 WEB = Container(namespace="shop", pod="web-1", uid="u1", name="app")
 AUDIT = Match(select=PodSelector(labels={"tier": "audit"}), ack="each")
@@ -132,51 +128,3 @@ def test_an_annotation_that_changes_is_heeded_and_a_wrong_one_counted_once() -> 
 
     assert [how.ack for how in told.taken] == ["each", "none", "batch", "batch", "batch"]
     assert told.gate.refused_acks == 2
-
-
-def sent(standing: Standing, generation: str, start: int, end: int, *, asked: bool) -> None:
-    standing.begin(generation, start)
-    chunk = Chunk(
-        generation=generation, start=start, end=end, data=b"", lines=1, first_time_ns=0,
-        last_time_ns=0, previous=None, checksum=NOTHING, starts_inside_line=False,
-        ends_inside_line=False,
-    )  # fmt: skip
-    if not asked:
-        standing.pass_over(chunk)
-
-
-def test_nobody_answers_for_what_was_sent_unasked() -> None:
-    """It is neither sent again after a loss, nor asked for, nor is a hole in it filled; also across
-    rotation and a restart.
-    """
-    first, second = GENERATIONS
-    standing = Standing.of(SourceRecord())
-    sent(standing, first, 0, 50, asked=False)
-    sent(standing, first, 50, 90, asked=False)
-    sent(standing, second, 0, 30, asked=False)
-    standing.confirm("main", (first, 20))
-    standing = Standing.of(standing.record(None))
-
-    assert standing.unconfirmed((second, 30)) is None
-    assert standing.is_waived((second, 30))
-    assert standing.covers((first, 20, 90))
-    assert standing.covers((second, 0, 30))
-
-
-def test_what_was_asked_for_is_answered_for_whatever_follows() -> None:
-    """A source whose mode changes keeps its promise for the lines that were sent under it."""
-    first, second = GENERATIONS
-    standing = Standing.of(SourceRecord())
-    sent(standing, first, 0, 50, asked=True)
-    standing.confirm("main", (first, 20))
-    sent(standing, first, 50, 90, asked=False)
-    before = standing.unconfirmed((first, 90))
-    holes = [standing.covers((first, 30, 60)), standing.covers((first, 60, 90))]
-    standing.confirm("main", (first, 50))
-    between = standing.unconfirmed((first, 90))
-    sent(standing, second, 0, 10, asked=True)
-
-    assert before == (first, 20)
-    assert holes == [False, True]
-    assert between is None
-    assert standing.unconfirmed((second, 10)) == (first, 90)

@@ -76,27 +76,6 @@ def test_without_a_record_all_that_stands_in_the_files_is_marked() -> None:
     assert ranges(after) == [(4, 8, "", False)]
 
 
-def test_what_is_sent_again_after_a_loss_has_ids_of_its_own_up_to_the_frontier() -> None:
-    """The server may still know the old ids; beyond what was acknowledged nothing was lost."""
-    past = Past([], is_in_doubt=False)
-    past.rewound((G, 8), "feed")
-
-    again = past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")
-    new = past.pieces(chunk_of(8, b"three\n"), "plain")
-
-    assert ranges(again) == [(0, 8, "feed", True)]
-    assert ranges(new) == [(8, 14, "", False)]
-
-
-def test_a_second_loss_on_the_way_keeps_the_frontier() -> None:
-    """Interrupted while sending again, everything up to the first frontier stays marked."""
-    past = Past([], is_in_doubt=False)
-    past.rewound((G, 12), "feed")
-    past.rewound((G, 4), "beef")
-
-    assert ranges(past.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "beef", True)]
-
-
 def test_a_repeated_attempt_keeps_its_id() -> None:
     """A shipper killed while it healed repeats the ids of its last life."""
     past = Past([Intent(G, 0, 4, "feed")], is_in_doubt=False)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from logpipeline import statefile
+from logpipeline.checksum import Checksum
 from logpipeline_shipper import positions
+from logpipeline_shipper.account import Account, Gap
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy
 from logpipeline_shipper.intents import Intent, IntentLog, Key
 from logpipeline_shipper.positions import (
@@ -23,17 +25,19 @@ from logpipeline_shipper.positions import (
 
 KEY = Key("node-a", "/var/log/\udcffapp.log")
 BOOT = "this-boot"
+ACCOUNT = Account()
+ACCOUNT.acknowledged("g1", (0, 4), sequence=7, now_s=0.0, after=Checksum(5))
+ACCOUNT.owe(Gap("g1", 1, 2, "removed"))
+ACCOUNT.lose(Gap("g0", 3, 9, "rotated"))
 STATE = State(
     sources={
         KEY: SourceRecord(
             saved={"version": 1},
             intents=(Intent("g1", 0, 4),),
-            first=("g1", 0),
-            generations=("g1",),
-            committed={"main": ("g1", 3)},
-            unasked=(("g1", 1), ("g1", 2)),
+            account=ACCOUNT,
         )
     },
+    groups={KEY.host: {"main": 0}},
     acks={"logs.p0.node-a": LastAck("LOGS_0", 7, "id", 1.5)},
     rollbacks={"0/main": 2},
 )
@@ -41,7 +45,7 @@ STATE = State(
 
 def snapshot() -> Snapshot:
     rows = [encode_row(key, record) for key, record in STATE.sources.items()]
-    return Snapshot(rows=rows, acks=STATE.acks, rollbacks=STATE.rollbacks)
+    return Snapshot(rows=rows, groups=STATE.groups, acks=STATE.acks, rollbacks=STATE.rollbacks)
 
 
 async def saved(folder: Path, *, is_last: bool = False) -> IntentLog:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.wire import Previous
-from logpipeline_shipper.files.chunks import Chunk
+from logpipeline_shipper.files.chunks import DAMAGED, DELETED, ROTATED, Chunk, Lost
 from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation, Place
@@ -36,7 +36,7 @@ from logpipeline_shipper.files.recognition import (
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail
 
-__all__ = ["Chain", "Chunk"]
+__all__ = ["Chain", "Chunk", "Lost"]
 
 SAVED_VERSION = 2
 
@@ -82,6 +82,7 @@ class Chain(Counts):
         # Copies beside their originals: what copytruncate makes before it truncates.
         self._shadows: dict[tuple[int, int, int], tuple[Generation, ChainFile]] = {}
         self._pending: deque[tuple[Generation, Chunk]] = deque()
+        self._lost: list[Lost] = []
         self._position: tuple[str, int] | None = None
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
@@ -155,6 +156,7 @@ class Chain(Counts):
                     self._past.remove(generation)
                     self._generations.append(generation)
                 generation.close_handle()
+                generation.find()
                 generation.bind(file, now_s)
                 return generation
             case Shadow(file, generation):
@@ -348,7 +350,7 @@ class Chain(Counts):
         generation.close_handle()
         generation.retry_at_s = now_s + min(2.0 ** (generation.failures - 1), _RETRY_MAX_S)
         if reason.startswith("gzip") and generation.failures >= _BROKEN_TRIES:
-            self._lose(generation)
+            self._lose(generation, generation.extent, DAMAGED)
 
     def _may_pass(self, generation: Generation, now_s: float) -> bool:
         """Return whether newer files are read before *generation*, which fails for long."""
@@ -374,7 +376,10 @@ class Chain(Counts):
         """Forget what was read but not acknowledged: it will be read again."""
         for generation in {id(generation): generation for generation, _ in self._pending}.values():
             if generation.file is None and not generation.is_open:
-                self.missing_bytes += generation.read.offset - generation.acked.offset
+                # It was read ahead, and deleted before its turn came: what is in memory is all.
+                self._note_lost(
+                    generation, generation.acked.offset, generation.read.offset, ROTATED
+                )
                 generation.skip_unacknowledged()
                 self._settle_done(generation)
             else:
@@ -392,25 +397,6 @@ class Chain(Counts):
         found = self._find(generation)
         place = self._tail.place_at(found, offset) if found is not None else None
         return place.checksum if place is not None else None
-
-    def rewind_to(self, generation: str, offset: int) -> bool:
-        """Read again from *offset* of *generation* on, and all generations after it.
-
-        False says that the bytes from there on are gone.
-        """
-        found = self._find(generation)
-        if found is None or not found.begin <= offset <= found.acked.offset:
-            return False
-        place = self._tail.place_at(found, offset)
-        if place is None:
-            return False
-        self.rewind()
-        later = self._generations[self._generations.index(found) + 1 :]
-        found.go_back(place)
-        for other in later:
-            other.go_back(Place(other.begin))
-        self._position = (generation, offset)
-        return True
 
     def position(self) -> tuple[str, int] | None:
         """Return the generation and offset that was acknowledged last."""
@@ -487,21 +473,32 @@ class Chain(Counts):
             handle, since = generation.handle, generation.gone_since_s
             if handle is not None and handle.deleted_since is not None:
                 # The budget dropped it. It was open to the last, so its length is exact.
-                self.missing_bytes += max(0, handle.size_at_close - generation.read.offset)
-                self._lose(generation)
+                self._lose(generation, handle.size_at_close, DELETED)
             elif since is not None and now_s - since >= self._limits.grace_s:
-                unread = max(0, generation.size - generation.read.offset)
-                self.missing_bytes += unread
-                if not generation.is_verified or unread:
+                if not generation.is_verified or generation.has_rest:
                     self.unseen_generations += 1
-                    self._lose(generation)
+                    self._lose(generation, generation.size, ROTATED)
                 else:
                     generation.finish(generation.read.offset)
                     self._settle_done(generation)
 
-    def _lose(self, generation: Generation) -> None:
-        generation.give_up()
+    def _lose(self, generation: Generation, end: int, cause: str) -> None:
+        """Give up what is left of *generation*, which reached up to *end* as far as is known.
+        Nothing else may pass over bytes that stood in a file.
+        """
+        self._note_lost(generation, generation.read.offset, end, cause)
+        generation.miss()
         self._settle_done(generation)
+
+    def _note_lost(self, generation: Generation, start: int, end: int, cause: str) -> None:
+        if start < end:
+            self.missing_bytes += end - start
+            self._lost.append(Lost(generation.id, generation.begin, start, end, cause))
+
+    def take_losses(self) -> list[Lost]:
+        """Return what was lost since this was last called: whoever takes it has to name it."""
+        taken, self._lost = self._lost, []
+        return taken
 
     def _settle_done(self, generation: Generation) -> None:
         if not generation.is_done or generation not in self._generations:

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from logpipeline.checksum import Checksum
 from logpipeline.wire import Previous
+
+# Why bytes that stood in a file were never read.
+ROTATED = "rotated"  # the file was gone before its turn came
+DELETED = "deleted"  # the file was deleted, and held open for as long as the limits allow
+DAMAGED = "damaged"  # what a compressed file holds cannot be unpacked
+
+
+class Lost(NamedTuple):
+    """Bytes of a generation that stood in a file, are gone, and were not sent; shipping of it began
+    at *begin*. There may have been more.
+    """
+
+    generation: str
+    begin: int
+    start: int
+    end: int
+    cause: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,8 @@ class Generation:
     handle: Handle | None = None
     newer_since_s: float | None = None
     gone_since_s: float | None = None
-    is_lost: bool = False  # what is left of it can never be read
+    is_lost: bool = False  # what is left of it cannot be read, or is left out on purpose
+    is_missed: bool = False  # it cannot be read: a copy of it is welcome
     failures: int = 0
     failing_since_s: float = 0.0
     retry_at_s: float = 0.0
@@ -354,8 +355,19 @@ class Generation:
         self.length, self.is_passed = length, True
 
     def give_up(self) -> None:
-        """Note that what is left of it can never be read."""
+        """Note that what is left of it is left out on purpose."""
         self.is_lost = self.is_passed = True
+
+    def miss(self) -> None:
+        """Note that what is left of it cannot be read, unless a copy turns up."""
+        self.give_up()
+        self.is_missed = True
+
+    def find(self) -> None:
+        """Note that a copy of it turned up."""
+        if self.is_missed:
+            self.is_lost = self.is_missed = False
+            self.length = None
 
     def rewind(self) -> None:
         """Read again from the acknowledged offset."""

@@ -27,6 +27,17 @@ class SourceId:
     container: str = ""
 
 
+def id_of(host: str, source: str) -> SourceId:
+    """Return the source that is called *source* on the wire."""
+    parts = source.split("/")
+    if source.startswith("/") or len(parts) != 5:
+        return SourceId(host=host, source=source, format="plain")
+    namespace, pod, _, container, _ = parts
+    return SourceId(
+        host=host, source=source, format="cri", namespace=namespace, pod=pod, container=container
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ChainFile:
     """A file of a chain as a listing saw it; *born_ns* is 0 where the file system does not tell.

@@ -1,0 +1,424 @@
+"""The account of one source: of every byte that was sent, whether collectors have it.
+
+What a server acknowledged can still be lost there: purged, expired, rolled back. So each range that
+was sent stays in the account until every group of collectors has archived it, across restarts, and
+also when its file is gone. A range that a group must have read by now, and has not, is owed: it is
+sent again, or named as lost.
+
+No clock and no connection. Only this module writes the fields of an account.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from logpipeline import checksum
+from logpipeline.checksum import Checksum
+from logpipeline.records import Committed, Progress
+from logpipeline.spans import Span, inside, joined, outside, size_of
+
+log = logging.getLogger(__name__)
+
+# A collector that has read everything has read what was acknowledged so long before.
+DRAINED_S = 10.0
+# Ranges of a generation that are told apart while nobody confirms them; the oldest are joined.
+SENT_MAX = 16
+# Generations of a source that are not confirmed. A rotator that is faster than its collectors for
+# that long has deleted the files anyway.
+ENTRIES_MAX = 256
+# Groups of collectors of one pipeline; more are a stranger's.
+GROUPS_MAX = 16
+
+# What a server may do to bytes that it acknowledged.
+REMOVED = "removed"  # by a purge, or one by one
+EXPIRED = "expired"  # the stream's max_age passed before they were archived
+ROLLED_BACK = "rolled-back"  # the server, or its disk, was put back to an older state
+REFUSED = "refused"  # collectors do not take them, however often they are sent
+
+
+class Gap(NamedTuple):
+    """Bytes that were sent and are not archived, and *cause*, what became of them."""
+
+    generation: str
+    start: int
+    end: int
+    cause: str
+
+
+class Sent(NamedTuple):
+    """A range that the server acknowledged as message *sequence*, at *acked_s*. *checksum* is the
+    generation's at its end, None where it is not known any more.
+    """
+
+    start: int
+    end: int
+    checksum: Checksum | None
+    sequence: int
+    acked_s: float
+
+    @property
+    def span(self) -> Span:
+        """Its bytes."""
+        return self.start, self.end
+
+
+class Word(NamedTuple):
+    """What a group said of a generation: archived up to *offset*, but for *holes*."""
+
+    offset: int
+    holes: tuple[Span, ...] = ()
+
+    def lacks(self, span: Span) -> list[Span]:
+        """Return the parts of *span* that the group does not have."""
+        start, end = span
+        return joined([(max(start, self.offset), end), *inside(span, self.holes)])
+
+
+@dataclass(slots=True)
+class Entry:
+    """One generation: shipping of it began at *begin*, *sent* is what not every group has yet.
+
+    *owed* is to be sent again, *lost* to be named as lost, each with its cause.
+    """
+
+    begin: int
+    sent: list[Sent] = field(default_factory=list)
+    words: dict[str, Word] = field(default_factory=dict)
+    owed: list[tuple[int, int, str]] = field(default_factory=list)
+    lost: list[tuple[int, int, str]] = field(default_factory=list)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it waits for anything."""
+        return not (self.sent or self.owed or self.lost)
+
+    def lacking(self, group: str, sent: Sent) -> list[Span]:
+        """Return what *group* does not have of *sent*."""
+        return self.words.get(group, Word(self.begin)).lacks(sent.span)
+
+
+@dataclass(slots=True)
+class Account:
+    """See the module. *groups* are those that have said anything of the host, with the sequence
+    behind which each of them began to read: the host's accounts share them. *answered_s* is when
+    one told all that it has.
+    """
+
+    groups: dict[str, int] = field(default_factory=dict)
+    answered_s: float = 0.0
+    _entries: dict[str, Entry] = field(default_factory=dict)
+
+    # -- what was sent
+
+    def knows(self, generation: str) -> bool:
+        """Return whether something of *generation* was sent lately."""
+        return generation in self._entries
+
+    def begin(self, generation: str, start: int) -> None:
+        """Note that the bytes from *start* of *generation* are about to be sent."""
+        if generation in self._entries:
+            return
+        self._entries[generation] = Entry(start)
+        if len(self._entries) > ENTRIES_MAX:
+            name, entry = next(iter(self._entries.items()))
+            log.error(
+                "collectors were away for so many files that the oldest is not watched any more",
+                extra={"generation": name, "unconfirmed_bytes": size_of(map(_span, entry.sent))},
+            )
+            del self._entries[name]
+
+    def acknowledged(
+        self,
+        generation: str,
+        span: Span,
+        *,
+        sequence: int,
+        now_s: float,
+        after: Checksum | None,
+    ) -> None:
+        """Note that the server has the bytes of *span*, in message *sequence*."""
+        entry = self._entries.setdefault(generation, Entry(span[0]))
+        made = [Sent(*span, after, sequence, now_s)]
+        for sent in entry.sent:
+            for start, end in outside(sent.span, [span]):
+                known = sent.checksum if end == sent.end else None
+                made.append(sent._replace(start=start, end=end, checksum=known))
+        made.sort()
+        while len(made) > SENT_MAX:
+            made[:2] = [_joined(made[0], made[1])]
+        entry.sent = made
+        self._prune()
+
+    def recall(self, known: Committed, now_s: float) -> None:
+        """Take in what collectors lack of a generation that another process sent."""
+        entry = self._entries.setdefault(known.generation, Entry(known.begun))
+        entry.sent = [Sent(*hole, None, 0, now_s) for hole in _holes_of(known)]
+
+    # -- what collectors say
+
+    def confirm(self, group: str, known: Committed) -> list[Gap]:
+        """Take in a group's word on one generation, and return the holes that it names."""
+        if not self._admits(group):
+            return []
+        entry = self._entries.get(known.generation)
+        if entry is not None:
+            entry.words[group] = Word(known.offset, _holes_of(known))
+        # A word on the newest generation names the holes of all.
+        gaps = [
+            Gap(name, *part, REMOVED)
+            for name, start, end in known.holes
+            for part in self._sent_of(name, (start, end))
+        ]
+        self._prune()
+        return gaps
+
+    def answer(self, progress: Progress, known: Mapping[str, Committed], now_s: float) -> list[Gap]:
+        """Take in all that the group of *progress* has of the source, by generation, and return
+        what it must have read by now, and does not have.
+        """
+        if not self._admits(progress.group):
+            return []
+        self.answered_s = now_s
+        self.groups[progress.group] = progress.begun
+        gaps: list[Gap] = []
+        for name, entry in self._entries.items():
+            told = known.get(name)
+            word = Word(told.offset, _holes_of(told)) if told is not None else Word(entry.begin)
+            entry.words[progress.group] = word
+            for sent in entry.sent:
+                if _was_read(sent, progress, now_s):
+                    cause = _cause(sent, progress, now_s)
+                    for start, end in word.lacks(sent.span):
+                        _add(gaps, Gap(name, start, end, cause))
+        self._prune()
+        return gaps
+
+    def is_contradicted(self, known: Committed) -> bool:
+        """Return whether collectors have other bytes under the name of a generation than those
+        that were sent from here: two shippers claim one host.
+        """
+        entry = self._entries.get(known.generation)
+        if entry is None or known.checksum is None:
+            return False
+        ours = {sent.end: sent.checksum for sent in entry.sent if sent.checksum is not None}
+        return ours.get(known.offset, known.checksum) != known.checksum
+
+    def _admits(self, group: str) -> bool:
+        if group not in self.groups and len(self.groups) < GROUPS_MAX:
+            self.groups[group] = 0
+        return group in self.groups
+
+    def _sent_of(self, generation: str, span: Span) -> list[Span]:
+        entry = self._entries.get(generation)
+        return inside(span, [sent.span for sent in entry.sent]) if entry is not None else []
+
+    def _prune(self) -> None:
+        newest = next(reversed(self._entries), None)
+        for name, entry in list(self._entries.items()):
+            if self.groups:
+                entry.sent = [sent for sent in entry.sent if not self._is_everywhere(entry, sent)]
+            if entry.is_settled and name != newest:
+                del self._entries[name]
+
+    def _is_everywhere(self, entry: Entry, sent: Sent) -> bool:
+        return all(
+            sent.sequence <= begun or not entry.lacking(group, sent)
+            for group, begun in self.groups.items()
+        )
+
+    # -- what is owed
+
+    def owe(self, gap: Gap) -> None:
+        """Note that the bytes of *gap* are to be sent again."""
+        entry = self._entries.get(gap.generation)
+        if entry is None:
+            return
+        kept = [(start, end) for start, end, _ in (*entry.owed, *entry.lost)]
+        fresh = outside((gap.start, gap.end), kept)
+        entry.owed = sorted([*entry.owed, *((*part, gap.cause) for part in fresh)])
+
+    def doubt(self, cause: str) -> bool:
+        """Note that whatever is not archived may be lost; return whether there is any."""
+        is_any = False
+        for name, entry in self._entries.items():
+            for sent in entry.sent:
+                lacking = [sent.span]
+                if self.groups:
+                    lacking = joined(
+                        part
+                        for group, begun in self.groups.items()
+                        if sent.sequence > begun
+                        for part in entry.lacking(group, sent)
+                    )
+                for part in lacking:
+                    is_any = True
+                    self.owe(Gap(name, *part, cause))
+        return is_any
+
+    def next_owed(self) -> Gap | None:
+        """Return what is to be sent again first."""
+        return next(
+            (Gap(name, *owed) for name, e in self._entries.items() for owed in e.owed), None
+        )
+
+    def pay(self, generation: str, span: Span) -> None:
+        """Note that the bytes of *span* were sent again."""
+        entry = self._entries.get(generation)
+        if entry is not None:
+            entry.owed = _without(entry.owed, span)
+
+    def lose(self, gap: Gap) -> None:
+        """Note that the bytes of *gap* can never be sent, which is to be told to collectors."""
+        entry = self._entries.setdefault(gap.generation, Entry(gap.start))
+        span = (gap.start, gap.end)
+        entry.owed = _without(entry.owed, span)
+        entry.lost = sorted([*_without(entry.lost, span), (*span, gap.cause)])
+
+    def next_loss(self) -> Gap | None:
+        """Return what is to be named as lost first."""
+        return next(
+            (Gap(name, *lost) for name, e in self._entries.items() for lost in e.lost), None
+        )
+
+    def name(self, gap: Gap) -> None:
+        """Note that *gap* was named to collectors, or that nobody can be told."""
+        entry = self._entries[gap.generation]
+        entry.lost = _without(entry.lost, (gap.start, gap.end))
+        self._prune()
+
+    def begins_at(self, generation: str) -> int:
+        """Return where shipping of *generation* began, as far as is known."""
+        entry = self._entries.get(generation)
+        return entry.begin if entry is not None else 0
+
+    # -- how it stands
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether collectors have all that was sent, or know that it is lost."""
+        return all(entry.is_settled for entry in self._entries.values())
+
+    @property
+    def has_debts(self) -> bool:
+        """Whether something is to be sent again, or to be named as lost."""
+        return any(entry.owed or entry.lost for entry in self._entries.values())
+
+    @property
+    def on_the_way(self) -> int:
+        """Bytes that were sent, and that not every group has confirmed."""
+        return sum(size_of(map(_span, entry.sent)) for entry in self._entries.values())
+
+    @property
+    def to_be_named(self) -> int:
+        """Bytes that are lost, and that collectors were not told of yet."""
+        return sum(
+            size_of((start, end) for start, end, _ in entry.lost)
+            for entry in self._entries.values()
+        )
+
+    def waits_since_s(self) -> float:
+        """Return when the oldest range was acknowledged that is not confirmed, infinity if all
+        are.
+        """
+        times = (sent.acked_s for entry in self._entries.values() for sent in entry.sent)
+        return min(times, default=math.inf)
+
+    # -- what a restart needs to know
+
+    def saved(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {name: _row(entry) for name, entry in self._entries.items()}
+
+    @staticmethod
+    def restore(saved: dict[str, Any], now_s: float) -> Account:
+        """Return what `saved` described, without groups; what was acknowledged counts from *now_s*
+        on.
+        """
+        return Account({}, 0.0, {str(n): _entry(row, now_s) for n, row in saved.items()})
+
+
+def _span(sent: Sent) -> Span:
+    return sent.span
+
+
+def _joined(first: Sent, second: Sent) -> Sent:
+    return second._replace(start=first.start, sequence=max(first.sequence, second.sequence))
+
+
+def _add(gaps: list[Gap], gap: Gap) -> None:
+    """Add *gap* to *gaps*, or to the last of them, where it goes on behind that one."""
+    last = gaps[-1] if gaps else Gap("", 0, 0, "")
+    if (last.generation, last.cause, last.end) == (gap.generation, gap.cause, gap.start):
+        gaps[-1] = last._replace(end=gap.end)
+    else:
+        gaps.append(gap)
+
+
+def _holes_of(known: Committed) -> tuple[Span, ...]:
+    return tuple((start, end) for name, start, end in known.holes if name == known.generation)
+
+
+def _was_read(sent: Sent, progress: Progress, now_s: float) -> bool:
+    """Return whether the group of *progress* has read the message of *sent*, if it was there."""
+    if sent.sequence <= progress.begun:
+        return False
+    # Of a stream that went back, or was made anew, the sequence says nothing: but one that is read
+    # to its end has nothing more to come.
+    is_drained = not progress.pending and now_s - sent.acked_s >= DRAINED_S
+    return is_drained or sent.sequence <= progress.sequence
+
+
+def _cause(sent: Sent, progress: Progress, now_s: float) -> str:
+    if sent.sequence >= progress.first:
+        return ROLLED_BACK if sent.sequence > progress.sequence else REMOVED
+    is_old = progress.max_age_s and now_s - sent.acked_s >= progress.max_age_s
+    return EXPIRED if is_old else REMOVED
+
+
+def _without(rows: list[tuple[int, int, str]], span: Span) -> list[tuple[int, int, str]]:
+    return [(*part, cause) for start, end, cause in rows for part in outside((start, end), [span])]
+
+
+def _row(entry: Entry) -> list[Any]:
+    return [
+        entry.begin,
+        [
+            [
+                s.start,
+                s.end,
+                None if s.checksum is None else checksum.encode(s.checksum),
+                s.sequence,
+            ]
+            for s in entry.sent
+        ],
+        {group: [word.offset, word.holes] for group, word in entry.words.items()},
+        entry.owed,
+        entry.lost,
+    ]
+
+
+def _entry(row: list[Any], now_s: float) -> Entry:
+    begin, sent, words, owed, lost = row
+    return Entry(
+        int(begin),
+        [
+            Sent(
+                int(start),
+                int(end),
+                None if told is None else checksum.decode(told),
+                int(sequence),
+                now_s,
+            )
+            for start, end, told, sequence in sent
+        ],
+        {
+            str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes))
+            for group, (offset, holes) in words.items()
+        },
+        [(int(start), int(end), str(cause)) for start, end, cause in owed],
+        [(int(start), int(end), str(cause)) for start, end, cause in lost],
+    )

@@ -1,0 +1,226 @@
+"""Of every byte that was sent the shipper knows whether collectors have it, and what becomes of it
+if they never get it.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logpipeline.checksum import Checksum
+from logpipeline.records import Committed, Progress
+from logpipeline.spans import joined, outside, size_of
+from logpipeline_shipper.account import (
+    DRAINED_S,
+    EXPIRED,
+    REMOVED,
+    ROLLED_BACK,
+    SENT_MAX,
+    Account,
+    Gap,
+)
+
+OLD, NEW = "0" * 16, "1" * 16
+
+
+def sent(account: Account, generation: str, *ends: int, sequence: int = 1) -> None:
+    """Note batches that end at *ends*, and begin at 0 or where the one before ended."""
+    account.begin(generation, 0)
+    for number, (start, end) in enumerate(zip((0, *ends), ends, strict=False)):
+        account.acknowledged(
+            generation,
+            (start, end),
+            sequence=sequence + number,
+            now_s=0.0,
+            after=Checksum(end),
+        )
+
+
+def again(account: Account) -> Account:
+    """Return what a shipper that was killed finds."""
+    made = Account.restore(account.saved(), 0.0)
+    made.groups = account.groups
+    return made
+
+
+def told(generation: str, offset: int, *holes: tuple[int, int]) -> Committed:
+    return Committed("s", generation, offset, tuple((generation, *hole) for hole in holes))
+
+
+def answer(
+    account: Account,
+    *known: Committed,
+    sequence: int,
+    pending: int = 1,
+    begun: int = 0,
+    first: int = 1,
+    max_age_s: float = 0.0,
+    now_s: float = 0.0,
+    group: str = "main",
+) -> list[Gap]:
+    progress = Progress(group, 0, 1, 0, (), "now", sequence, pending, True, begun, first, max_age_s)
+    return account.answer(progress, {each.generation: each for each in known}, now_s)
+
+
+def test_what_every_group_has_is_settled() -> None:
+    """One group's word is not the other's."""
+    account = Account({"main": 0, "audit": 0})
+    sent(account, OLD, 10, 20)
+    account.confirm("main", told(OLD, 20))
+    account.confirm("audit", told(OLD, 10))
+    between = (account.is_settled, account.on_the_way)
+    account.confirm("audit", told(OLD, 20))
+
+    assert between == (False, 10)
+    assert (account.is_settled, account.on_the_way) == (True, 0)
+
+
+def test_what_a_group_has_read_past_and_does_not_have_is_missing() -> None:
+    """Each range by its own message: what comes later may still be on its way."""
+    account = Account()
+    sent(account, OLD, 10, 20, 30)
+
+    assert answer(account, told(OLD, 10), sequence=2) == [Gap(OLD, 10, 20, REMOVED)]
+    assert answer(account, told(OLD, 10), sequence=1) == []
+
+
+def test_a_whole_generation_that_never_came_is_missing() -> None:
+    """Collectors do not know it, and say nothing of it."""
+    account = Account()
+    sent(account, OLD, 10)
+    sent(account, NEW, 5, sequence=2)
+
+    assert answer(account, told(NEW, 5), sequence=2) == [Gap(OLD, 0, 10, REMOVED)]
+
+
+def test_a_stream_that_is_read_to_its_end_holds_nothing_more() -> None:
+    """It went back, or was emptied: the sequences of what was lost will not be reached."""
+    account = Account()
+    sent(account, OLD, 10, sequence=1000)
+
+    assert answer(account, sequence=5, pending=0, now_s=DRAINED_S - 1) == []
+    assert answer(account, sequence=5, pending=3, now_s=DRAINED_S) == []
+    assert answer(account, sequence=5, pending=0, now_s=DRAINED_S) == [Gap(OLD, 0, 10, ROLLED_BACK)]
+
+
+def test_the_cause_says_what_the_server_did() -> None:
+    """As far as the stream's first message, its max_age and the time tell."""
+    causes = []
+    for first, max_age_s, now_s in (
+        (1, 0.0, 99.0),
+        (9, 0.0, 99.0),
+        (9, 60.0, 99.0),
+        (9, 60.0, 9.0),
+    ):
+        account = Account()
+        sent(account, OLD, 10)
+        (gap,) = answer(account, sequence=9, first=first, max_age_s=max_age_s, now_s=now_s)
+        causes.append(gap.cause)
+
+    assert causes == [REMOVED, REMOVED, EXPIRED, REMOVED]
+
+
+def test_a_group_that_began_later_does_not_miss_what_was_before() -> None:
+    """Its own wish."""
+    account = Account({"main": 0, "new": 2})
+    sent(account, OLD, 10, 20)
+
+    assert answer(account, sequence=9, begun=2, group="new") == []
+    assert answer(account, told(OLD, 20), sequence=2) == []
+    assert account.is_settled
+
+
+def test_a_hole_is_missing_as_far_as_it_was_sent_and_asked_for() -> None:
+    """What was sent without asking is not sent again."""
+    account = Account()
+    account.begin(OLD, 0)
+    account.acknowledged(OLD, (30, 60), sequence=1, now_s=0.0, after=None)
+
+    assert account.confirm("main", told(OLD, 90, (20, 40))) == [Gap(OLD, 30, 40, REMOVED)]
+    assert answer(account, told(OLD, 90, (20, 40)), sequence=1) == [Gap(OLD, 30, 40, REMOVED)]
+
+
+def test_what_is_owed_is_paid_in_parts_and_named_where_it_is_gone() -> None:
+    """Nothing of it is forgotten on the way, nor by a restart."""
+    account = Account()
+    sent(account, OLD, 100)
+    (gap,) = answer(account, sequence=1)
+    account.owe(gap)
+    account.owe(gap)
+    account.pay(OLD, (0, 30))
+    account = again(account)
+    assert account.next_owed() == Gap(OLD, 30, 100, REMOVED)
+    account.lose(Gap(OLD, 50, 100, REMOVED))
+    account = again(account)
+
+    assert account.next_owed() == Gap(OLD, 30, 50, REMOVED)
+    assert account.next_loss() == Gap(OLD, 50, 100, REMOVED)
+    assert account.to_be_named == 50
+    account.name(Gap(OLD, 50, 100, REMOVED))
+    assert account.next_loss() is None
+
+
+def test_a_doubt_concerns_what_is_not_archived() -> None:
+    """A server that lost its tail is sent again what it may have lost, at once."""
+    account = Account()
+    sent(account, OLD, 10, 20)
+    account.confirm("main", told(OLD, 15))
+
+    assert account.doubt(ROLLED_BACK)
+    assert account.next_owed() == Gap(OLD, 15, 20, ROLLED_BACK)
+    account.pay(OLD, (15, 20))
+    account.confirm("main", told(OLD, 20))
+    assert not account.doubt(ROLLED_BACK)
+
+
+def test_a_loss_that_was_named_is_settled_like_lines() -> None:
+    """Also the message that names it may be lost in the server."""
+    account = Account()
+    account.lose(Gap(OLD, 5, 25, "rotated"))
+    account.name(Gap(OLD, 5, 25, "rotated"))
+    account.acknowledged(OLD, (5, 25), sequence=7, now_s=0.0, after=None)
+
+    assert answer(account, sequence=7) == [Gap(OLD, 5, 25, REMOVED)]
+    account.confirm("main", told(OLD, 25))
+    assert account.is_settled
+
+
+def test_other_bytes_under_one_name_are_noticed() -> None:
+    """Two shippers that claim one host."""
+    account = Account()
+    sent(account, OLD, 10, 20)
+
+    assert not account.is_contradicted(Committed("s", OLD, 20, checksum=Checksum(20)))
+    assert not account.is_contradicted(Committed("s", OLD, 15, checksum=Checksum(99)))
+    assert account.is_contradicted(Committed("s", OLD, 20, checksum=Checksum(99)))
+
+
+@given(
+    ends=st.lists(st.integers(1, 400), min_size=1, max_size=60, unique=True).map(sorted),
+    offset=st.integers(0, 400),
+    holes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=4).map(joined),
+    reached=st.integers(0, 80),
+)
+def test_missing_and_on_the_way_and_archived_are_all_that_was_sent(
+    ends: list[int], offset: int, holes: list[tuple[int, int]], reached: int
+) -> None:
+    """By the byte, however many ranges were joined: with a restart between."""
+    account = Account()
+    sent(account, OLD, *ends)
+    account = again(account)
+    holes = [(start, min(end, offset)) for start, end in holes if start < offset]
+
+    gaps = answer(account, told(OLD, offset, *holes), sequence=reached)
+
+    missing = [(gap.start, gap.end) for gap in gaps]
+    archived = outside((0, offset), holes)
+    whole = outside((0, ends[-1]), [*missing, *archived])
+    late = [start for start, end in whole]
+    assert joined(missing) == missing
+    assert not any(size_of(outside(each, archived)) < each[1] - each[0] for each in missing)
+    if reached >= len(ends):
+        assert not late
+    if len(ends) <= SENT_MAX:
+        read = ends[min(reached, len(ends)) - 1] if reached else 0
+        assert all(end <= read for _, end in missing)
+        assert all(start >= read for start in late)
