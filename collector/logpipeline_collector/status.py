@@ -25,6 +25,8 @@ LOOK_EVERY_S = 1.0
 QUESTIONS_MAX = 100
 # Sources with holes that are told by name, per partition; their bytes are all in the sum.
 MISSING_TOLD_MAX = 50
+# Losses that are told, per partition, the newest first; their bytes are all in the sum.
+LOSSES_TOLD_MAX = 200
 
 
 def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
@@ -99,6 +101,11 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
         "missing": [
             {"host": host, "source": source, "bytes": count}
             for host, source, count in archive.missing()[:MISSING_TOLD_MAX]
+        ],
+        "lost_bytes": archive.lost_bytes,
+        "losses": [
+            {"host": host, "source": source, **loss._asdict()}
+            for host, source, loss in archive.losses()[:LOSSES_TOLD_MAX]
         ],
         "duplicates": archive.duplicates,
         "late_ranges": archive.late_ranges,

@@ -13,7 +13,7 @@ from logpipeline.records import Committed, Progress
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
 from logpipeline_shipper.adoption import Adoption
-from logpipeline_shipper.files.chain import Chain, ReadFrom, saved_identities
+from logpipeline_shipper.files.chain import Chain, ReadFrom, has_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId, id_of
@@ -193,8 +193,7 @@ class Fleet:
             self.take(listing, how)
         if not self._is_all_seen and now_s >= self._all_seen_s:
             self._is_all_seen = True
-            for key in [key for key, record in self._records.items() if record.account.has_debts]:
-                self._revive(key)
+            self._miss_absent()
         for key in list(self._warm):
             pump = self.pumps[key]
             self._count(pump)
@@ -209,6 +208,18 @@ class Fleet:
             elif now_s - pump.active_s >= WARM_S:
                 pump.close_idle()
                 self._warm.discard(key)
+
+    def _miss_absent(self) -> None:
+        """Count what was there when the last process ended, and is gone: its files did not come."""
+        gone = [
+            key
+            for key, record in self._records.items()
+            if record.account.has_debts or has_unread(record.saved, record.births)
+        ]
+        for key in gone:
+            pump = self._revive(key)
+            if pump is not None:
+                pump.list(Listing(pump.id, ()))
 
     def rows(self) -> list[str]:
         """Return what is to be saved of all sources, also of those that are not there now."""
@@ -282,6 +293,14 @@ class Fleet:
             if account.answered_s < before_s and account.waits_since_s() < before_s
         }
 
+    def on_the_way_bytes(self) -> int:
+        """Return how many bytes were sent that not every group has confirmed, of all sources."""
+        return sum(account.on_the_way for _, account in self._accounts())
+
+    def to_be_named_bytes(self) -> int:
+        """Return how many bytes are lost that collectors were not told of yet."""
+        return sum(account.to_be_named for _, account in self._accounts())
+
     def _accounts(self) -> Iterator[tuple[Key, Account]]:
         yield from ((key, pump.account) for key, pump in self.pumps.items())
         yield from ((key, record.account) for key, record in self._records.items())
@@ -296,17 +315,17 @@ class Fleet:
 
     def doubt_partition(self, partition: int) -> None:
         """Send again what of *partition* is not confirmed."""
-        self._doubt(lambda key: self._partition(key) == partition)
+        self._doubt(lambda key: self._partition(key) == partition, ROLLED_BACK)
 
-    def doubt_subjects(self, subjects: set[str]) -> int:
+    def doubt_subjects(self, subjects: set[str], cause: str) -> int:
         """Send again what of *subjects* is not confirmed, and return how many sources have such."""
-        return self._doubt(lambda key: self._options.subjects.of_host(key.host) in subjects)
+        return self._doubt(lambda key: self._options.subjects.of_host(key.host) in subjects, cause)
 
-    def _doubt(self, is_concerned: Callable[[Key], bool]) -> int:
+    def _doubt(self, is_concerned: Callable[[Key], bool], cause: str) -> int:
         pumps = [pump for key, pump in self.pumps.items() if is_concerned(key)]
-        count = sum([pump.doubt(ROLLED_BACK) for pump in pumps])
+        count = sum([pump.doubt(cause) for pump in pumps])
         records = [record for key, record in self._records.items() if is_concerned(key)]
-        return count + sum([record.account.doubt(ROLLED_BACK) for record in records])
+        return count + sum([record.account.doubt(cause) for record in records])
 
     def _partition(self, key: Key) -> int:
         return partition_of(key.host, self._options.subjects.partitions)

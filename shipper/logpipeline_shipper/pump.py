@@ -129,7 +129,7 @@ class Pump:
     @property
     def has_debts(self) -> bool:
         """Whether something is to be sent again, or to be named as lost."""
-        return self.account.has_debts
+        return self.account.has_debts or self.chain.has_losses
 
     def _changed(self) -> None:
         self._row = None

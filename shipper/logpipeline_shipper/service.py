@@ -16,6 +16,7 @@ from logpipeline.nats.session import RawMessage
 from logpipeline.observe import http
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_shipper import positions
+from logpipeline_shipper.account import ROLLED_BACK
 from logpipeline_shipper.acks import Acks
 from logpipeline_shipper.budget import ByteBudget
 from logpipeline_shipper.config import ShipperConfig
@@ -289,15 +290,15 @@ class Shipper:
             patience_s = config.recall_lost_s if self._was_broken else config.recall_s
             self._fleet.recalled(host, await self._listener.recall(host, patience_s))
 
-    def _subject_lost(self, subject: str) -> int:
-        return self._fleet.doubt_subjects({subject})
+    def _subject_lost(self, subject: str, cause: str) -> int:
+        return self._fleet.doubt_subjects({subject}, cause)
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
             "the stream's sequences went back; what is not archived is sent again",
             extra={"stream": stream},
         )
-        self._fleet.doubt_subjects(self._acks.subjects_of(stream))
+        self._fleet.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)
 
     def _asked(self, message: RawMessage) -> None:
         if message.reply:

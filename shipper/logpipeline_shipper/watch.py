@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline_shipper.account import REMOVED, ROLLED_BACK
 from logpipeline_shipper.acks import Acks
 from logpipeline_shipper.healing import is_lost
 
@@ -24,16 +25,16 @@ LOOKS_AT_ONCE_MAX = 16
 
 
 class Watch:
-    """The gate. *on_loss* gets each subject of which acknowledged messages are gone, and returns
-    of how many sources something is to be sent again; *on_open* is awaited each time when sending
-    may begin.
+    """The gate. *on_loss* gets each subject of which acknowledged messages are gone, with what
+    became of them, and returns of how many sources something is to be sent again; *on_open* is
+    awaited each time when sending may begin.
     """
 
     def __init__(
         self,
         js: JetStream,
         acks: Acks,
-        on_loss: Callable[[str], int],
+        on_loss: Callable[[str, str], int],
         on_open: Callable[[], Awaitable[None]],
     ) -> None:
         self._js = js
@@ -89,7 +90,7 @@ class Watch:
             return
         self._acks.forget(subject)
         # What is archived may be trimmed away: a subject that is empty for that has lost nothing.
-        if self._on_loss(subject) or found is not None:
+        if self._on_loss(subject, REMOVED if found is None else ROLLED_BACK) or found is not None:
             log.error(
                 "the server lost acknowledged messages; what is not archived is sent again",
                 extra={

@@ -13,6 +13,7 @@ import time
 from typing import Self
 
 from logpipeline import wire
+from logpipeline.knowledge import Loss
 from logpipeline.records import Committed, StreamPosition
 from logpipeline_collector.archive import committing, snapshot
 from logpipeline_collector.archive.committing import Mark, PendingCommit
@@ -100,6 +101,11 @@ class PartitionArchive:
     def missing_bytes(self) -> int:
         """Bytes of all sources that never came."""
         return self._sources.missing_bytes
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of all sources that shippers named as lost."""
+        return self._sources.lost_bytes
 
     @property
     def lines(self) -> int:
@@ -261,6 +267,12 @@ class PartitionArchive:
         with self._output.lock:
             rows = list(self._sources.missing())
         return sorted(rows, key=lambda row: -row[2])
+
+    def losses(self) -> list[tuple[str, str, Loss]]:
+        """Return host, source and loss for all that shippers named as lost, the newest first."""
+        with self._output.lock:
+            rows = list(self._sources.losses())
+        return sorted(rows, key=lambda row: -row[2].time_ns)
 
     def export_sources(self) -> bytes:
         """Return what is known of all sources as committed, for another folder to go on from."""

@@ -10,6 +10,7 @@ from logpipeline.knowledge import (
     NOTHING,
     Decision,
     Knowledge,
+    Loss,
     all_committed_of,
     committed_of,
     decide,
@@ -34,6 +35,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.missing_bytes = 0
+        self.lost_bytes = 0
         # Whether the group left out what was stored before it began.
         self.is_from_midway = False
         self._known: dict[SourceName, Knowledge] = {}
@@ -50,7 +52,7 @@ class Sources:
         self._changed = {}
         self._told.clear()
         self._last = self._complete_since = last.number if last is not None else 0
-        self.missing_bytes = sum(known.missing for known in committed.values())
+        self._sum_up()
 
     def decide(self, host: str, batch: Batch) -> Decision:
         """Return what is new in *batch* of *host*; nothing is changed by it."""
@@ -65,6 +67,7 @@ class Sources:
         self._known[name] = self._changed[name] = decision.after
         if decision.after.generations is not before.generations:
             self.missing_bytes += decision.after.missing - before.missing
+        self.lost_bytes += decision.after.lost - before.lost
         for generation, start, end in decision.holes:
             self._name_hole(name, generation, end - start, sequence)
         if len(self._known) > SOURCES_MAX:
@@ -74,7 +77,7 @@ class Sources:
         """Know *sources* and no others, from the next commit on."""
         self._changed = {**dict.fromkeys(self._committed), **sources}
         self._known = dict(sources)
-        self.missing_bytes = sum(known.missing for known in sources.values())
+        self._sum_up()
 
     def take_changes(self) -> Mapping[SourceName, Knowledge | None]:
         """Return what changed since this was last called; None: is known no more."""
@@ -121,9 +124,21 @@ class Sources:
             if known.missing:
                 yield host, source, known.missing
 
+    def losses(self) -> Iterator[tuple[str, str, Loss]]:
+        """Yield host, source and loss for all that shippers named as lost."""
+        for (host, source), known in self._known.items():
+            for loss in known.losses:
+                yield host, source, loss
+
+    def _sum_up(self) -> None:
+        self.missing_bytes = sum(known.missing for known in self._known.values())
+        self.lost_bytes = sum(known.lost for known in self._known.values())
+
     def _forget_oldest(self) -> None:
         name = next(iter(self._known))
-        self.missing_bytes -= self._known.pop(name).missing
+        known = self._known.pop(name)
+        self.missing_bytes -= known.missing
+        self.lost_bytes -= known.lost
         self._changed[name] = None
 
     def _name_hole(self, name: SourceName, generation: str, size: int, sequence: int) -> None:

@@ -495,6 +495,11 @@ class Chain(Counts):
             self.missing_bytes += end - start
             self._lost.append(Lost(generation.id, generation.begin, start, end, cause))
 
+    @property
+    def has_losses(self) -> bool:
+        """Whether something was lost that nobody took."""
+        return bool(self._lost)
+
     def take_losses(self) -> list[Lost]:
         """Return what was lost since this was last called: whoever takes it has to name it."""
         taken, self._lost = self._lost, []
@@ -566,6 +571,14 @@ class Chain(Counts):
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._generations = [Generation.restore(row) for row in saved["generations"]]
         self._past.extend(Generation.restore(row) for row in saved["past"])
+
+
+def has_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
+    """Return whether a chain that `saved`, and noted its *births*, knew of bytes that it had not
+    read.
+    """
+    rows = [*(saved["generations"] if saved is not None else ()), *births]
+    return any(Generation.restore(row).has_rest for row in rows)
 
 
 def saved_identities(
