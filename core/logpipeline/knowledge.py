@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from logpipeline import checksum
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
+from logpipeline.spans import outside
 from logpipeline.wire import Batch, Previous
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
@@ -111,7 +112,8 @@ class Decision(NamedTuple):
     """What to do with a batch, and what is known afterwards; *holes* are the new ones.
 
     *is_misfit* says that the batch does not continue what is known of its generation: it is forged,
-    garbled, or of another file; nothing may be concluded from it.
+    garbled, or of another file; nothing may be concluded from it. So is one whose bytes up to the
+    offset *known* do not have the checksum there.
     """
 
     after: Knowledge
@@ -120,6 +122,7 @@ class Decision(NamedTuple):
     cut_bytes: int = 0
     is_unknown_chain: bool = False
     is_misfit: bool = False
+    known: tuple[int, Checksum] | None = None
 
 
 NOTHING = Knowledge()
@@ -142,6 +145,12 @@ def decide(before: Knowledge, batch: Batch, *, is_from_midway: bool = False) -> 
     if _is_misfit(known, batch):
         return Decision(before, (), is_misfit=True)
     after, ranges = _take(known, batch.start, batch.end)
+    if batch.begins and after.begun < batch.start:
+        # It comes late: what lies before it never was to come.
+        holes_after = tuple(
+            part for hole in after.holes for part in outside(hole, [(0, batch.start)])
+        )
+        after = after._replace(holes=holes_after, begun=batch.start)
     if batch.checksums is not None and batch.end > known.high:
         after = after._replace(checksum=batch.checksums.after)
     elif batch.end > known.high:
@@ -168,7 +177,10 @@ def decide(before: Knowledge, batch: Batch, *, is_from_midway: bool = False) -> 
         losses=losses,
     )
     cut_bytes = batch.end - batch.start - fresh if ranges else 0
-    return Decision(knowledge, ranges, holes, cut_bytes, is_unknown_chain)
+    overlap = None
+    if known.checksum is not None and batch.checksums and batch.start < known.high < batch.end:
+        overlap = (known.high, known.checksum)
+    return Decision(knowledge, ranges, holes, cut_bytes, is_unknown_chain, known=overlap)
 
 
 def _new(batch: Batch, is_midway: bool) -> Known:

@@ -20,6 +20,7 @@ from logpipeline import checksum
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed, Progress
 from logpipeline.spans import Span, inside, joined, outside, size_of
+from logpipeline.wire import Checksums
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +51,16 @@ class Gap(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A range that the server acknowledged as message *sequence*, at *acked_s*. *checksum* is the
-    generation's at its end, None where it is not known any more.
+    """A range that the server acknowledged as message *sequence*, at *acked_s*.
+
+    *before* and *after* are the generation's checksums at its start and end, None where they are
+    not known (any more).
     """
 
     start: int
     end: int
-    checksum: Checksum | None
+    before: Checksum | None
+    after: Checksum | None
     sequence: int
     acked_s: float
 
@@ -136,17 +140,27 @@ class Account:
         generation: str,
         span: Span,
         *,
+        checksums: Checksums | None,
         sequence: int,
         now_s: float,
-        after: Checksum | None,
     ) -> None:
         """Note that the server has the bytes of *span*, in message *sequence*."""
         entry = self._entries.setdefault(generation, Entry(span[0]))
-        made = [Sent(*span, after, sequence, now_s)]
-        for sent in entry.sent:
-            for start, end in outside(sent.span, [span]):
-                known = sent.checksum if end == sent.end else None
-                made.append(sent._replace(start=start, end=end, checksum=known))
+        before = checksums.before if checksums is not None else None
+        after = checksums.after if checksums is not None else None
+        made = [Sent(*span, before, after, sequence, now_s)]
+        made += [
+            Sent(
+                start,
+                end,
+                sent.before if start == sent.start else None,
+                sent.after if end == sent.end else None,
+                sent.sequence,
+                sent.acked_s,
+            )
+            for sent in entry.sent
+            for start, end in outside(sent.span, [span])
+        ]
         made.sort()
         while len(made) > SENT_MAX:
             made[:2] = [_joined(made[0], made[1])]
@@ -156,7 +170,7 @@ class Account:
     def recall(self, known: Committed, now_s: float) -> None:
         """Take in what collectors lack of a generation that another process sent."""
         entry = self._entries.setdefault(known.generation, Entry(known.begun))
-        entry.sent = [Sent(*hole, None, 0, now_s) for hole in _holes_of(known)]
+        entry.sent = [Sent(*hole, None, None, 0, now_s) for hole in _holes_of(known)]
 
     # -- what collectors say
 
@@ -197,15 +211,21 @@ class Account:
         self._prune()
         return gaps
 
-    def is_contradicted(self, known: Committed) -> bool:
-        """Return whether collectors have other bytes under the name of a generation than those
-        that were sent from here: two shippers claim one host.
+    def place_before(self, known: Committed) -> tuple[int, Checksum] | None:
+        """Return the last offset up to that of *known* whose checksum stands in the account, and
+        that checksum; None unless *known* ends in a range that not every group had confirmed.
         """
         entry = self._entries.get(known.generation)
-        if entry is None or known.checksum is None:
-            return False
-        ours = {sent.end: sent.checksum for sent in entry.sent if sent.checksum is not None}
-        return ours.get(known.offset, known.checksum) != known.checksum
+        for sent in entry.sent if entry is not None else ():
+            if sent.start < known.offset <= sent.end:
+                if sent.end == known.offset and sent.after is not None:
+                    return sent.end, sent.after
+                return (sent.start, sent.before) if sent.before is not None else None
+        return None
+
+    def forget(self, generation: str) -> None:
+        """Note that the bytes of *generation* are sent anew, under another name."""
+        self._entries.pop(generation, None)
 
     def _admits(self, group: str) -> bool:
         if group not in self.groups and len(self.groups) < GROUPS_MAX:
@@ -346,7 +366,8 @@ def _span(sent: Sent) -> Span:
 
 
 def _joined(first: Sent, second: Sent) -> Sent:
-    return second._replace(start=first.start, sequence=max(first.sequence, second.sequence))
+    sequence = max(first.sequence, second.sequence)
+    return second._replace(start=first.start, before=first.before, sequence=sequence)
 
 
 def _add(gaps: list[Gap], gap: Gap) -> None:
@@ -386,19 +407,19 @@ def _without(rows: list[tuple[int, int, str]], span: Span) -> list[tuple[int, in
 def _row(entry: Entry) -> list[Any]:
     return [
         entry.begin,
-        [
-            [
-                s.start,
-                s.end,
-                None if s.checksum is None else checksum.encode(s.checksum),
-                s.sequence,
-            ]
-            for s in entry.sent
-        ],
+        [[s.start, s.end, _text(s.before), _text(s.after), s.sequence] for s in entry.sent],
         {group: [word.offset, word.holes] for group, word in entry.words.items()},
         entry.owed,
         entry.lost,
     ]
+
+
+def _text(value: Checksum | None) -> str | None:
+    return None if value is None else checksum.encode(value)
+
+
+def _value(text: str | None) -> Checksum | None:
+    return None if text is None else checksum.decode(text)
 
 
 def _entry(row: list[Any], now_s: float) -> Entry:
@@ -406,14 +427,8 @@ def _entry(row: list[Any], now_s: float) -> Entry:
     return Entry(
         int(begin),
         [
-            Sent(
-                int(start),
-                int(end),
-                None if told is None else checksum.decode(told),
-                int(sequence),
-                now_s,
-            )
-            for start, end, told, sequence in sent
+            Sent(int(start), int(end), _value(before), _value(after), int(sequence), now_s)
+            for start, end, before, after, sequence in sent
         ],
         {
             str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from logpipeline.checksum import Checksum, extend
+from logpipeline.checksum import extend
 from logpipeline.nats.jetstream import PubAck
 from logpipeline.spec.streams import Acknowledge
 from logpipeline_shipper import cutting
@@ -130,17 +130,17 @@ class Delivery:
             fields = {**self.key._asdict(), **gap._asdict(), "reason": error.reason}
             log.error("a loss cannot be told to collectors", extra=fields)
         else:
-            self._note_arrived(parcel, ack, after=None)
+            self._note_arrived(parcel, ack)
         self._account.name(gap)
 
-    def _note_arrived(self, parcel: Parcel, ack: PubAck, *, after: Checksum | None) -> None:
+    def _note_arrived(self, parcel: Parcel, ack: PubAck) -> None:
         batch = parcel.batch
         self._account.acknowledged(
             batch.generation,
             (batch.start, batch.end),
+            checksums=batch.checksums,
             sequence=ack.sequence,
             now_s=self._shared.clock(),
-            after=after,
         )
 
     def _single(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -157,8 +157,8 @@ class Delivery:
             parcel = self._packer.pack(chunk, piece.attempt)
         try:
             sender.check_size(parcel)
-            after = extend(chunk.checksum, chunk.data)
             if is_noted:
+                after = extend(chunk.checksum, chunk.data)
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
                 self.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
@@ -169,7 +169,7 @@ class Delivery:
                 ack_of = await sender.send(parcel, resend=piece.resend)
                 # Of a line alone nobody will ever say whether it is archived.
                 if not parcel.is_line:
-                    self._note_arrived(parcel, ack_of, after=after)
+                    self._note_arrived(parcel, ack_of)
         except Unsendable as error:
             parts = cutting.halves(chunk, self.id.format) if error.is_too_large else None
             if parts is None:

@@ -77,19 +77,11 @@ class Node:
 
         await eventually(is_it, what=f"{len(expected)} bytes are archived")
 
-    async def until_stored(self, messages: int = 1) -> None:
-        async def is_it() -> bool:
-            info = await self.made.js.stream_info(STREAM)
-            return info is not None and info["state"]["messages"] >= messages
-
-        await eventually(is_it, what=f"{messages} messages are stored")
-
-    async def until_sent(self) -> None:
-        """Return when the shipper has nothing more to send."""
+    async def until_sent(self, size: int) -> None:
+        """Return when the server has taken *size* bytes that no collector has confirmed."""
 
         async def is_it() -> bool:
-            told = await self.ask("shipper")
-            return bool(told["sources"] and not told["backlog_bytes"])
+            return bool((await self.ask("shipper"))["on_the_way_bytes"] == size)
 
         await eventually(is_it, what="everything is sent")
 
@@ -116,7 +108,8 @@ class Node:
         """Return the causes, once *expected* bytes are named as lost."""
 
         async def is_it() -> bool:
-            return expected == sum(row["end"] - row["start"] for row in await self.losses())
+            found: int = sum(row["end"] - row["start"] for row in await self.losses())
+            return found == expected
 
         await eventually(is_it, what=f"{expected} bytes are named as lost")
         return {row["cause"] for row in await self.losses()}
@@ -155,7 +148,7 @@ async def test_what_a_server_lost_while_collectors_were_away_is_sent_again(
     """Nobody writes another line."""
     append(node.live, lines_of(0, 300))
     async with shipping(node.shipper()):
-        await node.until_sent()
+        await node.until_sent(len(lines_of(0, 300)))
         await lose(node)
         async with node.collector():
             await node.until_archived(lines_of(0, 300))
@@ -172,11 +165,10 @@ async def test_what_a_server_lost_and_no_file_has_is_named_to_the_byte(
     old, new = lines_of(0, 200), lines_of(200, 500)
     async with shipping(node.shipper()):
         append(node.live, old)
-        await node.until_sent()
+        await node.until_sent(len(old))
         node.live.rename(node.live.with_suffix(".log.1"))
         append(node.live, new)
-        await node.until_sent()
-        await node.until_stored(2)
+        await node.until_sent(len(old + new))
         for path in node.live.parent.iterdir():
             path.unlink()
         await lose(node)
@@ -192,7 +184,7 @@ async def test_a_loss_is_named_by_a_shipper_that_was_down_meanwhile(node: Node) 
     """It remembers what it sent."""
     append(node.live, lines_of(0, 300))
     async with shipping(node.shipper()):
-        await node.until_sent()
+        await node.until_sent(len(lines_of(0, 300)))
     await purge(node)
     node.live.unlink()
     async with node.collector(), shipping(node.shipper()):
@@ -204,7 +196,7 @@ async def test_only_what_is_gone_is_named(node: Node) -> None:
     """Half of the messages were archived, some were deleted one by one, and the file is there."""
     async with shipping(node.shipper()):
         append(node.live, lines_of(0, 2000))
-        await node.until_sent()
+        await node.until_sent(len(lines_of(0, 2000)))
         info = await node.made.js.stream_info(STREAM)
         assert info is not None
         last = info["state"]["last_seq"]
@@ -243,3 +235,55 @@ async def test_what_was_rotated_away_unread_is_named(node: Node) -> None:
 def _has_seen(node: Node, size: int) -> bool:
     saved = (node.folder / "data" / "positions").read_text()
     return str(size) in saved
+
+
+def container_log(folder: Path, *texts: str) -> None:
+    """Write a container's log, with the same times on every machine."""
+    path = folder / "shop_web-1_u1" / "app" / "0.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(f"2026-11-22T10:00:00.000000001Z stdout F {text}\n" for text in texts)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_two_machines_that_claim_one_host_are_both_archived(
+    node: Node, is_known: bool
+) -> None:
+    """Same name, same path, same first line; also where the second one is told what the first one
+    has sent, and finds it in its own file.
+    """
+    folders = [node.folder / name for name in ("one", "two")]
+    configs = [
+        config_of(
+            node.folder,
+            node.server.url,
+            partitions=PARTITIONS,
+            hosts=(HostSources(host=HOST, pods_dir=folder),),
+            data=node.folder / f"data-{folder.name}",
+            recall_s=5.0 if is_known else 0.0,
+        )
+        for folder in folders
+    ]
+    for folder in folders:
+        container_log(folder, "# the same header")
+    archive = node.folder / "c" / "logs" / HOST / "shop" / "web-1" / "app.log"
+
+    async def are_there(*texts: str) -> None:
+        def is_it() -> bool:
+            return archive.exists() and set(texts) <= set(archive.read_text().splitlines())
+
+        await eventually(is_it, what=f"{texts} are archived")
+
+    async with node.collector(), shipping(configs[0]):
+        await are_there("# the same header")
+        async with shipping(configs[1]):
+            for number in range(100):
+                container_log(folders[0], f"one {number}")
+                container_log(folders[1], f"two {number}, longer")
+            wanted = [f"one {n}" for n in range(100)] + [f"two {n}, longer" for n in range(100)]
+            await are_there(*wanted)
+            await node.until_settled()
+
+    lines = archive.read_text().splitlines()
+    assert all(lines.count(text) == 1 for text in wanted)
+    assert lines.count("# the same header") in (1, 2)

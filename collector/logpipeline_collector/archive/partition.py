@@ -13,7 +13,8 @@ import time
 from typing import Self
 
 from logpipeline import wire
-from logpipeline.knowledge import Loss
+from logpipeline.checksum import extend
+from logpipeline.knowledge import Decision, Loss
 from logpipeline.records import Committed, StreamPosition
 from logpipeline_collector.archive import committing, snapshot
 from logpipeline_collector.archive.committing import Mark, PendingCommit
@@ -142,14 +143,12 @@ class PartitionArchive:
                 self.dirty_bytes += self._writer.write_foreign(host, payload, time_ns)
                 return
             decision = self._sources.decide(host, batch)
-            if decision.is_misfit:
-                raise wire.BadMessage(
-                    "misfit", f"{batch.start}-{batch.end} does not continue what is archived"
-                )
+            _check_fit(batch, is_fit=not decision.is_misfit)
             if batch.lost:
                 wire.decode_payload(batch, payload)
             elif decision.ranges:
                 data = wire.decode_payload(batch, payload)
+                _check_fit(batch, is_fit=_is_continued(batch, data, decision))
                 self.dirty_bytes += self._writer.write(host, batch, data, decision.ranges, time_ns)
             self._sources.learn(host, batch, decision, sequence=sequence)
             self.duplicates += not decision.ranges
@@ -313,3 +312,18 @@ class PartitionArchive:
             self._unconfirmed = None
             self.dirty_bytes = 0
         self._upkeep.load()
+
+
+def _check_fit(batch: wire.Batch, *, is_fit: bool) -> None:
+    if not is_fit:
+        raise wire.BadMessage(
+            "misfit", f"{batch.start}-{batch.end} does not continue what is archived"
+        )
+
+
+def _is_continued(batch: wire.Batch, data: bytes, decision: Decision) -> bool:
+    """Return whether the first bytes of *data* are those that are archived already."""
+    if decision.known is None or batch.checksums is None:
+        return True
+    offset, known = decision.known
+    return extend(batch.checksums.before, data[: offset - batch.start]) == known

@@ -535,6 +535,18 @@ class Chain(Counts):
         except (Closed, Moved, TooManyOpen, Unreadable, OSError):
             return  # `read` meets it again, and says so
 
+    def fork(self, id: str) -> bool:
+        """Read the generation *id* again from its beginning, under a new id; False if it is gone.
+
+        Another shipper sends other bytes under the same id: both had the same first ones.
+        """
+        self.rewind()
+        found = self._find(id)
+        if found is None:
+            return False
+        found.rename()
+        return True
+
     def _find(self, id: str) -> Generation | None:
         return next((each for each in self._generations if each.id == id), None)
 

@@ -387,6 +387,12 @@ class Generation:
         self.acked = self.read = place
         self.searched = place.offset
 
+    def rename(self) -> None:
+        """Be another generation, of the same file, of which nothing was read."""
+        self.id = secrets.token_hex(ID_BYTES)
+        self.go_back(Place(self.begin))
+        self.reached = Place()
+
     def forget_tails(self) -> None:
         """Keep traces alone: a source may have many generations that are done."""
         if isinstance(self.acked.tail, bytes):
