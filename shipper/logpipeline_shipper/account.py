@@ -16,11 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from logpipeline import checksum
-from logpipeline.checksum import Checksum
 from logpipeline.records import Committed, Progress
 from logpipeline.spans import Span, inside, joined, outside, size_of
-from logpipeline.wire import Checksums
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +48,10 @@ class Gap(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A range that the server acknowledged as message *sequence*, at *acked_s*.
-
-    *before* and *after* are the generation's checksums at its start and end, None where they are
-    not known (any more).
-    """
+    """A range that the server acknowledged as message *sequence*, at *acked_s*."""
 
     start: int
     end: int
-    before: Checksum | None
-    after: Checksum | None
     sequence: int
     acked_s: float
 
@@ -135,32 +126,12 @@ class Account:
             )
             del self._entries[name]
 
-    def acknowledged(
-        self,
-        generation: str,
-        span: Span,
-        *,
-        checksums: Checksums | None,
-        sequence: int,
-        now_s: float,
-    ) -> None:
+    def acknowledged(self, generation: str, span: Span, *, sequence: int, now_s: float) -> None:
         """Note that the server has the bytes of *span*, in message *sequence*."""
         entry = self._entries.setdefault(generation, Entry(span[0]))
-        before = checksums.before if checksums is not None else None
-        after = checksums.after if checksums is not None else None
-        made = [Sent(*span, before, after, sequence, now_s)]
-        made += [
-            Sent(
-                start,
-                end,
-                sent.before if start == sent.start else None,
-                sent.after if end == sent.end else None,
-                sent.sequence,
-                sent.acked_s,
-            )
-            for sent in entry.sent
-            for start, end in outside(sent.span, [span])
-        ]
+        made = [Sent(*span, sequence, now_s)]
+        for sent in entry.sent:
+            made += [sent._replace(start=a, end=b) for a, b in outside(sent.span, [span])]
         made.sort()
         while len(made) > SENT_MAX:
             made[:2] = [_joined(made[0], made[1])]
@@ -170,7 +141,7 @@ class Account:
     def recall(self, known: Committed, now_s: float) -> None:
         """Take in what collectors lack of a generation that another process sent."""
         entry = self._entries.setdefault(known.generation, Entry(known.begun))
-        entry.sent = [Sent(*hole, None, None, 0, now_s) for hole in _holes_of(known)]
+        entry.sent = [Sent(*hole, 0, now_s) for hole in _holes_of(known)]
 
     # -- what collectors say
 
@@ -210,22 +181,6 @@ class Account:
                         _add(gaps, Gap(name, start, end, cause))
         self._prune()
         return gaps
-
-    def place_before(self, known: Committed) -> tuple[int, Checksum] | None:
-        """Return the last offset up to that of *known* whose checksum stands in the account, and
-        that checksum; None unless *known* ends in a range that not every group had confirmed.
-        """
-        entry = self._entries.get(known.generation)
-        for sent in entry.sent if entry is not None else ():
-            if sent.start < known.offset <= sent.end:
-                if sent.end == known.offset and sent.after is not None:
-                    return sent.end, sent.after
-                return (sent.start, sent.before) if sent.before is not None else None
-        return None
-
-    def forget(self, generation: str) -> None:
-        """Note that the bytes of *generation* are sent anew, under another name."""
-        self._entries.pop(generation, None)
 
     def _admits(self, group: str) -> bool:
         if group not in self.groups and len(self.groups) < GROUPS_MAX:
@@ -366,8 +321,7 @@ def _span(sent: Sent) -> Span:
 
 
 def _joined(first: Sent, second: Sent) -> Sent:
-    sequence = max(first.sequence, second.sequence)
-    return second._replace(start=first.start, before=first.before, sequence=sequence)
+    return second._replace(start=first.start, sequence=max(first.sequence, second.sequence))
 
 
 def _add(gaps: list[Gap], gap: Gap) -> None:
@@ -407,29 +361,18 @@ def _without(rows: list[tuple[int, int, str]], span: Span) -> list[tuple[int, in
 def _row(entry: Entry) -> list[Any]:
     return [
         entry.begin,
-        [[s.start, s.end, _text(s.before), _text(s.after), s.sequence] for s in entry.sent],
+        [[sent.start, sent.end, sent.sequence] for sent in entry.sent],
         {group: [word.offset, word.holes] for group, word in entry.words.items()},
         entry.owed,
         entry.lost,
     ]
 
 
-def _text(value: Checksum | None) -> str | None:
-    return None if value is None else checksum.encode(value)
-
-
-def _value(text: str | None) -> Checksum | None:
-    return None if text is None else checksum.decode(text)
-
-
 def _entry(row: list[Any], now_s: float) -> Entry:
     begin, sent, words, owed, lost = row
     return Entry(
         int(begin),
-        [
-            Sent(int(start), int(end), _value(before), _value(after), int(sequence), now_s)
-            for start, end, before, after, sequence in sent
-        ],
+        [Sent(int(start), int(end), int(sequence), now_s) for start, end, sequence in sent],
         {
             str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes))
             for group, (offset, holes) in words.items()

@@ -138,7 +138,6 @@ class Delivery:
         self._account.acknowledged(
             batch.generation,
             (batch.start, batch.end),
-            checksums=batch.checksums,
             sequence=ack.sequence,
             now_s=self._shared.clock(),
         )

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from logpipeline.checksum import extend
 from logpipeline.failpoints import reach
 from logpipeline.records import Committed, Progress
 from logpipeline_shipper.account import Gap
@@ -29,8 +28,6 @@ log = logging.getLogger(__name__)
 
 # Reading and compressing less than this takes less time than asking a thread to do it.
 THREAD_BYTES_MIN = 32 * 1024
-# So much of a file is read again where collectors have reached a place in the midst of a batch.
-COMPARED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Pump:
@@ -38,7 +35,7 @@ class Pump:
 
     # A node may have 10,000 of them, nearly all idle.
     __slots__ = (
-        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_packer", "_rivals",
+        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_packer",
         "_row", "_saved", "_shared", "_task", "account", "active_s", "behind_since_s", "chain",
         "id", "is_wanted", "key", "past", "subject",
     )  # fmt: skip
@@ -61,7 +58,6 @@ class Pump:
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
         self.account = record.account
-        self._rivals: frozenset[str] = frozenset()
         self.past = Past(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
         self._packer = packer
@@ -123,49 +119,12 @@ class Pump:
     def confirm(self, group: str, committed: Committed) -> Sequence[Gap]:
         """Take in how far a group of collectors has archived the source, and return its holes."""
         self._row = None
-        if self._is_contradicted(committed):
-            self._rivals |= {committed.generation}
-            self.wake()
-            return []
         return self.account.confirm(group, committed)
 
     def answer(self, progress: Progress, known: Mapping[str, Committed]) -> Sequence[Gap]:
         """Take in all that a group has of the source, and return what it should have besides."""
         self._row = None
-        self._rivals |= {name for name, told in known.items() if self._is_contradicted(told)}
-        if self._rivals:
-            self.wake()
-            return []
         return self.account.answer(progress, known, self._shared.clock())
-
-    def _is_contradicted(self, known: Committed) -> bool:
-        """Return whether collectors have other bytes under the name of a generation than those that
-        were sent from here.
-        """
-        place = self.account.place_before(known)
-        if place is None or known.checksum is None or self._is_in_thread:
-            return False
-        at, checksum = place
-        if at < known.offset:
-            if known.offset - at > COMPARED_BYTES_MAX:
-                return False
-            data = self.chain.read_range(known.generation, at, known.offset)
-            if data is None:
-                return False
-            checksum = extend(checksum, data)
-        return checksum != known.checksum
-
-    def _fork(self) -> None:
-        """Send under other names what another shipper sends under the same, with other bytes."""
-        rivals, self._rivals = self._rivals, frozenset()
-        for generation in rivals:
-            self.account.forget(generation)
-            if self.chain.fork(generation):
-                self._shared.totals.forks += 1
-                log.error(
-                    "another shipper claims the same host and file; both are archived",
-                    extra={**self.key._asdict(), "generation": generation},
-                )
 
     @property
     def has_debts(self) -> bool:
@@ -240,7 +199,6 @@ class Pump:
                 self._again = False
                 self._update()
                 self._take_losses()
-                self._fork()
                 if (gap := self.account.next_owed()) is not None:
                     await mend(gap, self.chain, self.account, self._delivery, self._shared)
                 elif (lost := self.account.next_loss()) is not None:

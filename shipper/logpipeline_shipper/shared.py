@@ -27,7 +27,6 @@ class Totals:
     unhealed_bytes: int = 0
     unnamed_bytes: int = 0
     doubts: int = 0
-    forks: int = 0
     failures: int = 0
 
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.checksum import Checksum
 from logpipeline.records import Committed, Progress
 from logpipeline.spans import joined, outside, size_of
-from logpipeline.wire import Checksums
 from logpipeline_shipper.account import (
     DRAINED_S,
     EXPIRED,
@@ -31,7 +29,6 @@ def sent(account: Account, generation: str, *ends: int, sequence: int = 1) -> No
         account.acknowledged(
             generation,
             (start, end),
-            checksums=Checksums(Checksum(start), Checksum(end)),
             sequence=sequence + number,
             now_s=0.0,
         )
@@ -135,7 +132,7 @@ def test_a_hole_is_missing_as_far_as_it_was_sent_and_asked_for() -> None:
     """What was sent without asking is not sent again."""
     account = Account()
     account.begin(OLD, 0)
-    account.acknowledged(OLD, (30, 60), checksums=None, sequence=1, now_s=0.0)
+    account.acknowledged(OLD, (30, 60), sequence=1, now_s=0.0)
 
     assert account.confirm("main", told(OLD, 90, (20, 40))) == [Gap(OLD, 30, 40, REMOVED)]
     assert answer(account, told(OLD, 90, (20, 40)), sequence=1) == [Gap(OLD, 30, 40, REMOVED)]
@@ -179,23 +176,11 @@ def test_a_loss_that_was_named_is_settled_like_lines() -> None:
     account = Account()
     account.lose(Gap(OLD, 5, 25, "rotated"))
     account.name(Gap(OLD, 5, 25, "rotated"))
-    account.acknowledged(OLD, (5, 25), checksums=None, sequence=7, now_s=0.0)
+    account.acknowledged(OLD, (5, 25), sequence=7, now_s=0.0)
 
     assert answer(account, sequence=7) == [Gap(OLD, 5, 25, REMOVED)]
     account.confirm("main", told(OLD, 25))
     assert account.is_settled
-
-
-def test_the_last_place_is_known_whose_checksum_collectors_can_be_asked_for() -> None:
-    """At the end of a range, else at its start; of what all have, none is."""
-    account = Account()
-    sent(account, OLD, 10, 20)
-    account.confirm("main", told(OLD, 10))
-
-    assert account.place_before(told(OLD, 20)) == (20, Checksum(20))
-    assert account.place_before(told(OLD, 15)) == (10, Checksum(10))
-    assert account.place_before(told(OLD, 10)) is None
-    assert account.place_before(told(NEW, 20)) is None
 
 
 @given(

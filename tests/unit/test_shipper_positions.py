@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from logpipeline import statefile
-from logpipeline.checksum import Checksum
-from logpipeline.wire import Checksums
 from logpipeline_shipper import positions
 from logpipeline_shipper.account import Account, Gap
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy
@@ -27,9 +25,7 @@ from logpipeline_shipper.positions import (
 KEY = Key("node-a", "/var/log/\udcffapp.log")
 BOOT = "this-boot"
 ACCOUNT = Account()
-ACCOUNT.acknowledged(
-    "g1", (0, 4), checksums=Checksums(Checksum(0), Checksum(5)), sequence=7, now_s=0.0
-)
+ACCOUNT.acknowledged("g1", (0, 4), sequence=7, now_s=0.0)
 ACCOUNT.owe(Gap("g1", 1, 2, "removed"))
 ACCOUNT.lose(Gap("g0", 3, 9, "rotated"))
 STATE = State(

@@ -157,7 +157,10 @@ class Chain(Counts):
                     self._generations.append(generation)
                 generation.close_handle()
                 generation.find()
+                is_recalled = generation.is_recalled
                 generation.bind(file, now_s)
+                if is_recalled:
+                    self._begin_at(generation, generation.read.offset)
                 return generation
             case Shadow(file, generation):
                 self._shadows[file.identity] = (generation, file)
@@ -231,15 +234,19 @@ class Chain(Counts):
             if self._read_from == "live":
                 continue
             size = generation.extent
+            # A line that is being written is delivered whole.
             start = max(0, size - self._limits.line_bytes)
             before = self._tail.peek(generation, start, size - start)
             if before:
-                # A line that is being written is delivered whole.
-                before = before[: before.rfind(b"\n") + 1 or len(before)]
-                inside = self._tail.is_inside_line(before)
-                place = Place(start).behind(before, is_inside_line=inside)
-                generation.begin_at(place)
-                self._position = (generation.id, place.offset)
+                self._begin_at(generation, start + (before.rfind(b"\n") + 1 or len(before)))
+
+    def _begin_at(self, generation: Generation, offset: int) -> None:
+        """Leave out what lies before *offset*, on purpose."""
+        start = max(0, offset - self._limits.line_bytes)
+        before = self._tail.peek(generation, start, offset - start) or b""
+        inside = self._tail.is_inside_line(before)
+        generation.begin_at(Place(offset - len(before)).behind(before, is_inside_line=inside))
+        self._position = (generation.id, offset)
 
     # -- what they hold
 
@@ -535,20 +542,8 @@ class Chain(Counts):
         except (Closed, Moved, TooManyOpen, Unreadable, OSError):
             return  # `read` meets it again, and says so
 
-    def fork(self, id: str) -> bool:
-        """Read the generation *id* again from its beginning, under a new id; False if it is gone.
-
-        Another shipper sends other bytes under the same id: both had the same first ones.
-        """
-        self.rewind()
-        found = self._find(id)
-        if found is None:
-            return False
-        found.rename()
-        return True
-
     def _find(self, id: str) -> Generation | None:
-        return next((each for each in self._generations if each.id == id), None)
+        return next((each for each in self._generations if id in (each.id, each.former)), None)
 
     def birth(self, id: str) -> list[Any]:
         """Return, as JSON, what a new chain needs to know the generation *id* again: to be kept

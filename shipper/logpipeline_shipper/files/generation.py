@@ -144,7 +144,10 @@ class Generation:
     head: Head = Head()
     identity: tuple[int, int, int] | None = None
     is_compressed: bool = False
-    is_recalled: bool = False  # whether collectors told of it, and no file is known yet
+    # The name under which another process sent the bytes before *begin*, as collectors told. It may
+    # have been another machine's, so nothing more is sent under it.
+    former: str = ""
+    is_recalled: bool = False  # whether no file is known yet that has these bytes
     is_verified: bool = True  # whether it is known that the file is still the one that was read
     is_passed: bool = False
     length: int | None = None
@@ -173,9 +176,12 @@ class Generation:
 
     @classmethod
     def recalled(cls, known: Committed, checksum: Checksum) -> Self:
-        """Return one of which nothing is known but what collectors have of it."""
+        """Return one that goes on behind what collectors have of *known*, in the file that has
+        the same bytes up to there.
+        """
         place = Place(known.offset, checksum)
-        made = cls(known.generation, begin=known.begun, read=place, acked=place)
+        made = cls(secrets.token_hex(ID_BYTES), begin=known.begun, read=place, acked=place)
+        made.former = known.generation
         made.searched, made.is_recalled, made.is_verified = place.offset, True, False
         return made
 
@@ -387,12 +393,6 @@ class Generation:
         self.acked = self.read = place
         self.searched = place.offset
 
-    def rename(self) -> None:
-        """Be another generation, of the same file, of which nothing was read."""
-        self.id = secrets.token_hex(ID_BYTES)
-        self.go_back(Place(self.begin))
-        self.reached = Place()
-
     def forget_tails(self) -> None:
         """Keep traces alone: a source may have many generations that are done."""
         if isinstance(self.acked.tail, bytes):
@@ -417,13 +417,13 @@ class Generation:
         return [
             *(self.id, list(self.identity or (0, 0, 0)), int(self.is_compressed), self.begin),
             *(self.acked.saved(), [self.head.size, checksum.encode(self.head.checksum)]),
-            *(self.size, list(self.stamp), self.length if self.is_done else None),
+            *(self.size, list(self.stamp), self.length if self.is_done else None, self.former),
         ]
 
     @classmethod
     def restore(cls, row: list[Any]) -> Self:
         """Return the generation that `saved` described; its file is still to be found."""
-        id, identity, is_compressed, begin, acked, head, size, stamp, length = row
+        id, identity, is_compressed, begin, acked, head, size, stamp, length, former = row
         place = Place.restore(acked)
         device, inode, born_ns = identity
         return cls(
@@ -440,4 +440,5 @@ class Generation:
             size=int(size),
             stamp=(int(stamp[0]), int(stamp[1])),
             searched=place.offset,
+            former=str(former),
         )
