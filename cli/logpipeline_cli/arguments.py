@@ -215,8 +215,19 @@ def _http(parser: argparse.ArgumentParser) -> None:
 
 def _status(parser: argparse.ArgumentParser) -> None:
     _running(parser)
+    status(parser)
+
+
+def status(parser: argparse.ArgumentParser) -> None:
+    """Add how a status is shown."""
     output(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="print again each second")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("-w", "--watch", action="store_true", help="print again each second")
+    how.add_argument(
+        "--check",
+        action="store_true",
+        help="print only what does not balance, and exit with 1 if there is something",
+    )
 
 
 def _tail(parser: argparse.ArgumentParser) -> None:
@@ -357,7 +368,8 @@ _FIRST = (
     Command(
         "status",
         "show partitions, owners, lag and what is missing",
-        "Show partitions with owner, epoch and lag, sources with missing bytes, dead letters.",
+        "Show partitions with owner, epoch and lag, what is on the way, missing or lost, and dead\n"
+        "letters. With --check, whether lines were lost and every part works, for scripts.",
         "logpipeline status -w",
         _status,
     ),

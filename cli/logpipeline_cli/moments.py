@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from logpipeline.nats.jetstream import time_ns_of
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline_cli.errors import CliError
+
+
+def time_text(time_ns: int) -> str:
+    """Return nanoseconds since 1970 as people read them: ``2026-11-21T10:00:00Z``."""
+    moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def moment_ns(option: str, text: str) -> int:

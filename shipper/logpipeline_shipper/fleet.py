@@ -293,6 +293,12 @@ class Fleet:
             if account.answered_s < before_s and account.waits_since_s() < before_s
         }
 
+    def unconfirmed_s(self) -> float:
+        """Return for how long something has been sent that not every group has confirmed."""
+        now_s = self._shared.clock()
+        since_s = min((account.waits_since_s() for _, account in self._accounts()), default=now_s)
+        return round(max(0.0, now_s - since_s), 3)
+
     def on_the_way_bytes(self) -> int:
         """Return how many bytes were sent that not every group has confirmed, of all sources."""
         return sum(account.on_the_way for _, account in self._accounts())

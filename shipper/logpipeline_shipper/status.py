@@ -95,6 +95,7 @@ def describe(fleet: Fleet, shared: Shared, health: Health, name: str) -> bytes:
         "backlog_bytes": fleet.backlog_bytes(),
         "missing_bytes": fleet.counts["missing_bytes"],
         "unseen_generations": fleet.counts["unseen_generations"],
+        "unconfirmed_s": fleet.unconfirmed_s(),
         "on_the_way_bytes": fleet.on_the_way_bytes(),
         "to_be_named_bytes": fleet.to_be_named_bytes(),
         "unhealed_bytes": shared.totals.unhealed_bytes,

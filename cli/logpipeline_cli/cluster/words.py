@@ -43,8 +43,7 @@ def _nats(parser: argparse.ArgumentParser) -> None:
 
 def _status(parser: argparse.ArgumentParser) -> None:
     _nats(parser)
-    arguments.output(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="print again each second")
+    arguments.status(parser)
 
 
 def _tail(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +76,9 @@ COMMANDS = (
     Command(
         "status",
         "show conditions, partitions, owners, lag and what is missing",
-        "Show the resource's conditions, partitions with owner, epoch and lag, sources with\n"
-        "missing bytes, dead letters.",
+        "Show the resource's conditions, partitions with owner, epoch and lag, what is on the\n"
+        "way, missing or lost, and dead letters. With --check, whether lines were lost and every\n"
+        "part works, for scripts.",
         "kubectl logpipeline status -n logging --pipeline prod -w",
         _status,
     ),

@@ -14,22 +14,41 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
 from logpipeline.survey import PartitionState, survey
 from logpipeline_cli.answers import ask
-from logpipeline_cli.exits import EXIT_OK
+from logpipeline_cli.balance import conflicts, lost, problems
+from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.moments import time_text
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.target import Target, connected, find_target
 
 WATCH_EVERY_S = 1.0
-MISSING_SHOWN_MAX = 20
+ROWS_SHOWN_MAX = 20
+_SHIPPER_COLUMNS = (
+    *("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "ON THE WAY", "MISSING", "UNSEEN", "PUT ASIDE"),
+    "STATE",
+)
 # What somebody else knows of the pipeline, by its name in JSON.
 More = Callable[[], dict[str, Any]]
 _CLEAR = "\x1b[H\x1b[2J"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status once, or each second with --watch."""
+    """Print the status once, or each second with --watch; with --check what does not balance."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
+    if args.check:
+        return asyncio.run(check(target, as_json=args.output == "json"))
     asyncio.run(show(target, as_json=args.output == "json", watch=args.watch))
     return EXIT_OK
+
+
+async def check(target: Target, *, as_json: bool) -> int:
+    """Print what is not as it should be, and return whether there is something."""
+    async with connected(target, "status") as js:
+        found = list(problems(await gather(js, target)))
+    if as_json:
+        print_json({"problems": found})
+    else:
+        print("\n".join(map(printable, found)) or "everything balances")
+    return EXIT_FAILED if found else EXIT_OK
 
 
 async def show(target: Target, *, as_json: bool, watch: bool, more: More = dict) -> None:
@@ -71,6 +90,8 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
         "missing": _missing(answers),
+        "lost": lost(answers["collector"]),
+        "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["state"]["messages"] if dead else 0,
     }
 
@@ -93,13 +114,28 @@ def render(status: dict[str, Any]) -> str:
     ]
     if status["shippers"]:
         rows = [_shipper_row(answer) for answer in status["shippers"]]
-        lines += ["", table(("SHIPPER", "HOSTS", "SOURCES", "BACKLOG", "MISSING", "STATE"), rows)]
+        lines += ["", table(_SHIPPER_COLUMNS, rows)]
+    if status["conflicts"]:
+        shared = [(row["host"], row["source"], row["shippers"]) for row in status["conflicts"]]
+        lines += _some(("HOST", "SOURCE", "SHIPPED BY"), shared)
     if status["missing"]:
         rows = [(row["host"], row["source"], row["bytes"]) for row in status["missing"]]
-        lines += ["", table(("HOST", "SOURCE", "MISSING BYTES"), rows[:MISSING_SHOWN_MAX])]
-        if len(rows) > MISSING_SHOWN_MAX:
-            lines.append(f"and {len(rows) - MISSING_SHOWN_MAX} more sources; see -o json")
+        lines += _some(("HOST", "SOURCE", "MISSING BYTES"), rows)
+    if status["lost"]:
+        named = [
+            (row["host"], row["source"], row["bytes"], row["cause"], time_text(row["time_ns"]))
+            for row in status["lost"]
+        ]
+        lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
     return "\n".join(lines)
+
+
+def _some(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return the lines of a table of the first *rows*."""
+    lines = ["", table(columns, rows[:ROWS_SHOWN_MAX])]
+    if len(rows) > ROWS_SHOWN_MAX:
+        lines.append(f"and {len(rows) - ROWS_SHOWN_MAX} more; see -o json")
+    return lines
 
 
 def _members(status: dict[str, Any]) -> int:
@@ -143,7 +179,10 @@ def _shipper_row(answer: dict[str, Any]) -> tuple[object, ...]:
         answer.get("hosts", 0),
         answer.get("sources_total", 0),
         bytes_text(answer.get("backlog_bytes", 0)),
+        bytes_text(answer.get("on_the_way_bytes", 0)),
         bytes_text(answer.get("missing_bytes", 0)),
+        answer.get("unseen_generations", 0),
+        answer.get("quarantined", 0),
         problem or "fine",
     )
 

@@ -16,12 +16,14 @@ from logpipeline_cli.output import print_json
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status once, or each second with --watch."""
+    """Print the status once, or each second with --watch; with --check what does not balance."""
     with session(args) as cluster:
         found = find(cluster, args.pipeline)
         is_json = args.output == "json"
         try:
             with reached(found, args.nats) as target:
+                if args.check:
+                    return asyncio.run(status.check(target, as_json=is_json))
                 more = _watched(found) if args.watch else lambda: _known(found.resource)
                 asyncio.run(status.show(target, as_json=is_json, watch=args.watch, more=more))
         except Exception as error:

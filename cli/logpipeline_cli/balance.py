@@ -1,0 +1,86 @@
+"""What of a pipeline does not balance, as its own status tells it: lines that are lost, missing or
+put aside, and parts that do not work. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from logpipeline_cli.output import bytes_text
+
+Status = Mapping[str, Any]
+# A collector that commits once a second, and a server that is up, confirm everything sooner.
+UNCONFIRMED_S_MAX = 600.0
+
+
+def lost(answers: Sequence[Status]) -> list[dict[str, Any]]:
+    """Return what shippers named as lost, as the *answers* of collectors tell it, the newest
+    first.
+    """
+    rows = [
+        {**row, "bytes": row["end"] - row["start"], "group": answer.get("group", "")}
+        for answer in answers
+        for partition in answer.get("partitions", [])
+        for row in partition.get("losses", [])
+    ]
+    return sorted(rows, key=lambda row: -row["time_ns"])
+
+
+def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
+    """Return the sources that more than one shipper of *answers* reads, with their names."""
+    readers: dict[tuple[str, str], list[str]] = {}
+    for answer in answers:
+        for source in answer.get("sources", []):
+            readers.setdefault((source["host"], source["source"]), []).append(answer["name"])
+    return [
+        {"host": host, "source": source, "shippers": names}
+        for (host, source), names in sorted(readers.items())
+        if len(names) > 1
+    ]
+
+
+def problems(status: Status) -> Iterator[str]:
+    """Yield what is not as it should be, in sentences that say what to do."""
+    for state in status["partitions"]:
+        if not state["is_there"]:
+            yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
+        elif not state["owner"] or state["released"]:
+            yield f"no collector owns partition {state['partition']}: start one"
+    for answer in status["collectors"]:
+        for partition in answer.get("partitions", []):
+            if partition["problem"]:
+                where = f"{answer['member']}: partition {partition['partition']}"
+                yield f"{where}: {partition['problem']}"
+    for answer in status["shippers"]:
+        yield from _of_shipper(answer)
+    for row in status["conflicts"]:
+        names = " and ".join(row["shippers"])
+        yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
+    by_cause: Counter[str] = Counter()
+    for row in status["lost"]:
+        by_cause[row["cause"]] += row["bytes"]
+    for cause, size in sorted(by_cause.items()):
+        yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline status`"
+    holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
+    if holes:
+        yield f"{bytes_text(holes)} never came, and may still be sent again"
+    if status["deadLetters"]:
+        yield f"{status['deadLetters']} dead letters: see `logpipeline dlq list`"
+
+
+def _of_shipper(answer: Status) -> Iterator[str]:
+    name = answer.get("name", "a shipper")
+    if problem := answer.get("live") or answer.get("ready"):
+        yield f"{name}: {problem}"
+    if unseen := answer.get("unseen_generations"):
+        yield f"{name}: at least {unseen} files were rotated away before they were read to the end"
+    if kept := answer.get("quarantined"):
+        yield f"{name}: {kept} messages were refused and put aside in its data folder"
+    if hosts := answer.get("refused_hosts"):
+        yield f"{name}: the names of {len(hosts)} hosts are refused, and their lines not shipped"
+    if answer.get("unconfirmed_s", 0.0) > UNCONFIRMED_S_MAX:
+        size = bytes_text(answer.get("on_the_way_bytes", 0))
+        seconds = answer["unconfirmed_s"]
+        yield f"{name}: no collector has confirmed {size} for {seconds:.0f} s"

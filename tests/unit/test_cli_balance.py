@@ -1,0 +1,104 @@
+"""`logpipeline status --check` says whether lines were lost and every part works, for scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logpipeline_cli.balance import UNCONFIRMED_S_MAX, conflicts, lost, problems
+
+LOSS = {
+    "host": "node-a",
+    "source": "/var/log/app.log",
+    "generation": "0" * 16,
+    "start": 10,
+    "end": 2058,
+    "cause": "expired",
+    "time_ns": 5,
+}
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    """A pipeline in which all is well."""
+    fine: dict[str, Any] = {
+        "partitions": [{"partition": 0, "is_there": True, "owner": "c-0", "released": False}],
+        "collectors": [{"member": "c-0", "partitions": [{"partition": 0, "problem": None}]}],
+        "shippers": [{"name": "s-0", "live": None, "ready": None, "unconfirmed_s": 1.0}],
+        "conflicts": [],
+        "lost": [],
+        "missing": [],
+        "deadLetters": 0,
+    }
+    return fine | changes
+
+
+def test_a_pipeline_that_works_has_no_problems() -> None:
+    """Nothing to say, and exit 0."""
+    assert list(problems(status())) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"partitions": [{"partition": 3, "is_there": False}]}, "partition 3 has no stream"),
+        (
+            {"partitions": [{"partition": 3, "is_there": True, "owner": None, "released": False}]},
+            "no collector owns partition 3",
+        ),
+        (
+            {"collectors": [{"member": "c", "partitions": [{"partition": 0, "problem": "full"}]}]},
+            "c: partition 0: full",
+        ),
+        ({"shippers": [{"name": "s", "ready": "not connected"}]}, "s: not connected"),
+        ({"shippers": [{"name": "s", "unseen_generations": 3}]}, "at least 3 files"),
+        ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
+        ({"shippers": [{"name": "s", "refused_hosts": ["a b"]}]}, "the names of 1 hosts"),
+        (
+            {
+                "shippers": [
+                    {
+                        "name": "s",
+                        "unconfirmed_s": UNCONFIRMED_S_MAX + 1,
+                        "on_the_way_bytes": 2048,
+                    }
+                ]
+            },
+            "no collector has confirmed 2.0 KiB for 601 s",
+        ),
+        ({"deadLetters": 4}, "4 dead letters"),
+        ({"missing": [{"bytes": 5, "toldBy": "collector"}]}, "5 B never came"),
+        ({"lost": [{"cause": "expired", "bytes": 2048}] * 2}, "4.0 KiB are lost (expired)"),
+        (
+            {"conflicts": [{"host": "h", "source": "/a", "shippers": ["s", "t"]}]},
+            "s and t both ship /a of h",
+        ),
+    ],
+)
+def test_each_thing_that_is_wrong_is_said(changes: dict[str, Any], text: str) -> None:
+    """In one sentence of its own."""
+    (said,) = problems(status(**changes))
+
+    assert text in said
+
+
+def test_losses_are_those_of_all_collectors_the_newest_first() -> None:
+    """Each with its size."""
+    older, newer = LOSS, {**LOSS, "host": "node-b", "time_ns": 9}
+    answers = [
+        {"group": "main", "partitions": [{"losses": [older]}, {}]},
+        {"group": "main", "partitions": [{"losses": [newer]}]},
+    ]
+
+    assert [(row["host"], row["bytes"]) for row in lost(answers)] == [
+        ("node-b", 2048),
+        ("node-a", 2048),
+    ]
+
+
+def test_a_source_that_two_shippers_read_is_named() -> None:
+    """Not one that only has the same path on another host."""
+    one = {"name": "s", "sources": [{"host": "h", "source": "/a"}, {"host": "h", "source": "/b"}]}
+    two = {"name": "t", "sources": [{"host": "h", "source": "/b"}, {"host": "i", "source": "/a"}]}
+
+    assert conflicts([one, two]) == [{"host": "h", "source": "/b", "shippers": ["s", "t"]}]
