@@ -18,6 +18,8 @@ from logpipeline_collector.tenure import Tenure
 log = logging.getLogger(__name__)
 
 TELL_EVERY_S = 1.0
+# A shipper that has lost its positions ships nothing until it was answered.
+LISTEN_EVERY_S = 0.1
 # Questions that wait for an answer; a shipper asks again when it hears nothing.
 QUESTIONS_MAX = 1000
 
@@ -43,14 +45,19 @@ class ProgressTeller:
     async def run(self) -> None:
         """Tell for ever."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen_forever())
             tasks.create_task(self._tell_forever())
             tasks.create_task(self._answer_forever())
+
+    async def _listen_forever(self) -> None:
+        while True:
+            await self._listen({tenure.partition for tenure in self._tenures()})
+            await asyncio.sleep(LISTEN_EVERY_S)
 
     async def _tell_forever(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             owned = list(self._tenures())
-            await self._listen(owned)
             for tenure in owned:
                 try:
                     await self._tell(tenure)
@@ -59,8 +66,7 @@ class ProgressTeller:
             for gone in self._told.keys() - set(owned):
                 del self._told[gone]
 
-    async def _listen(self, owned: list[Tenure]) -> None:
-        partitions = {tenure.partition for tenure in owned}
+    async def _listen(self, partitions: set[int]) -> None:
         for partition in partitions - self._listeners.keys():
             subject = self._control.asks_of_partition(partition)
             self._listeners[partition] = await self._connection.listen(subject, self._asked)

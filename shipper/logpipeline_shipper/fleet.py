@@ -381,11 +381,12 @@ class Fleet:
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
         )
-        for each in known:
-            chain.recall(each)
-            record.account.recall(each, self._shared.clock())
         for birth in record.births:
             chain.remember(birth)
+        for each in known:
+            # One of which no birth could be saved, for want of room; or none at all is known.
+            if chain.recall(each):
+                record.account.recall(each, self._shared.clock())
         for intent in record.intents:
             chain.was_sent(intent.generation, intent.end, intent.after)
         if self._is_ending:

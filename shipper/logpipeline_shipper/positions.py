@@ -71,8 +71,7 @@ class State:
 
     *groups* are those of collectors that have said anything, by host: an account's `groups`.
     *is_complete* says that every byte ever sent stands in a position or an intent; else any byte
-    may have been sent before. *is_blank* says that nothing is known, be it the first start;
-    *was_broken* that the file was there and could not be believed.
+    may have been sent before. *was_broken* that the file was there and could not be believed.
     """
 
     sources: dict[Key, SourceRecord] = field(default_factory=dict)
@@ -80,7 +79,6 @@ class State:
     acks: dict[str, LastAck] = field(default_factory=dict)
     rollbacks: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False
-    is_blank: bool = False
     was_broken: bool = False
 
 
@@ -103,7 +101,7 @@ def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
     try:
         data = statefile.read_state(path, _KIND, _VERSION)
         if data is None:
-            return State(is_blank=True)
+            return State()
         state = _decoded(data, now_s)
         first_intents = int(data["intents"])
     except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -112,7 +110,7 @@ def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
             "positions are broken; what the files hold is sent again, and readers cut it",
             extra={"reason": f"{type(error).__name__}: {error}", "aside": str(aside)},
         )
-        return State(is_blank=True, was_broken=True)
+        return State(was_broken=True)
     noted = read_noted(folder, first_intents, boot)
     for key, intent in noted.intents:
         record = state.sources.get(key, SourceRecord())

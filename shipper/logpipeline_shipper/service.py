@@ -123,7 +123,7 @@ class Shipper:
             self._shared,
             state,
             self._host_appeared,
-            needs_recall=state.is_blank and bool(config.control_root),
+            needs_recall=not state.is_complete and bool(config.control_root),
         )
         self._listener.fleet = self._fleet
         self._directory = Directory() if config.kubernetes is not None else None

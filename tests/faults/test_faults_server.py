@@ -67,6 +67,8 @@ async def test_a_server_gone_for_longer_than_it_remembers_ids(tmp_path: Path, se
     """What was in flight when it died is sent again after its window: collectors cut it."""
     async with PipelineUnderTest(tmp_path, Shape(seed=seed, spec=SHORT_WINDOW)) as pipeline:
         await pipeline.run()
+        await pipeline.write(100)
+        await pipeline.until_stored()
         nemesis = Nemesis(pipeline, random.Random(seed))
         for _ in range(2):
             await pipeline.write(1000)

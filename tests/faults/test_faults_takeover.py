@@ -31,6 +31,7 @@ async def test_a_successor_with_another_folder_goes_on_where_the_dead_one_was(
     async with PipelineUnderTest(tmp_path, Shape(seed=seed)) as pipeline:
         await pipeline.run()
         await pipeline.write(1500)
+        await pipeline.until_stored()
         old = pipeline.components[OLD]
         if place:
             old.kill()
@@ -144,5 +145,5 @@ async def _kill_with_stake(pipeline: PipelineUnderTest, seed: int) -> None:
     nemesis = Nemesis(pipeline, random.Random(seed))
     while not (await nemesis.kill(OLD)).uncommitted_messages:
         pipeline.components[OLD].start()
-        await pipeline.state.owned([OLD])
+        await pipeline.state.owned([OLD, NEW])
         await pipeline.write(500)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import warm
@@ -35,13 +36,15 @@ def lost_bytes(expected: Expected, verdict: Verdict) -> dict[SourceKey, int]:
 
 
 async def reported_bytes(pipeline: PipelineUnderTest, by: str) -> dict[SourceKey, int]:
-    """Return what `logpipeline status` says is missing, as shippers or collectors (*by*) know."""
+    """Return what `logpipeline status` says that shippers missed, or that collectors were told of
+    as lost (*by*).
+    """
     status = await _status(pipeline)
-    return {
-        _key(pipeline, row["host"], row["source"]): row["bytes"]
-        for row in status["missing"]
-        if row["toldBy"] == by
-    }
+    rows = [row for row in status["missing"] if row["toldBy"] == by]
+    found: Counter[SourceKey] = Counter()
+    for row in rows + (status["lost"] if by == "collector" else []):
+        found[_key(pipeline, row["host"], row["source"])] += row["bytes"]
+    return dict(found)
 
 
 async def _status(pipeline: PipelineUnderTest) -> dict[str, Any]:

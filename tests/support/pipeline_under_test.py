@@ -208,6 +208,16 @@ class PipelineUnderTest:
         found = sorted((self.folder / "data").glob("collector*/logs"))
         return [path.parent for path in found]
 
+    async def until_stored(self) -> None:
+        """Return when the server has lines: a new shipper asks what collectors know before it
+        begins.
+        """
+
+        async def are_there() -> bool:
+            return any((await self.state.stored()).values())
+
+        await eventually(are_there, what="the server has lines")
+
     async def quiet(self, *, within_s: float = CONVERGE_WITHIN_S) -> None:
         """Stop writing, and return when no part has anything left to do, or *within_s*: then the
         oracle has the last word.

@@ -559,10 +559,17 @@ class Chain(Counts):
         if self._find(made.id) is None and all(made.id != past.id for past in self._past):
             self._generations.append(made)
 
-    def recall(self, known: Committed) -> None:
-        """Take in what collectors have of a generation that is not known here any more."""
-        if known.checksum is not None:
-            self._past.append(Generation.recalled(known, known.checksum))
+    def recall(self, known: Committed) -> bool:
+        """Take in what collectors have of a generation; False if it is known here, or cannot be
+        known again.
+        """
+        ids = {
+            name for each in (*self._generations, *self._past) for name in (each.id, each.former)
+        }
+        if known.generation in ids or known.checksum is None:
+            return False
+        self._past.append(Generation.recalled(known, known.checksum))
+        return True
 
     def was_sent(self, id: str, end: int, after: Checksum) -> None:
         """Note that a process before this one may have sent the bytes of *id* up to *end*."""
