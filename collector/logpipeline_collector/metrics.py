@@ -61,6 +61,7 @@ class CollectorMetrics:
         self.lag_bytes = gauge("lag_bytes", "Bytes still to read, as estimated", by_partition)
         self.uncommitted = gauge("uncommitted_bytes", "Bytes written, not committed", by_partition)
         self.missing = gauge("missing_bytes", "Bytes in holes that may still fill", by_partition)
+        self.lost = gauge("lost_bytes", "Bytes that shippers named as lost", by_partition)
         self._archive = {
             name: counter(name, text, by_partition) for name, text in ARCHIVE_COUNTERS.items()
         }
@@ -75,6 +76,7 @@ class CollectorMetrics:
         self.commit_seconds.labels().observe(seconds)
         self.rollbacks.labels(tenure.partition).set(tenure.rollbacks)
         self.missing.labels(tenure.partition).set(tenure.archive.missing_bytes)
+        self.lost.labels(tenure.partition).set(tenure.archive.lost_bytes)
         for name, family in self._archive.items():
             value = int(getattr(tenure.archive, name))
             self._count(family, tenure.partition, name, value)
@@ -105,6 +107,7 @@ class CollectorMetrics:
             self.lag_bytes,
             self.uncommitted,
             self.missing,
+            self.lost,
             self.rollbacks,
         ):
             family.forget(partition)

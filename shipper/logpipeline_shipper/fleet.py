@@ -13,7 +13,8 @@ from logpipeline.records import Committed, Progress
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
 from logpipeline_shipper.adoption import Adoption
-from logpipeline_shipper.files.chain import Chain, ReadFrom, has_unread, saved_identities
+from logpipeline_shipper.files.chain import Chain, ReadFrom
+from logpipeline_shipper.files.generation import has_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId, id_of

@@ -46,6 +46,7 @@ class ShipperMetrics:
         self._behind = made.gauge("backlog_seconds", "Time since a host was level.", ["host"])
         made.watch("in_flight_bytes", "Bytes read, not acknowledged.", lambda: shared.budget.used)
         made.watch("sources", "Sources known now.", lambda: len(fleet.pumps))
+        made.watch("on_the_way_bytes", "Sent, not confirmed.", fleet.on_the_way_bytes)
         made.watch("open_files", "Log files open now.", lambda: len(fleet.descriptors))
         made.watch("undecided", "Containers whose pod is not known yet.", gate.waiting)
         self._left_out = made.gauge("left_out", "Containers not shipped, by reason.", ["reason"])

@@ -7,7 +7,6 @@ Synchronous and without a clock: whoever drives it says what time it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from logpipeline.checksum import Checksum
@@ -585,20 +584,3 @@ class Chain(Counts):
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._generations = [Generation.restore(row) for row in saved["generations"]]
         self._past.extend(Generation.restore(row) for row in saved["past"])
-
-
-def has_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
-    """Return whether a chain that `saved`, and noted its *births*, knew of bytes that it had not
-    read.
-    """
-    rows = [*(saved["generations"] if saved is not None else ()), *births]
-    return any(Generation.restore(row).has_rest for row in rows)
-
-
-def saved_identities(
-    saved: dict[str, Any] | None, births: Iterable[list[Any]]
-) -> list[tuple[int, int, int]]:
-    """Return which files a chain knew that `saved`, and noted its *births*."""
-    rows = [*(saved["generations"] if saved is not None else ()), *births]
-    found = [Generation.restore(row).identity for row in rows]
-    return [identity for identity in found if identity is not None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -442,3 +443,20 @@ class Generation:
             searched=place.offset,
             former=str(former),
         )
+
+
+def has_unread(saved: dict[str, Any] | None, births: Iterable[list[Any]]) -> bool:
+    """Return whether a chain that saved *saved*, and noted its *births*, knew of bytes that it had
+    not read.
+    """
+    rows = [*(saved["generations"] if saved is not None else ()), *births]
+    return any(Generation.restore(row).has_rest for row in rows)
+
+
+def saved_identities(
+    saved: dict[str, Any] | None, births: Iterable[list[Any]]
+) -> list[tuple[int, int, int]]:
+    """Return which files a chain knew that saved *saved*, and noted its *births*."""
+    rows = [*(saved["generations"] if saved is not None else ()), *births]
+    found = [Generation.restore(row).identity for row in rows]
+    return [identity for identity in found if identity is not None]
