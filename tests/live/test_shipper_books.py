@@ -4,124 +4,25 @@ gone for good is named, to the byte, with its cause.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collecting import (
-    HOSTS,
-    PARTITIONS,
-    Pipeline,
-    collecting,
-    config_for,
-    log_stream,
-    pipeline,
-)
+import balanced
+from balanced import HOST, STREAM, Node, make_anew, purge
+from collecting import PARTITIONS, pipeline
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.connection import NoResponders, NotSent
-from logpipeline_collector import reading
-from logpipeline_shipper import account, healing, progress
-from logpipeline_shipper.config import ShipperConfig
 from logpipeline_shipper.files.sources import HostSources
 from shipping import append, config_of, lines_of, shipping
 from waiting import eventually
-
-HOST = HOSTS[0]
-STREAM = "LOGS_0"
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait as long as in a cluster."""
-    monkeypatch.setattr(progress, "ASK_AFTER_S", 0.2)
-    monkeypatch.setattr(account, "DRAINED_S", 0.5)
-    monkeypatch.setattr(healing, "TRY_INTERVAL_S", 1.0)
-    monkeypatch.setattr(reading, "SILENCE_BEFORE_LOOK_S", 0.2)
-
-
-@dataclass
-class Node:
-    """A shipper's machine, the server, and a collector's folder."""
-
-    server: EmbeddedServer
-    made: Pipeline
-    folder: Path
-
-    @property
-    def live(self) -> Path:
-        """The file that is written to."""
-        return self.folder / "logs" / "app.log"
-
-    def shipper(self) -> ShipperConfig:
-        hosts = (HostSources(host=HOST, include=(f"{self.live.parent}/*.log",)),)
-        return config_of(self.folder, self.server.url, partitions=PARTITIONS, hosts=hosts)
-
-    @asynccontextmanager
-    async def collector(self) -> AsyncIterator[None]:
-        async with collecting(config_for(self.server, self.folder / "c")):
-            yield
-
-    def archived(self) -> bytes:
-        """Return what is archived of the file."""
-        active = self.folder / "c" / "logs" / HOST / "_files" / str(self.live)[1:]
-        return active.read_bytes() if active.exists() else b""
-
-    async def until_archived(self, expected: bytes) -> None:
-        async def is_it() -> bool:
-            return self.archived() == expected
-
-        await eventually(is_it, what=f"{len(expected)} bytes are archived")
-
-    async def until_sent(self, size: int) -> None:
-        """Return when the server has taken *size* bytes that no collector has confirmed."""
-
-        async def is_it() -> bool:
-            return bool((await self.ask("shipper"))["on_the_way_bytes"] == size)
-
-        await eventually(is_it, what="everything is sent")
-
-    async def ask(self, component: str) -> dict[str, Any]:
-        """Return what *component* says of itself, once it is there."""
-
-        async def answer() -> bytes:
-            try:
-                subject = f"_lp.logs.status.{component}"
-                return (await self.made.js.connection.request(subject, b"")).data
-            except (NoResponders, NotSent):
-                return b""
-
-        return dict(json.loads(await eventually(answer)))
-
-    async def losses(self) -> list[dict[str, Any]]:
-        """Return what the collector was told of as lost, of the first partition."""
-        (first, _) = (await self.ask("collector"))["partitions"]
-        losses = [dict(row) for row in first.get("losses", [])]
-        assert first.get("lost_bytes", 0) == sum(row["end"] - row["start"] for row in losses)
-        return losses
-
-    async def until_lost(self, expected: int) -> set[str]:
-        """Return the causes, once *expected* bytes are named as lost."""
-
-        async def is_it() -> bool:
-            found: int = sum(row["end"] - row["start"] for row in await self.losses())
-            return found == expected
-
-        await eventually(is_it, what=f"{expected} bytes are named as lost")
-        return {row["cause"] for row in await self.losses()}
-
-    async def until_settled(self) -> None:
-        """Return when nothing of any source is open."""
-
-        async def is_it() -> bool:
-            told = await self.ask("shipper")
-            return not (told["on_the_way_bytes"] or told["to_be_named_bytes"])
-
-        await eventually(is_it, what="the shipper's books are settled")
+    balanced.hurry(monkeypatch)
 
 
 @pytest.fixture
@@ -132,15 +33,6 @@ async def node(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Nod
         yield Node(nats_server, made, tmp_path)
 
 
-async def purge(node: Node) -> None:
-    await node.made.js.call(f"STREAM.PURGE.{STREAM}")
-
-
-async def make_anew(node: Node) -> None:
-    await node.made.js.call(f"STREAM.DELETE.{STREAM}")
-    await node.made.js.call(f"STREAM.CREATE.{STREAM}", log_stream(0))
-
-
 @pytest.mark.parametrize("lose", [purge, make_anew])
 async def test_what_a_server_lost_while_collectors_were_away_is_sent_again(
     node: Node, lose: Any
@@ -149,7 +41,7 @@ async def test_what_a_server_lost_while_collectors_were_away_is_sent_again(
     append(node.live, lines_of(0, 300))
     async with shipping(node.shipper()):
         await node.until_sent(len(lines_of(0, 300)))
-        await lose(node)
+        await lose(node.made)
         async with node.collector():
             await node.until_archived(lines_of(0, 300))
             await node.until_settled()
@@ -171,7 +63,7 @@ async def test_what_a_server_lost_and_no_file_has_is_named_to_the_byte(
         await node.until_sent(len(old + new))
         for path in node.live.parent.iterdir():
             path.unlink()
-        await lose(node)
+        await lose(node.made)
         async with node.collector():
             causes = await node.until_lost(len(old + new))
             await node.until_settled()
@@ -185,7 +77,7 @@ async def test_a_loss_is_named_by_a_shipper_that_was_down_meanwhile(node: Node) 
     append(node.live, lines_of(0, 300))
     async with shipping(node.shipper()):
         await node.until_sent(len(lines_of(0, 300)))
-    await purge(node)
+    await purge(node.made)
     node.live.unlink()
     async with node.collector(), shipping(node.shipper()):
         assert await node.until_lost(len(lines_of(0, 300))) == {"removed"}
