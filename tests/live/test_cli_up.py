@@ -200,6 +200,29 @@ async def test_up_goes_on_where_it_stopped(tmp_path: Path) -> None:
         await up.arrived(numbered(0, 200))
 
 
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_partitions_that_changed_while_it_was_stopped_are_refused(
+    tmp_path: Path, partitions: int
+) -> None:
+    """Nothing is made, nor shared out anew: with the old number it goes on as if nothing was."""
+    up = PipelineUp(tmp_path)
+    async with up:
+        up.append(numbered(0, 100))
+        await up.arrived(numbered(0, 100))
+    old = up.spec["partitions"]
+    up.spec["partitions"] = partitions
+    up.write()
+    refused = await run_command("up", "-f", str(up.file), "--data", str(up.layout.data))
+    up.spec["partitions"] = old
+    up.write()
+
+    assert refused.returncode == 1
+    assert f"cannot change from {old} to {partitions}" in refused.stderr
+    async with up:
+        up.append(numbered(100, 200))
+        await up.arrived(numbered(0, 200))
+
+
 async def test_parts_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     """A crash of the supervisor leaves no process behind that would hold folders and ports."""
     async with PipelineUp(tmp_path) as up:

@@ -30,6 +30,7 @@ def problems(
         pipeline="team/logs",
         root="logs.>",
         payload_bytes=payload_bytes,
+        partitions=4,
         streams=tuple(
             DesiredStream(
                 config={"name": f"LOGS_{number}", "max_bytes": MIB, **(stream or {})},
@@ -179,3 +180,11 @@ def test_an_accounts_answer_is_read_with_its_tiers() -> None:
     assert account.tier(3).reserved_storage_bytes == 3
     assert account.tier(1).limits.streams == 0
     assert read_account({}).tier(1).limits == Limits()
+
+
+def test_another_number_of_partitions_than_before_is_refused() -> None:
+    """Hosts would move between streams; the first number is free."""
+    (said,) = problems(partitions=2)
+
+    assert said.startswith("partitions-changed True: spec.partitions cannot change from 2 to 4")
+    assert problems(partitions=4) == problems(partitions=0) == []

@@ -34,6 +34,17 @@ def _version(desired: Desired, observed: Observed) -> Iterator[Problem]:
         )
 
 
+def _partitions(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    if observed.partitions in (0, desired.partitions):
+        return
+    yield Problem(
+        "partitions-changed",
+        f"spec.partitions cannot change from {observed.partitions} to {desired.partitions}: hosts "
+        "would move between streams, and what is not read of the old ones would stay there; set "
+        f"it to {observed.partitions} again, or make a new LogPipeline under another name",
+    )
+
+
 def _payload(desired: Desired, observed: Observed) -> Iterator[Problem]:
     room = observed.max_payload_bytes - MESSAGE_OVERHEAD_BYTES
     if desired.payload_bytes > room:
@@ -184,5 +195,8 @@ def _by_replicas(desired: Desired) -> dict[int, list[DesiredStream]]:
     return tiers
 
 
-_OWN = (_version, _payload, _replicas, _overlaps, _account, _streams_fit, _raft, _retention)
-_EXTERNAL = (_version, _payload, check_external)
+_OWN = (
+    *(_version, _partitions, _payload, _replicas, _overlaps, _account, _streams_fit, _raft),
+    _retention,
+)
+_EXTERNAL = (_version, _partitions, _payload, check_external)

@@ -16,6 +16,7 @@ from logpipeline.plan.model import (
 )
 from logpipeline.plan.selection import selects
 from logpipeline.plan.shares import Shares, shares_of
+from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.streams import StreamOverride
 from logpipeline.subjects import Subjects, advisory_subjects
@@ -61,6 +62,9 @@ def desired(
         payload_bytes=max(batch.max_bytes, batch.max_line_bytes or 0),
         adopt=pipeline.spec.stream.adopt,
         is_external=pipeline.spec.stream.external,
+        partitions=pipeline.spec.partitions,
+        state_bucket=pipeline.names.state_bucket,
+        assignment=assignment_key(pipeline.spec.collectors.group),
     )
 
 

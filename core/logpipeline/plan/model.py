@@ -133,7 +133,7 @@ class Desired:
 
     *root* is the filter below which nobody else's stream may lie; *payload_bytes* is the largest
     message that shippers will send. *External* streams are another pipeline's, and stay as they
-    are.
+    are. The key *assignment* of the bucket *state_bucket* tells what the *partitions* were before.
     """
 
     pipeline: str
@@ -142,6 +142,9 @@ class Desired:
     payload_bytes: int
     adopt: bool = False
     is_external: bool = False
+    partitions: int = 0
+    state_bucket: str = ""
+    assignment: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +214,7 @@ class Observed:
     below the pipeline's root.
 
     *servers* is the number of servers in the cluster, 1 without one, 0 where it is not known.
+    *partitions* is how many were shared out among the pipeline's collectors, 0 if none ever were.
     """
 
     server_version: str
@@ -219,6 +223,7 @@ class Observed:
     account: Account
     streams: Mapping[str, FoundStream]
     neighbours: tuple[FoundStream, ...] = ()
+    partitions: int = 0
 
 
 def owner_of(config: Config) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NoResponders, OutcomeUnknown
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.plan.model import (
@@ -19,6 +20,7 @@ from logpipeline.plan.model import (
     Limits,
     Observed,
 )
+from logpipeline.records import Assignment, BadRecord
 
 # Requests under way at once: a server answers in the order of arrival anyway.
 REQUESTS_MAX = 16
@@ -61,7 +63,26 @@ async def observe(js: JetStream, desired: Desired) -> Observed:
         account=account,
         streams=streams,
         neighbours=tuple(found for found in listing.result() if found.name not in wanted),
+        partitions=await _partitions(js, desired),
     )
+
+
+async def _partitions(js: JetStream, desired: Desired) -> int:
+    """Return how many partitions the pipeline's collectors share, 0 if they never did."""
+    if not desired.state_bucket:
+        return 0
+    try:
+        entry = await Bucket(js, desired.state_bucket).get(desired.assignment)
+        assignment = Assignment.decode(entry.value) if entry is not None else None
+    except (NoResponders, BadRecord):
+        return 0  # there is no bucket yet, or what stands there is about to be written anew
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            return 0
+        raise
+    if assignment is None or assignment.pipeline.partition("@")[0] not in ("", desired.pipeline):
+        return 0
+    return assignment.partitions
 
 
 async def found_stream(js: JetStream, name: str) -> FoundStream | None:
