@@ -74,6 +74,7 @@ class ShipperConfig:
     recall_lost_s: float = 60.0
     read_out_s: float = 0.0
     cluster: str = ""
+    pipeline_uid: str = ""
     http_host: str = "127.0.0.1"
     http_port: int | None = None
 
@@ -129,6 +130,7 @@ def from_pipeline(
         deleted_age_s=spec.shippers.deleted_files.max_age_ns / NS,
         rescan_s=spec.shippers.rescan_ns / NS,
         cluster=spec.cluster,
+        pipeline_uid=pipeline.uid,
         http_host=http_host,
         http_port=http_port,
     )

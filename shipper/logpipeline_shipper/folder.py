@@ -25,16 +25,19 @@ class DataFolderBusy(Exception):
 
 
 class DataFolder:
-    """An open data folder; nobody else has it until `close`."""
+    """An open data folder; nobody else has it until `close`. *was_others* says that its positions
+    were those of a former pipeline of the same name, and were set aside.
+    """
 
-    def __init__(self, path: Path, lock: int, installation: str) -> None:
+    def __init__(self, path: Path, lock: int, installation: str, *, was_others: bool) -> None:
         self.path = path
         self.installation = installation
+        self.was_others = was_others
         self._lock = lock
 
     @staticmethod
-    def open(path: Path) -> DataFolder:
-        """Lock *path*, which is made if need be, and return it.
+    def open(path: Path, pipeline_uid: str = "") -> DataFolder:
+        """Lock *path*, which is made if need be, and return it, for the pipeline *pipeline_uid*.
 
         Raises:
             DataFolderBusy: another shipper has it.
@@ -43,7 +46,8 @@ class DataFolder:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _locked(path)
         try:
-            return DataFolder(path, lock, _installation(path))
+            was_others = bool(pipeline_uid) and _takes_over(path, pipeline_uid)
+            return DataFolder(path, lock, _installation(path), was_others=was_others)
         except BaseException:
             os.close(lock)
             raise
@@ -102,3 +106,27 @@ def _installation(path: Path) -> str:
     name = secrets.token_hex(16)
     statefile.write_state(file, "installation", 1, name)
     return name
+
+
+def _takes_over(path: Path, pipeline_uid: str) -> bool:
+    """Note whose folder it is; return whether it was another pipeline's, deleted since, whose
+    positions say nothing of this one's archive.
+    """
+    file = path / "pipeline"
+    try:
+        former = statefile.read_state(file, "pipeline", 1)
+    except statefile.StateBroken:
+        former = None
+    if former == pipeline_uid:
+        return False
+    positions = path / "positions"
+    is_anothers = former is not None and positions.exists()
+    if is_anothers:
+        aside = statefile.set_aside(positions)
+        log.warning(
+            "the pipeline was made anew; collectors are asked what they have",
+            extra={"former": former, "pipeline": pipeline_uid, "aside": str(aside)},
+        )
+    # After the positions: a crash between the two must not leave them to the new pipeline.
+    statefile.write_state(file, "pipeline", 1, pipeline_uid)
+    return is_anothers

@@ -52,7 +52,7 @@ READ_OUT_LOOK_S = 0.05
 async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
     """Ship until *stop* is set, then finish what is in flight; return the process's exit code."""
     try:
-        folder = DataFolder.open(config.data)
+        folder = DataFolder.open(config.data, config.pipeline_uid)
     except (DataFolderBusy, OSError) as error:
         return _cannot_start(str(error))
     try:
@@ -117,7 +117,8 @@ class Shipper:
             limits=_limits(config),
             is_compressing=config.batch.compression == "zstd",
         )
-        self._was_broken = state.was_broken
+        # There is something to lose: an answer is worth waiting for.
+        self._is_patient = state.was_broken or folder.was_others
         self._fleet = Fleet(
             options,
             self._shared,
@@ -287,7 +288,7 @@ class Shipper:
         await self._listener.listen(host)
         if self._fleet.needs_recall:
             config = self._config
-            patience_s = config.recall_lost_s if self._was_broken else config.recall_s
+            patience_s = config.recall_lost_s if self._is_patient else config.recall_s
             self._fleet.recalled(host, await self._listener.recall(host, patience_s))
 
     def _subject_lost(self, subject: str, cause: str) -> int:
