@@ -44,10 +44,11 @@ class ShipperConfig:
 
     An empty *control_root* says that no collectors of ours are there to tell how far they are.
     Without positions, collectors are asked for so long what they know: *recall_s* at a first start,
-    where there may be none yet, *recall_lost_s* where positions were lost. With *kubernetes*, the
-    API server is asked for the pods of the node *node*. With *read_out_s*
-    nobody else writes any more when the shipper is asked to stop: it first ships, for so long at
-    most, what stands in the files, to the last byte.
+    where there may be none yet, *recall_lost_s* where positions were lost. Positions of a pipeline
+    other than *pipeline_uid*, which had the same data folder, are set aside. With *kubernetes*, the
+    API server is asked for the pods of the node *node*. With *read_out_s* nobody else writes any
+    more when the shipper is asked to stop: it first ships, for so long at most, what stands in the
+    files, to the last byte.
     """
 
     nats: NatsOptions
