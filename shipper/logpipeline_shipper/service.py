@@ -117,7 +117,6 @@ class Shipper:
             limits=_limits(config),
             is_compressing=config.batch.compression == "zstd",
         )
-        # There is something to lose: an answer is worth waiting for.
         self._is_patient = state.was_broken or folder.was_others
         self._fleet = Fleet(
             options,
@@ -288,6 +287,7 @@ class Shipper:
         await self._listener.listen(host)
         if self._fleet.needs_recall:
             config = self._config
+            # Where there is something to lose, an answer is worth waiting for.
             patience_s = config.recall_lost_s if self._is_patient else config.recall_s
             self._fleet.recalled(host, await self._listener.recall(host, patience_s))
 
