@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,34 @@ def test_a_restart_knows_a_renamed_file_by_its_inode(tmp_path: Path) -> None:
     folder.live.write_bytes(HEADER + b"b\nend\n")
 
     assert joined(Folder(tmp_path, saved=saved).drain()) == b"more\n" + HEADER + b"b\nend\n"
+
+
+def test_what_is_newer_waits_for_a_file_that_was_renamed_under_our_eyes(tmp_path: Path) -> None:
+    """A rotator renames the older file between the listing and the look at it."""
+    folder = Folder(tmp_path)
+    old, new = tmp_path / "app.log.2", tmp_path / "app.log.1"
+    old.write_bytes(HEADER + b"old\n")
+    new.write_bytes(HEADER + b"new\n")
+    [listing] = folder.discovery.scan()
+    old.rename(tmp_path / "app.log.3")
+    folder.take(listing)
+    before = joined(folder.read_on())
+    folder.look()
+
+    assert before == b""
+    assert joined(folder.drain()) == HEADER + b"old\n" + HEADER + b"new\n"
+
+
+def test_what_is_newer_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """A file that can never be looked at holds nothing up for long."""
+    folder = Folder(tmp_path)
+    (tmp_path / "app.log.2.gz").write_bytes(b"no gzip at all")
+    (tmp_path / "app.log.1").write_bytes(HEADER + b"new\n")
+    [listing] = folder.discovery.scan()
+    gone, *rest = listing.files
+    folder.take(replace(listing, files=(replace(gone, inode=1), *rest)))
+    before = joined(folder.read_on())
+    folder.now_s += 60
+
+    assert before == b""
+    assert joined(folder.read_on()) == HEADER + b"new\n"

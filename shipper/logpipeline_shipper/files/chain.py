@@ -34,6 +34,7 @@ from logpipeline_shipper.files.recognition import (
 )
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
 from logpipeline_shipper.files.tail import Outcome, Patience, Tail
+from logpipeline_shipper.files.turns import Turns
 
 __all__ = ["Chain", "Chunk", "Lost"]
 
@@ -86,6 +87,7 @@ class Chain(Counts):
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
         self._is_ending = False
+        self._turns = Turns(_PATIENCE_S)
         # When files are looked at once more that could not be looked at, or that changed without
         # getting longer.
         self._look_again_at_s: float | None = None
@@ -127,6 +129,8 @@ class Chain(Counts):
             found = self._apply(finding, now_s)
             if found is not None:
                 lying[finding.file] = found
+        found_ids = [(each, lying[each.file].id if each.file in lying else "") for each in findings]
+        self._turns.note(found_ids, now_s)
         listed = self._in_order([lying[file] for file in self._files if file in lying])
         there = set(map(id, listed))
         for generation in self._generations:
@@ -285,6 +289,8 @@ class Chain(Counts):
         for generation in list(self._generations):
             if generation.is_read or self._is_passed(generation, now_s):
                 continue
+            if not self._is_ending and self._turns.has_to_wait(generation.id, now_s):
+                return None
             if generation.retry_at_s > now_s:
                 if self._may_pass(generation, now_s):
                     continue
