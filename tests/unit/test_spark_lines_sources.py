@@ -14,7 +14,7 @@ from logpipeline_spark.lines.message import Message
 from logpipeline_spark.lines.opening import groups
 from logpipeline_spark.lines.schema import Origin
 from logpipeline_spark.lines.sources import Run, Seen, joined, seen_of
-from spark_messages import HOST, ORIGIN, foreign, message
+from spark_messages import HOST, ORIGIN, foreign, lines_of, message
 
 A, B = "a" * 16, "b" * 16
 
@@ -61,6 +61,15 @@ def test_what_cannot_be_believed_holds_nothing() -> None:
     bad = plain(1, 0)._replace(data=b"short")
 
     assert seen_in([bad], ORIGIN) == Seen()
+
+
+def test_bytes_that_are_named_as_lost_may_still_turn_up() -> None:
+    """They are no bytes of the table: what follows them shows that they are missing."""
+    lost = message(b"", 2, 10, format="plain", source="/log", end=30, lines=0, lost="expired")
+    seen = seen_in([plain(1, 0), lost, plain(3, 30)], ORIGIN)
+
+    assert [(run.start, run.end) for run in seen.runs] == [(0, 10), (30, 40)]
+    assert lines_of([lost], ORIGIN).num_rows == 0
 
 
 def test_it_travels_as_json() -> None:
