@@ -82,6 +82,18 @@ def test_a_batch_of_ours_is_written_as_its_lines() -> None:
     assert intake.give() == {"h": b"a\nb\n"}
 
 
+def test_what_names_bytes_as_lost_has_no_line() -> None:
+    """Not even an empty one."""
+    batch = Batch(
+        source="/a", generation="0" * 16, start=0, end=9, lines=0, format="plain", lost="expired"
+    )
+    block = "".join(f"{key}: {value}\r\n" for key, value in encode_headers(batch, "id").items())
+    intake = Intake("s", bytes_max=1000)
+    intake.take(message(b"", headers=f"NATS/1.0\r\n{block}\r\n".encode()))
+
+    assert b"".join(intake.give().values()) == b""
+
+
 def test_a_line_that_was_torn_is_not_continued(tmp_path: Path) -> None:
     """After a power cut the next line begins on a line of its own."""
     (tmp_path / "h").mkdir()

@@ -120,5 +120,6 @@ def _data(message: RawMessage) -> bytes:
         batch = decode_headers(parse_headers(message.headers))
         if batch is not None:
             data = decode_payload(batch, data)
-            return data if data.endswith(b"\n") else data + b"\n"
+            # One that names bytes as lost has no lines.
+            return data if batch.lost or data.endswith(b"\n") else data + b"\n"
     return data + b"\n"

@@ -39,12 +39,16 @@ class Opened:
 def groups(
     messages: Iterable[Message], origin: Origin, *, bytes_max: int = GROUP_BYTES_MAX
 ) -> Iterator[list[Opened]]:
-    """Yield *messages* opened, in their order, in groups of *bytes_max* uncompressed bytes."""
+    """Yield *messages* opened, in their order, in groups of *bytes_max* uncompressed bytes; without
+    those that name bytes as lost, which have no lines, and whose bytes may still turn up.
+    """
     subjects = Subjects(origin.root, origin.partitions)
     group: list[Opened] = []
     size = 0
     for message in messages:
         opened = _open(message, subjects)
+        if opened.batch is not None and opened.batch.lost:
+            continue
         if group and size + len(opened.data) > bytes_max:
             yield group
             group, size = [], 0

@@ -65,12 +65,12 @@ class Seen(NamedTuple):
 
 def seen_of(group: Sequence[Opened]) -> Seen:
     """Return what the messages of *group* hold. Foreign ones, and those that cannot be believed,
-    hold nothing of a source; nor do those that name bytes as lost, which may still turn up.
+    hold nothing of a source.
     """
     runs = [
         (_run(opened, opened.batch), opened.is_marked)
         for opened in group
-        if opened.batch is not None and not opened.batch.lost and not opened.reason
+        if opened.batch is not None and not opened.reason
     ]
     return _merged(runs)
 
