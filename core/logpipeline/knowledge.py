@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from logpipeline import checksum
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
-from logpipeline.spans import outside
+from logpipeline.spans import Span, inside, outside
 from logpipeline.wire import Batch, Previous
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
@@ -201,15 +201,9 @@ def _is_misfit(known: Known, batch: Batch) -> bool:
 def _take(known: Known, start: int, end: int) -> tuple[Known, tuple[Range, ...]]:
     if start == known.high:
         return known._replace(high=end), (Range(start, end, False),)
-    ranges: list[Range] = []
-    holes: list[tuple[int, int]] = []
-    for hole_start, hole_end in known.holes:
-        first, last = max(hole_start, start), min(hole_end, end)
-        if first >= last:
-            holes.append((hole_start, hole_end))
-            continue
-        ranges.append(Range(first, last, is_late=True))
-        holes.extend(part for part in ((hole_start, first), (last, hole_end)) if part[0] < part[1])
+    span = (start, end)
+    ranges = [Range(*part, is_late=True) for part in inside(span, known.holes)]
+    holes = [part for hole in known.holes for part in outside(hole, [span])]
     if end > known.high:
         if start > known.high:
             holes.append((known.high, start))
@@ -221,18 +215,18 @@ def _found(losses: tuple[Loss, ...], batch: Batch) -> tuple[tuple[Range, ...], t
     """Return the bytes of *batch* that had been named as lost, and what stays lost."""
     if batch.lost or not losses:
         return (), losses
-    found: list[Range] = []
+    span = (batch.start, batch.end)
+    mine: list[Span] = []
     kept: list[Loss] = []
     for loss in losses:
-        first, last = max(loss.start, batch.start), min(loss.end, batch.end)
-        if loss.generation != batch.generation or first >= last:
+        if loss.generation != batch.generation:
             kept.append(loss)
             continue
-        found.append(Range(first, last, is_late=True))
-        for start, end in ((loss.start, first), (last, loss.end)):
-            if start < end:
-                kept.append(loss._replace(start=start, end=end))
-    return tuple(sorted(found)), tuple(kept[-LOSSES_MAX:])
+        mine.append((loss.start, loss.end))
+        parts = outside((loss.start, loss.end), [span])
+        kept += [loss._replace(start=start, end=end) for start, end in parts]
+    found = tuple(Range(*part, is_late=True) for part in inside(span, mine))
+    return found, tuple(kept[-LOSSES_MAX:])
 
 
 def _with_previous(
