@@ -265,10 +265,10 @@ class Account:
         entry.lost = _without(entry.lost, (gap.start, gap.end))
         self._prune()
 
-    def begins_at(self, generation: str) -> int:
-        """Return where shipping of *generation* began, as far as is known."""
+    def begins_at(self, generation: str, offset: int) -> bool:
+        """Return whether shipping of *generation* began at *offset*, in the midst of its file."""
         entry = self._entries.get(generation)
-        return entry.begin if entry is not None else 0
+        return entry is not None and 0 < offset == entry.begin
 
     # -- how it stands
 

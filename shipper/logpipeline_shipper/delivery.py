@@ -117,11 +117,11 @@ class Delivery:
 
     async def name(self, gap: Gap) -> None:
         """Tell collectors that the bytes of *gap* are lost."""
-        begins = bool(gap.start) and gap.start == self._account.begins_at(gap.generation)
         if self._shared.options.message == "line":
             # A line alone has no headers that could say so: it is counted here, and logged.
             self._account.name(gap)
             return
+        begins = self._account.begins_at(gap.generation, gap.start)
         parcel = self._packer.pack_loss(gap, begins=begins)
         try:
             ack = await self._shared.sender.send(parcel, resend=False)
@@ -165,10 +165,10 @@ class Delivery:
             if ack == "none" and not piece.attempt:
                 await sender.send_unacknowledged(parcel, resend=piece.resend)
             else:
-                ack_of = await sender.send(parcel, resend=piece.resend)
+                arrived = await sender.send(parcel, resend=piece.resend)
                 # Of a line alone nobody will ever say whether it is archived.
                 if not parcel.is_line:
-                    self._note_arrived(parcel, ack_of)
+                    self._note_arrived(parcel, arrived)
         except Unsendable as error:
             parts = cutting.halves(chunk, self.id.format) if error.is_too_large else None
             if parts is None:

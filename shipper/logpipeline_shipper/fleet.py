@@ -271,17 +271,20 @@ class Fleet:
 
     def owe(self, key: Key, gap: Gap) -> None:
         """Send the bytes of *gap* again."""
-        pump = self.pumps.get(key) or self._revive(key)
-        if pump is not None:
-            self._warm.add(key)
-            pump.owe([gap])
+        if (pump := self._found(key)) is not None:
+            pump.owe(gap)
 
     def lose(self, key: Key, gap: Gap) -> None:
         """Name the bytes of *gap* as lost: nothing helps."""
+        if (pump := self._found(key)) is not None:
+            pump.lose(gap)
+
+    def _found(self, key: Key) -> Pump | None:
+        """Return the pump of *key*, which then has something to do."""
         pump = self.pumps.get(key) or self._revive(key)
         if pump is not None:
             self._warm.add(key)
-            pump.lose(gap)
+        return pump
 
     def lacking_word(self, patience_s: float) -> set[str]:
         """Return the hosts of which something was sent that no collector has said anything of for

@@ -50,7 +50,7 @@ async def mend(
                 is_last=at + size >= end,
                 inside=inside,
             )
-            begins = bool(at) and at == account.begins_at(generation)
+            begins = account.begins_at(generation, at)
             await delivery.repeat(replace(chunk, begins=begins), attempt)
         finally:
             shared.budget.give_back(2 * size)

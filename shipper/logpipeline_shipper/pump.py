@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from logpipeline.failpoints import reach
@@ -95,10 +95,9 @@ class Pump:
             self._update()
         self.wake()
 
-    def owe(self, gaps: Iterable[Gap]) -> None:
-        """Send the bytes of *gaps* again."""
-        for gap in gaps:
-            self.account.owe(gap)
+    def owe(self, gap: Gap) -> None:
+        """Send the bytes of *gap* again."""
+        self.account.owe(gap)
         self._changed()
 
     def lose(self, gap: Gap) -> None:
