@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from logpipeline.records import Committed, Progress
+from logpipeline.records import PROGRESS_HOLES_MAX, Committed, Progress
 from logpipeline.spans import Span, inside, joined, outside, size_of
 
 log = logging.getLogger(__name__)
@@ -62,10 +62,28 @@ class Sent(NamedTuple):
 
 
 class Word(NamedTuple):
-    """What a group said of a generation: archived up to *offset*, but for *holes*."""
+    """What a group said of a generation: archived up to *offset*, but for *holes*. All of them are
+    told up to *told_to*; behind it there may be further ones.
+    """
 
     offset: int
     holes: tuple[Span, ...] = ()
+    told_to: int = 0
+
+    @staticmethod
+    def of(known: Committed) -> Word:
+        """Return what *known* says of its generation. The holes of a source are told oldest first,
+        so many at once.
+        """
+        told_to = known.offset
+        if len(known.holes) >= PROGRESS_HOLES_MAX:
+            name, _, end = known.holes[-1]
+            told_to = end if name == known.generation else 0
+        return Word(known.offset, _holes_of(known), told_to)
+
+    def has(self, span: Span) -> bool:
+        """Return whether the group certainly has all of *span*."""
+        return span[1] <= self.told_to and not self.lacks(span)
 
     def lacks(self, span: Span) -> list[Span]:
         """Return the parts of *span* that the group does not have."""
@@ -91,9 +109,9 @@ class Entry:
         """Whether nothing of it waits for anything."""
         return not (self.sent or self.owed or self.lost)
 
-    def lacking(self, group: str, sent: Sent) -> list[Span]:
-        """Return what *group* does not have of *sent*."""
-        return self.words.get(group, Word(self.begin)).lacks(sent.span)
+    def word_of(self, group: str) -> Word:
+        """Return what *group* said last."""
+        return self.words.get(group, Word(self.begin))
 
 
 @dataclass(slots=True)
@@ -151,7 +169,7 @@ class Account:
             return []
         entry = self._entries.get(known.generation)
         if entry is not None:
-            entry.words[group] = Word(known.offset, _holes_of(known))
+            entry.words[group] = Word.of(known)
         # A word on the newest generation names the holes of all.
         gaps = [
             Gap(name, *part, REMOVED)
@@ -172,7 +190,7 @@ class Account:
         gaps: list[Gap] = []
         for name, entry in self._entries.items():
             told = known.get(name)
-            word = Word(told.offset, _holes_of(told)) if told is not None else Word(entry.begin)
+            word = Word.of(told) if told is not None else Word(entry.begin)
             entry.words[progress.group] = word
             for sent in entry.sent:
                 if _was_read(sent, progress, now_s):
@@ -201,7 +219,7 @@ class Account:
 
     def _is_everywhere(self, entry: Entry, sent: Sent) -> bool:
         return all(
-            sent.sequence <= begun or not entry.lacking(group, sent)
+            sent.sequence <= begun or entry.word_of(group).has(sent.span)
             for group, begun in self.groups.items()
         )
 
@@ -227,7 +245,7 @@ class Account:
                         part
                         for group, begun in self.groups.items()
                         if sent.sequence > begun
-                        for part in entry.lacking(group, sent)
+                        for part in entry.word_of(group).lacks(sent.span)
                     )
                 for part in lacking:
                     is_any = True
@@ -362,7 +380,7 @@ def _row(entry: Entry) -> list[Any]:
     return [
         entry.begin,
         [[sent.start, sent.end, sent.sequence] for sent in entry.sent],
-        {group: [word.offset, word.holes] for group, word in entry.words.items()},
+        {group: list(word) for group, word in entry.words.items()},
         entry.owed,
         entry.lost,
     ]
@@ -374,8 +392,8 @@ def _entry(row: list[Any], now_s: float) -> Entry:
         int(begin),
         [Sent(int(start), int(end), int(sequence), now_s) for start, end, sequence in sent],
         {
-            str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes))
-            for group, (offset, holes) in words.items()
+            str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes), int(told_to))
+            for group, (offset, holes, told_to) in words.items()
         },
         [(int(start), int(end), str(cause)) for start, end, cause in owed],
         [(int(start), int(end), str(cause)) for start, end, cause in lost],

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.records import Committed, Progress
+from logpipeline.records import PROGRESS_HOLES_MAX, Committed, Progress
 from logpipeline.spans import joined, outside, size_of
 from logpipeline_shipper.account import (
     DRAINED_S,
@@ -136,6 +136,24 @@ def test_a_hole_is_missing_as_far_as_it_was_sent_and_asked_for() -> None:
 
     assert account.confirm("main", told(OLD, 90, (20, 40))) == [Gap(OLD, 30, 40, REMOVED)]
     assert answer(account, told(OLD, 90, (20, 40)), sequence=1) == [Gap(OLD, 30, 40, REMOVED)]
+
+
+def test_what_lies_behind_the_last_hole_that_is_told_is_not_confirmed() -> None:
+    """Collectors tell so many holes at once: further ones may lie behind these."""
+    account = Account({"main": 0})
+    holes = [(10 * number, 10 * number + 5) for number in range(PROGRESS_HOLES_MAX)]
+    end = holes[-1][1] + 5
+    sent(account, OLD, end)
+    sent(account, NEW, 10, 20, sequence=2)
+    account.confirm("main", told(OLD, end, *holes))
+    # Of the newest generation, whose holes come last, none was told.
+    told_of_new = told(OLD, end, *holes).holes
+    account.confirm("main", Committed("s", NEW, 20, told_of_new))
+    between = account.on_the_way
+    account.confirm("main", Committed("s", NEW, 20))
+
+    assert between == end + 20
+    assert account.on_the_way == end
 
 
 def test_what_is_owed_is_paid_in_parts_and_named_where_it_is_gone() -> None:
