@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import balanced
-from balanced import HOST, STREAM, Node, make_anew, purge
-from collecting import PARTITIONS, pipeline
+from balanced import HOST, STREAM, Node, a_node, make_anew, purge
+from collecting import PARTITIONS
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper.files.sources import HostSources
 from shipping import append, config_of, lines_of, shipping
@@ -28,9 +28,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def node(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Node]:
     """Return a node whose collector was not started yet."""
-    async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        yield Node(nats_server, made, tmp_path)
+    async with a_node(nats_server, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("lose", [purge, make_anew])

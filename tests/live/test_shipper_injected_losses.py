@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import balanced
-from balanced import STREAM, Node, make_anew, purge
-from collecting import log_stream, pipeline
+from balanced import STREAM, Node, a_node, make_anew, purge
+from collecting import log_stream
 from fault_settings import is_soak, seeds
 from logpipeline.embedded import EmbeddedServer
 from shipping import append, shipping
@@ -206,9 +206,8 @@ WAYS: dict[str, Callable[[World], Awaitable[None]]] = {
 @pytest.fixture
 async def node(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Node]:
     """Return a node whose collector was not started yet."""
-    async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        yield Node(nats_server, made, tmp_path)
+    async with a_node(nats_server, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.timeout(3600 if is_soak() else 180)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import balanced
-from balanced import Node, make_anew
-from collecting import BUCKET, GROUP, pipeline
+from balanced import Node, a_node, make_anew
+from collecting import BUCKET, GROUP
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_root
 from logpipeline.subjects import key_value_subject
@@ -28,9 +28,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def node(nats_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Node]:
     """Return a node on which a first pipeline has archived some lines, rotated ones among them."""
-    async with pipeline(nats_server) as made:
-        await made.assign("collector-0")
-        node = Node(nats_server, made, tmp_path)
+    async with a_node(nats_server, tmp_path) as node:
         async with shipping(replace(node.shipper(), pipeline_uid="first")), node.collector():
             append(node.live, lines_of(0, 100))
             await node.until_archived(lines_of(0, 100))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collecting import HOSTS, PARTITIONS, Pipeline, collecting, config_for, log_stream
+from collecting import HOSTS, PARTITIONS, Pipeline, collecting, config_for, log_stream, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import NoResponders, NotSent
 from logpipeline_collector import reading
@@ -111,6 +111,14 @@ class Node:
             return not (told["on_the_way_bytes"] or told["to_be_named_bytes"])
 
         await eventually(is_it, what="the shipper's books are settled")
+
+
+@asynccontextmanager
+async def a_node(server: EmbeddedServer, folder: Path) -> AsyncIterator[Node]:
+    """Make the streams of a node whose collector is still to be started."""
+    async with pipeline(server) as made:
+        await made.assign("collector-0")
+        yield Node(server, made, folder)
 
 
 async def purge(made: Pipeline) -> None:
