@@ -226,7 +226,7 @@ def status(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--check",
         action="store_true",
-        help="print only what does not balance, and exit with 1 if there is something",
+        help="print only problems, one a line, and exit with 1 if there is one",
     )
 
 
@@ -368,8 +368,8 @@ _FIRST = (
     Command(
         "status",
         "show partitions, owners, lag and what is missing",
-        "Show partitions with owner, epoch and lag, what is on the way, missing or lost, and dead\n"
-        "letters. With --check, whether lines were lost and every part works, for scripts.",
+        "Show partitions with owner, epoch and lag, shippers with backlog, missing and lost\n"
+        "bytes, and dead letters. --check prints only problems, and exits with 1 if there is one.",
         "logpipeline status -w",
         _status,
     ),

@@ -1,5 +1,5 @@
-"""What of a pipeline does not balance, as its own status tells it: lines that are lost, missing or
-put aside, and parts that do not work. Pure.
+"""The problems of a pipeline, found in its status: lost, missing and quarantined lines, and parts
+that do not work. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
 
 
 def problems(status: Status) -> Iterator[str]:
-    """Yield what is not as it should be, in sentences that say what to do."""
+    """Yield one sentence for each problem of the pipeline."""
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
@@ -67,7 +67,7 @@ def problems(status: Status) -> Iterator[str]:
     if holes:
         yield f"{bytes_text(holes)} never came, and may still be sent again"
     if status["deadLetters"]:
-        yield f"{status['deadLetters']} dead letters: see `logpipeline dlq list`"
+        yield f"{status['deadLetters']} dead letters: see `logpipeline dlq ls`"
 
 
 def _of_shipper(answer: Status) -> Iterator[str]:

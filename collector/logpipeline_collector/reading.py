@@ -226,5 +226,5 @@ class StreamReader:
                 f"nothing came for {SILENCE_BEFORE_LOOK_S:.0f} s though messages up to {last} are "
                 f"there, and {self._order.sequence} was the last to come"
             )
-        # What was pending when the last one came may have been removed since.
+        # The server has nothing more: messages that the last delivery counted were removed.
         self.pending = 0

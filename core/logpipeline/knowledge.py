@@ -28,8 +28,8 @@ LOSSES_MAX = 64
 
 class Known(NamedTuple):
     """One generation: everything from *begun* to *high* is archived or named as lost, but for the
-    *holes* ``(start, end)``. *checksum* is its running checksum at *high*, None where nobody sent
-    one.
+    *holes* ``(start, end)``. *checksum* is its running checksum at *high*, None if its shipper
+    sends none.
     """
 
     name: str
@@ -109,7 +109,8 @@ class Range(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What to do with a batch, and what is known afterwards; *holes* are the new ones.
+    """The decision about one batch. *after* is the knowledge once the bytes of *ranges* are
+    written, *holes* are the ranges that the batch shows to be missing.
 
     *is_misfit* says that the batch does not continue what is known of its generation: it is forged,
     garbled, or of another file; nothing may be concluded from it. So is one whose bytes up to the

@@ -1,4 +1,4 @@
-"""Ranges of bytes, as pairs of a start and an end: what of one lies outside of others."""
+"""Union, difference and intersection of byte ranges, which are pairs ``(start, end)``."""
 
 from __future__ import annotations
 

@@ -76,9 +76,9 @@ COMMANDS = (
     Command(
         "status",
         "show conditions, partitions, owners, lag and what is missing",
-        "Show the resource's conditions, partitions with owner, epoch and lag, what is on the\n"
-        "way, missing or lost, and dead letters. With --check, whether lines were lost and every\n"
-        "part works, for scripts.",
+        "Show the resource's conditions, partitions with owner, epoch and lag, shippers with\n"
+        "backlog, missing and lost bytes, and dead letters. --check prints only problems, and\n"
+        "exits with 1 if there is one.",
         "kubectl logpipeline status -n logging --pipeline prod -w",
         _status,
     ),

@@ -32,7 +32,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status once, or each second with --watch; with --check what does not balance."""
+    """Print the status once, or each second with --watch; with --check its problems."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
     if args.check:
         return asyncio.run(check(target, as_json=args.output == "json"))
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def check(target: Target, *, as_json: bool) -> int:
-    """Print what is not as it should be, and return whether there is something."""
+    """Print the problems of the pipeline, one a line; return `EXIT_FAILED` if there is one."""
     async with connected(target, "status") as js:
         found = list(problems(await gather(js, target)))
     if as_json:

@@ -16,7 +16,7 @@ from logpipeline_cli.output import print_json
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status once, or each second with --watch; with --check what does not balance."""
+    """Print the status once, or each second with --watch; with --check its problems."""
     with session(args) as cluster:
         found = find(cluster, args.pipeline)
         is_json = args.output == "json"
