@@ -140,7 +140,7 @@ async def test_an_account_without_storage_left_holds_lines_back_and_loses_none(
         append(path, lines)
         await until_it_says(js, "account")
         before = await stored(js)
-        await server.allow(10_000_000)
+        await server.allow(js, 10_000_000)
 
         await until_stored(js, path, lines)
         assert len(before) < len(await stored(js))

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.connection import Connection, NatsOptions, NoResponders
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.server_binary import find_binary
 from ports import free_port
+from waiting import eventually
 
 _CONFIG = """
 listen: "127.0.0.1:{port}"
@@ -36,11 +37,20 @@ class LimitedServer:
     config: Path
     process: asyncio.subprocess.Process
 
-    async def allow(self, limit_bytes: int) -> None:
+    async def allow(self, js: JetStream, limit_bytes: int) -> None:
         """Give the account *limit_bytes* of storage."""
         port = int(self.url.rpartition(":")[2])
         self.config.write_text(_rendered(self.config.parent, port, limit_bytes))
         self.process.send_signal(signal.SIGHUP)
+
+        async def is_allowed() -> bool:
+            try:
+                return bool((await js.call("INFO"))["limits"]["max_storage"] == limit_bytes)
+            except NoResponders:
+                # While the server takes the limit in, the account has no JetStream for a moment.
+                return False
+
+        await eventually(is_allowed, what="the account has its new limit")
 
 
 @asynccontextmanager
