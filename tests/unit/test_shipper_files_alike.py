@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from log_chain import Folder, joined
 
@@ -208,3 +212,44 @@ def test_what_is_newer_does_not_wait_for_ever(tmp_path: Path) -> None:
 
     assert before == b""
     assert joined(folder.read_on()) == HEADER + b"new\n"
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_rotated_file_that_is_packed_is_the_same_one(tmp_path: Path, ending: str) -> None:
+    """While it is packed, the unfinished copy lies beside it; then it alone is there."""
+    folder = Folder(tmp_path)
+    content = HEADER + b"".join(b"line %d\n" % number for number in range(10_000))
+    append(folder.live, content[:50_000])
+    arrived = joined(folder.drain())
+    append(folder.live, content[50_000:])
+    rotated = tmp_path / "app.log.1"
+    folder.live.rename(rotated)
+    append(folder.live, HEADER + b"new\n")
+    packed = PACK[ending](content)
+    copy = tmp_path / f"app.log.1.{ending}"
+    copy.write_bytes(packed[: len(packed) // 2])
+    folder.look()
+    copy.write_bytes(packed)
+    rotated.unlink()
+    arrived += joined(folder.drain())
+
+    assert arrived == content + HEADER + b"new\n"
+    assert (folder.chain.missing_bytes, folder.chain.unseen_generations) == (0, 0)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_packed_file_beside_the_live_one_is_read(tmp_path: Path, ending: str) -> None:
+    """It has the live file's name, and other lines: it was written before."""
+    folder = Folder(tmp_path)
+    (tmp_path / f"app.log.{ending}").write_bytes(PACK[ending](HEADER + b"old\n"))
+    append(folder.live, HEADER + b"new\n")
+
+    assert joined(folder.drain()) == HEADER + b"old\n" + HEADER + b"new\n"

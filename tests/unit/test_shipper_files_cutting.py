@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline import cri
 from logpipeline_shipper.files.cutting import Cut, cut, times_of
-from logpipeline_shipper.files.reading import GzipReader
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 
@@ -88,57 +81,3 @@ def test_the_times_are_those_of_the_first_and_last_line() -> None:
     assert last - first == 1_000_000_000
     assert times_of(b"nonsense\n", "cri") == (0, 0)
     assert times_of(data, "plain") == (0, 0)
-
-
-@pytest.fixture
-def content() -> bytes:
-    return b"".join(b"%07d\n" % number for number in range(50_000))
-
-
-def reader_of(path: Path) -> Iterator[GzipReader]:
-    reader = GzipReader(os.open(path, os.O_RDONLY))
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
-def test_a_gzipped_file_is_read_at_any_offset(tmp_path: Path, content: bytes) -> None:
-    """Forwards, backwards, over the end, and across the members of a file."""
-    path = tmp_path / "x.gz"
-    path.write_bytes(gzip.compress(content[:100_000], 1) + gzip.compress(content[100_000:], 1))
-    for reader in reader_of(path):
-        for offset, size in [(0, 10), (99_990, 20), (300_000, 4096), (8, 8), (399_990, 100)]:
-            assert reader.read(offset, size) == content[offset : offset + size]
-        assert reader.read(500_000, 1) == b""
-        assert reader.broken == ""
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"), [("cut", "gzip-cut-short"), ("flip", "gzip-damaged")]
-)
-def test_a_broken_gzipped_file_is_read_up_to_the_damage(
-    tmp_path: Path, content: bytes, damage: str, reason: str
-) -> None:
-    """What can be unpacked is returned, and the reader says what is wrong with the rest."""
-    packed = bytearray(gzip.compress(content, 1))
-    if damage == "cut":
-        del packed[len(packed) // 2 :]
-    else:
-        packed[-8] ^= 1  # of the checksum
-    path = tmp_path / "x.gz"
-    path.write_bytes(packed)
-    for reader in reader_of(path):
-        data = reader.read(0, len(content))
-        assert reader.broken == reason
-        assert data == content[: len(data)]
-        assert len(data) > 10_000
-
-
-def test_unpacking_a_bomb_takes_little_memory(tmp_path: Path) -> None:
-    """What is skipped is not kept."""
-    path = tmp_path / "x.gz"
-    path.write_bytes(gzip.compress(b"\0" * 30_000_000 + b"end\n", 1))
-    for reader in reader_of(path):
-        assert reader.read(30_000_000, 100) == b"end\n"
-        assert len(reader._buffer) < 1_000_000

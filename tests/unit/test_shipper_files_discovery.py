@@ -142,7 +142,7 @@ def test_what_is_no_log_file_is_left_out_with_a_reason(tmp_path: Path) -> None:
     (tree / "loop.log").symlink_to(tree / "loop.log")
     (tree / "wtmp.log").write_bytes(b"\x07\0\0\0" * 100)
     (tree / "j.log").write_bytes(b"LPKSHHRH\n")
-    (tree / "x.log.zst").write_bytes(b"?")
+    (tree / "x.log.lz4").write_bytes(b"?")
     (tree / "mine.log").write_bytes(b"mine\n")
     host = HostSources(
         host="h", include=(f"{tree}/**/*.log*",), exclude=(f"{tree}/mine*", f"{tree}/folder.log")
@@ -156,7 +156,7 @@ def test_what_is_no_log_file_is_left_out_with_a_reason(tmp_path: Path) -> None:
         "loop.log": "symbolic-link",
         "wtmp.log": "binary",
         "j.log": "binary",
-        "x.log.zst": "temporary-or-unknown-compression",
+        "x.log.lz4": "temporary-or-unknown-compression",
         "mine.log": "excluded",
     }
 
@@ -302,7 +302,9 @@ def test_a_log_that_is_rotated_during_the_first_look_is_seen_whole(tmp_path: Pat
 
 
 def test_a_half_compressed_file_is_not_listed_without_its_original(tmp_path: Path) -> None:
-    """Though the names are those of the look before: files changed places under them."""
+    """By which it is known for what it is; though the names are those of the look before: files
+    changed places under them.
+    """
     live, packed = tmp_path / "app.log", tmp_path / "app.log.1.gz"
     live.write_text("two\n")
     packed.write_bytes(gzip.compress(b"one\n"))
@@ -323,4 +325,9 @@ def test_a_half_compressed_file_is_not_listed_without_its_original(tmp_path: Pat
     root.look()
 
     [listing] = root.listings.values()
-    assert [file.path.name for file in listing.files] == ["app.log.2.gz", "app.log.1", "app.log"]
+    assert [file.path.name for file in listing.files] == [
+        "app.log.2.gz",
+        "app.log.1",
+        "app.log.1.gz",
+        "app.log",
+    ]

@@ -36,11 +36,15 @@ def test_a_chain_is_ordered_oldest_first(oldest_first: list[str]) -> None:
     assert list(chains) == [oldest_first[-1]]
 
 
-def test_what_is_being_compressed_is_one_file() -> None:
-    """Of `X` and `X.gz` the whole one counts, and `X.tmp` not at all."""
+def test_what_is_being_compressed_is_beside_the_whole_file() -> None:
+    """What `X.gz` holds beside `X` is told by its content; `X.tmp` is none."""
     chain = chains_of(["0.log", "0.log.20261121-100000", "0.log.20261121-100000.gz", "0.log.tmp"])
 
-    assert names(chain["0.log"]) == ["0.log.20261121-100000", "0.log"]
+    assert names(chain["0.log"]) == [
+        "0.log.20261121-100000",
+        "0.log.20261121-100000.gz",
+        "0.log",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
-from logpipeline_shipper.files.reading import Reader
+from logpipeline_shipper.files.reading import PACKED_BADLY, Reader
 from logpipeline_shipper.files.recognition import (
     Copy,
     Finding,
@@ -46,7 +46,7 @@ ReadFrom = Literal["beginning", "end", "live"]
 _RETRY_MAX_S = 60.0
 # So long the newer files of the source wait for it; it is read late if it becomes readable.
 _PATIENCE_S = 30.0
-# A damaged .gz may be one that is still being written.
+# A damaged packed file may be one that is still being written.
 _BROKEN_TRIES = 3
 # Files that change under our eyes make one read start over; the rest is for the next one.
 _PASSES_MAX = 8
@@ -361,7 +361,7 @@ class Chain(Counts):
         generation.failures += 1
         generation.close_handle()
         generation.retry_at_s = now_s + min(2.0 ** (generation.failures - 1), _RETRY_MAX_S)
-        if reason.startswith("gzip") and generation.failures >= _BROKEN_TRIES:
+        if reason.endswith(PACKED_BADLY) and generation.failures >= _BROKEN_TRIES:
             self._lose(generation, generation.extent, DAMAGED)
 
     def _may_pass(self, generation: Generation, now_s: float) -> bool:

@@ -79,8 +79,13 @@ class Handle:
 
     @property
     def compressed(self) -> bool:
-        """Return whether the file is gzipped."""
+        """Return whether the file is packed."""
         return self.reader.compressed
+
+    @property
+    def tells_size(self) -> bool:
+        """Return whether `size` is the content's, modulo 4 GiB where it is compressed."""
+        return self.reader.tells_size
 
     @property
     def is_busy(self) -> bool:

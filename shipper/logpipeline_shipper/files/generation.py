@@ -261,7 +261,7 @@ class Generation:
         if not self.head.begins(content) or (self.size and not self.head.size):
             return False
         mask = 0xFFFFFFFF if content.compressed else -1  # gzip tells lengths modulo 4 GiB
-        return content.size() >= self.size & mask
+        return not content.tells_size or content.size() >= self.size & mask
 
     def is_proven_in(self, content: Content) -> bool:
         """Return whether *content*, of which not even the name says so, is a copy of it."""

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from logpipeline_shipper.files.unpacking import UNPACKERS
+
 # logrotate, kubelet and Python number or date what they rotate; up to five digits are a number.
 # A date must look like one: node-192-168-100-200.log is of a chain of its own.
 _DATE = r"(?:19|20)\d\d[-_.]?(?:0\d|1[0-2])[-_.]?[0-3]\d(?:[-_.:T]?\d\d){0,3}"
@@ -19,9 +21,9 @@ _DATED_INSIDE = re.compile(
 )
 _ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is no rotated 10.0.0
 _CRI = re.compile(r"\d+\.log")
-_COMPRESSED = ".gz"
+COMPRESSED = tuple(f".{ending}" for ending in UNPACKERS)
 # Compressed in a way that we do not read, and what is still being written.
-_UNREAD = (".zst", ".xz", ".bz2", ".lz4", ".Z", ".zip")
+_UNREAD = (".lz4", ".Z", ".zip")
 _TEMPORARY = (".tmp", ".swp", ".part")
 
 
@@ -36,6 +38,12 @@ class Rotation:
     compressed: bool
 
 
+def unpacked(name: str) -> str:
+    """Return *name* without what says how it is compressed."""
+    ending = next((ending for ending in COMPRESSED if name.endswith(ending)), "")
+    return name.removesuffix(ending)
+
+
 def rotation_of(name: str) -> Rotation | None:
     """Return the place of the file *name*, or None for one that is never read.
 
@@ -44,8 +52,8 @@ def rotation_of(name: str) -> Rotation | None:
     """
     if name.endswith(_TEMPORARY) or name.endswith(_UNREAD):
         return None
-    compressed = name.endswith(_COMPRESSED)
-    stem = name.removesuffix(_COMPRESSED)
+    stem = unpacked(name)
+    compressed = stem != name
     if match := _DATED.fullmatch(stem):
         return Rotation(match["live"], (0, 0, _digits(match["date"])), compressed)
     if match := _DATED_INSIDE.fullmatch(stem):
@@ -62,16 +70,11 @@ def rotation_of(name: str) -> Rotation | None:
 def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, bool]]]:
     """Return, by the name of the live file, the chain's names and whether each is compressed,
     oldest first.
-
-    `X` and `X.gz` at once are one file that is being compressed: `X` is taken, it is whole.
     """
-    everything = set(names)
     chains: dict[str, list[tuple[tuple[int, int, str], str, bool]]] = {}
-    for name in everything:
+    for name in set(names):
         rotation = rotation_of(name)
         if rotation is None:
-            continue
-        if rotation.compressed and name.removesuffix(_COMPRESSED) in everything:
             continue
         chains.setdefault(rotation.live, []).append((rotation.age, name, rotation.compressed))
     return {

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from logpipeline_shipper.files.identity import look_at_open
-from logpipeline_shipper.files.reading import GzipReader, PlainReader, Reader
+from logpipeline_shipper.files.reading import PackedReader, PlainReader, Reader
 from logpipeline_shipper.files.sources import ChainFile
 
 # O_NONBLOCK keeps a FIFO from blocking us until somebody writes into it.
@@ -76,7 +76,9 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
     if (found.device, found.inode) != file.key or not is_born_then:
         os.close(descriptor)
         raise Moved(str(file.path))
-    return GzipReader(descriptor) if file.compressed else PlainReader(descriptor)
+    if not file.compressed:
+        return PlainReader(descriptor)
+    return PackedReader(descriptor, file.path.suffix.removeprefix("."))
 
 
 def _explained(error: OSError) -> Exception:

@@ -1,16 +1,16 @@
-"""Bytes at an offset of a log file, whether it is plain or gzipped, in bounded memory."""
+"""Bytes at an offset of a log file, whether it is plain or packed, in bounded memory."""
 
 from __future__ import annotations
 
 import os
-import zlib
 from typing import Protocol
 
-# Compressed bytes that are read at once.
-_GZIP_INPUT_BYTES = 64 * 1024
-# Uncompressed bytes that one step may produce: a bomb unpacks no faster than it is read.
-_GZIP_OUTPUT_BYTES = 256 * 1024
-_GZIP_WINDOW = 31  # zlib's way of saying: with a gzip header
+from logpipeline_shipper.files.unpacking import DAMAGES, NAMES, UNPACKERS
+
+# Packed bytes that are read at once.
+INPUT_BYTES = 64 * 1024
+# How the reasons end for which a packed file cannot be unpacked.
+PACKED_BADLY = ("-cut-short", "-damaged")
 
 
 class Content(Protocol):
@@ -18,13 +18,17 @@ class Content(Protocol):
 
     @property
     def compressed(self) -> bool:
-        """Return whether the file is gzipped."""
+        """Return whether the file is packed."""
 
     def read(self, offset: int, size: int, /) -> bytes:
         """Return up to *size* bytes at *offset*; fewer only at the end."""
 
     def size(self) -> int:
-        """Return the length of the content, for a gzipped file the one that its end tells."""
+        """Return the length of the content, as far as it can be told."""
+
+    @property
+    def tells_size(self) -> bool:
+        """Return whether `size` is the content's, modulo 4 GiB where it is compressed."""
 
     def data_start(self) -> int:
         """Return where its first byte is that stands in no hole."""
@@ -63,6 +67,7 @@ class PlainReader:
     """A file as it is."""
 
     compressed = False
+    tells_size = True
     broken = ""
 
     def __init__(self, descriptor: int) -> None:
@@ -88,22 +93,23 @@ class PlainReader:
         os.close(self._descriptor)
 
 
-class GzipReader:
-    """The content of a gzipped file, unpacked as it is read: forwards it costs each byte once,
-    backwards it begins again.
+class PackedReader:
+    """The content of a file that is packed as its *ending* says, unpacked as it is read: forwards
+    it costs each byte once, backwards it begins again.
 
     What can be unpacked before a damage is still returned; *broken* then says what is wrong.
     """
 
     compressed = True
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, ending: str) -> None:
         self._descriptor = descriptor
+        self._ending = ending
         self._start_over()
 
     def _start_over(self) -> None:
         self.broken = ""
-        self._unpack = zlib.decompressobj(_GZIP_WINDOW)
+        self._unpacker = UNPACKERS[self._ending]()
         self._input = b""
         self._input_offset = 0
         self._buffer = bytearray()
@@ -124,33 +130,40 @@ class GzipReader:
             self._step()
 
     def _step(self) -> None:
-        if not self._input:
-            self._input = os.pread(self._descriptor, _GZIP_INPUT_BYTES, self._input_offset)
+        if not self._input and self._unpacker.needs_input:
+            self._input = os.pread(self._descriptor, INPUT_BYTES, self._input_offset)
             self._input_offset += len(self._input)
-        if not self._input:
-            self._at_end = True
-            if not self._unpack.eof:
-                self.broken = "gzip-cut-short"
-            return
-        if self._unpack.eof:
+            if not self._input:
+                self._at_end = True
+                if not self._unpacker.eof:
+                    self.broken = f"{NAMES[self._ending]}-cut-short"
+                return
+        if self._unpacker.eof:
             # Files of several members are what `cat a.gz b.gz` makes; zeros behind one are padding.
             self._input = self._input.lstrip(b"\0")
             if not self._input:
                 return
-            self._unpack = zlib.decompressobj(_GZIP_WINDOW)
+            self._unpacker = UNPACKERS[self._ending]()
         try:
-            self._buffer += self._unpack.decompress(self._input, _GZIP_OUTPUT_BYTES)
-        except zlib.error:
-            self._at_end, self.broken = True, "gzip-damaged"
+            data, self._input = self._unpacker.step(self._input)
+        except DAMAGES:
+            self._at_end, self.broken = True, f"{NAMES[self._ending]}-damaged"
             return
-        self._input = self._unpack.unused_data if self._unpack.eof else self._unpack.unconsumed_tail
+        self._buffer += data
 
     def size(self) -> int:
-        """Return the length that the last four bytes tell (modulo 4 GiB): good for a backlog's
-        figure only.
+        """Return the length that the last four bytes of a gzipped file tell (modulo 4 GiB), of
+        others the packed one: good for a backlog's figure only.
         """
         packed = os.fstat(self._descriptor).st_size
+        if not self.tells_size:
+            return packed
         return int.from_bytes(os.pread(self._descriptor, 4, max(packed - 4, 0)), "little")
+
+    @property
+    def tells_size(self) -> bool:
+        """Return whether `size` is that of the content."""
+        return self._ending == "gz"
 
     def data_start(self) -> int:
         """Return 0: what is packed has no holes."""

@@ -17,6 +17,7 @@ from enum import Enum
 
 from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.naming import unpacked
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
 from logpipeline_shipper.files.reading import Content, Reader
 from logpipeline_shipper.files.sources import ChainFile
@@ -192,7 +193,11 @@ def _first_seen(
                 if known.is_copied_in(content):
                     return Copy(file, known)
             for original in [] if file.is_live else originals:
-                if _is_beginning(content, original, open_file):
+                if file.compressed:
+                    is_copy = _is_being_packed(file, content, original, open_file)
+                else:
+                    is_copy = _is_beginning(content, original, open_file)
+                if is_copy:
                     return Shadow(file, original.generation)
         except OSError:
             return Unsure(file)
@@ -219,6 +224,24 @@ def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
             content.read(at, _COMPARED_BYTES) == whole.read(at, min(_COMPARED_BYTES, size - at))
             for at in places
         )
+
+
+def _is_being_packed(file: ChainFile, content: Content, original: Same, open_file: Open) -> bool:
+    """Return whether *content*, of the packed *file*, is what *original* begins with, which lies
+    beside it until the packer has finished.
+    """
+    if original.file.compressed or original.file.path.name != unpacked(file.path.name):
+        return False
+    with _opened(original.file, open_file) as whole:
+        if whole is None:
+            return True
+        for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
+            data = content.read(at, _COMPARED_BYTES)
+            if data != whole.read(at, len(data)):
+                return False
+            if len(data) < _COMPARED_BYTES:
+                break
+    return True
 
 
 @contextmanager

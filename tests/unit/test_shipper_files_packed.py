@@ -1,0 +1,87 @@
+"""What rotators pack is read at any offset, in little memory, up to where it is damaged."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from logpipeline_shipper.files.reading import INPUT_BYTES, PackedReader
+from logpipeline_shipper.files.unpacking import NAMES
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda data: gzip.compress(data, 1),
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
+
+
+@pytest.fixture
+def content() -> bytes:
+    return b"".join(b"%07d\n" % number for number in range(50_000))
+
+
+@contextmanager
+def reading(folder: Path, ending: str, packed: bytes) -> Iterator[PackedReader]:
+    path = folder / f"app.log.{ending}"
+    path.write_bytes(packed)
+    reader = PackedReader(os.open(path, os.O_RDONLY), ending)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_packed_file_is_read_at_any_offset(tmp_path: Path, content: bytes, ending: str) -> None:
+    """Forwards, backwards, over the end, and across the members of a file."""
+    pack = PACK[ending]
+    with reading(tmp_path, ending, pack(content[:100_000]) + pack(content[100_000:])) as reader:
+        for offset, size in [(0, 10), (99_990, 20), (300_000, 4096), (8, 8), (399_990, 100)]:
+            assert reader.read(offset, size) == content[offset : offset + size]
+        assert reader.read(500_000, 1) == b""
+        assert reader.broken == ""
+
+
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("damage", ["cut-short", "damaged"])
+def test_a_broken_packed_file_is_read_up_to_the_damage(
+    tmp_path: Path, content: bytes, ending: str, damage: str
+) -> None:
+    """What can be unpacked is returned, and the reader says what is wrong with the rest."""
+    packed = bytearray(PACK[ending](content))
+    if damage == "cut-short":
+        del packed[len(packed) // 2 :]
+    else:
+        packed[-8 if ending == "gz" else len(packed) // 2] ^= 0x55
+    with reading(tmp_path, ending, bytes(packed)) as reader:
+        data = reader.read(0, 2 * len(content))
+
+        assert reader.broken == f"{NAMES[ending]}-{damage}"
+        # bzip2 tells of a damage only behind the block in which it is.
+        assert data == content[: len(data)] or (ending, damage) == ("bz2", "damaged")
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_unpacking_a_bomb_takes_little_memory(tmp_path: Path, ending: str) -> None:
+    """What is skipped is not kept."""
+    with reading(tmp_path, ending, PACK[ending](b"\0" * 30_000_000 + b"end\n")) as reader:
+        assert reader.read(30_000_000, 100) == b"end\n"
+        assert len(reader._buffer) < 10_000_000
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_long_packed_file_is_unpacked_from_many_inputs(tmp_path: Path, ending: str) -> None:
+    """Noise does not get shorter by packing."""
+    noise = os.urandom(3 * INPUT_BYTES)
+    with reading(tmp_path, ending, PACK[ending](noise)) as reader:
+        assert reader.read(0, len(noise) + 1) == noise
+        assert reader.broken == ""
