@@ -53,6 +53,12 @@ def problems(status: Status) -> Iterator[str]:
             if partition["problem"]:
                 where = f"{answer['member']}: partition {partition['partition']}"
                 yield f"{where}: {partition['problem']}"
+        for row in answer.get("dead_letters_not_kept", []):
+            gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
+            yield (
+                f"{answer['member']}: {gone} ({bytes_text(row['bytes'])}) could be neither "
+                "archived nor kept as dead letters"
+            )
     for answer in status["shippers"]:
         yield from _of_shipper(answer)
     for row in status["conflicts"]:

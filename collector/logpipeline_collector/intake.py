@@ -25,7 +25,7 @@ class Intake:
 
     def __init__(self, subjects: Subjects, dead_letters: DeadLetters) -> None:
         self._subjects = subjects
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters
 
     async def take(self, tenure: Tenure, delivered: Delivered) -> None:
         """Archive the message, or keep it aside, and move the tenure's position behind it.
@@ -48,7 +48,7 @@ class Intake:
                 )
         except BadMessage as error:
             tenure.dead_letters += 1
-            await self._dead_letters.put(
+            await self.dead_letters.put(
                 delivered,
                 stream=tenure.stream,
                 created=tenure.position.created,

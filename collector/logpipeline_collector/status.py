@@ -75,6 +75,10 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
         "worker": context.share.index if context.share else 0,
         "incarnation": context.folder.incarnation,
         "open_files": context.descriptors.count,
+        "dead_letters_not_kept": [
+            {"host": host, "messages": gone.messages, "bytes": gone.bytes}
+            for host, gone in context.intake.dead_letters.not_kept.items()
+        ],
         "partitions": [
             {"partition": worker.partition, "problem": problem_of(worker)}
             | (_tenure(worker.tenure) if worker.tenure else {})

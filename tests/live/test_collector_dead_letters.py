@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import zstandard
 
 from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.subjects import Subjects
 from logpipeline.wire import encode_headers
-from logpipeline_collector.deadletters import BURST_PER_HOST
+from logpipeline_collector import deadletters
 from waiting import eventually
 
 HOST = HOSTS[0]
@@ -55,19 +57,27 @@ async def test_a_bad_message_that_is_read_twice_makes_one_letter(
         assert len(await made.dead_letters()) == 1
 
 
-async def test_a_flood_of_one_host_is_counted_and_not_all_kept(
-    nats_server: EmbeddedServer, tmp_path: Path
+async def test_a_flood_of_one_host_is_kept_by_bytes_and_the_rest_named(
+    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Letters of a host come at a bounded rate; the position moves on all the same."""
-    count = BURST_PER_HOST * 4
+    """The position moves on all the same; nothing goes in silence."""
+    monkeypatch.setattr(deadletters, "BURST_BYTES_PER_HOST", 20_000)
+    monkeypatch.setattr(deadletters, "RATE_BYTES_PER_HOST_S", 1)
+    count = 200
     async with pipeline(nats_server) as made:
         await made.assign("collector-0")
         for _ in range(count):
-            await made.js.publish(SUBJECT, b"x", {"Log-Version": "9", "Log-Source": "x"})
+            await made.js.publish(SUBJECT, b"x" * 1000, {"Log-Version": "9", "Log-Source": "x"})
         async with collecting(config_for(nats_server, tmp_path / "c")):
             await made.until_committed(count)
+            answer = await made.js.connection.request("_lp.logs.status.collector", b"")
+            kept = len(await made.dead_letters())
 
-        assert BURST_PER_HOST <= len(await made.dead_letters()) < count
+    assert 10 <= kept < 20
+    gone = count - kept
+    assert json.loads(answer.data)["dead_letters_not_kept"] == [
+        {"host": HOST, "messages": gone, "bytes": 1000 * gone}
+    ]
 
 
 async def test_without_a_place_for_dead_letters_the_pipeline_moves_on(

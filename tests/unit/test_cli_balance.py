@@ -50,6 +50,17 @@ def test_a_pipeline_that_works_has_no_problems() -> None:
             {"collectors": [{"member": "c", "partitions": [{"partition": 0, "problem": "full"}]}]},
             "c: partition 0: full",
         ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
+                        "dead_letters_not_kept": [{"host": "h", "messages": 3, "bytes": 2048}],
+                    }
+                ]
+            },
+            "c: 3 messages of h (2.0 KiB) could be neither archived nor kept",
+        ),
         ({"shippers": [{"name": "s", "ready": "not connected"}]}, "s: not connected"),
         ({"shippers": [{"name": "s", "unseen_generations": 3}]}, "at least 3 files"),
         ({"shippers": [{"name": "s", "quarantined": 2}]}, "2 messages were refused"),
