@@ -32,6 +32,7 @@ class Habits:
 
     rotate_bytes: int = ROTATE_BYTES_DEFAULT
     files_max: int | None = FILES_MAX_DEFAULT  # None: nothing is ever removed
+    has_banners: bool = False  # plain files begin with the same line
 
 
 class Application:
@@ -44,11 +45,19 @@ class Application:
         self._ledger = ledger
         self._habits = habits
         self._rng = random.Random(f"{ledger.seed}/turns")
-        kept = habits.files_max
-        writers = [LogWriter(source, root, ledger, files_max=kept) for source in sources]
+        kept, has_banner = habits.files_max, habits.has_banners
+        writers = [
+            LogWriter(source, root, ledger, files_max=kept, has_banner=has_banner)
+            for source in sources
+        ]
         self._rng.shuffle(writers)
         self._turns = deque(writers)
         ledger.flush()
+
+    @property
+    def banners(self) -> int:
+        """How many files were begun with a line that all of them begin with."""
+        return sum(writer.banners for writer in self._turns)
 
     @property
     def rotations(self) -> int:

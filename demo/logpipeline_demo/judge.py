@@ -57,6 +57,7 @@ class ChainFindings:
     corrupt: list[Bad] = field(default_factory=list)
     invented: list[Bad] = field(default_factory=list)
     blanks: list[Blanks] = field(default_factory=list)
+    banners: int = 0
 
 
 class ChainJudge:
@@ -86,6 +87,10 @@ class ChainJudge:
         else:
             runs.append(run)
         self._last = (key, run.end - 1)
+
+    def banner(self) -> None:
+        """Take a line that files begin with."""
+        self.findings.banners += 1
 
     def blank(self, at: Location) -> None:
         """Take an empty line."""

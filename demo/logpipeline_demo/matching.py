@@ -14,6 +14,7 @@ from logpipeline_demo.expected import ExpectedSource
 from logpipeline_demo.judge import ChainFindings, ChainJudge, Run
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.outputs import ChainStream
+from logpipeline_demo.source_files import BANNER
 
 Output = Literal["raw", "cri"]
 
@@ -146,6 +147,8 @@ class _RawMatcher(_Matcher):
         claim = self._heads.claim(text)
         if not text:
             self._judge.blank(self._stream.location(start))
+        elif text == BANNER:
+            self._judge.banner()
         elif claim and claim[0].key in self._homes and claim[1] < claim[0].attempted_end:
             self._match_claimed(text, *claim, start=start, is_unfinished=is_unfinished)
         else:

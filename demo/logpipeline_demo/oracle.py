@@ -54,6 +54,7 @@ def check(
                 source for key, source in expected.sources.items() if is_place(key, chain.place)
             ]
             found.append(_read(chain, homes, heads, output, verdict))
+    verdict.banners = sum(findings.banners for findings in found)
     verdict.sources = settle(expected, found, allow_late=allow_late)
     check_real_files(real_files, chains, verdict)
     return verdict

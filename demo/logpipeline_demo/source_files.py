@@ -12,6 +12,8 @@ from pathlib import Path
 from logpipeline_demo import rotation
 from logpipeline_demo.ledger import Ledger
 
+# What a plain file may begin with, and all others of the run as well.
+BANNER = b"# the same first line in every file"
 # kubelet's containerLogMaxFiles.
 FILES_MAX_DEFAULT = 5
 
@@ -27,6 +29,7 @@ class SourceFiles:
         *,
         files_max: int | None = FILES_MAX_DEFAULT,
         clock_ns: Callable[[], int] = time.time_ns,
+        has_banner: bool = False,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
@@ -41,6 +44,8 @@ class SourceFiles:
         self._held: dict[Path, tuple[int, int]] = {}  # the lines of each rotated file
         self._renamed_to: Path | None = None
         self._is_unlinked = False
+        self._has_banner = has_banner
+        self.banners = 0
         self._descriptor = self._opened()
 
     def append(self, data: bytes) -> None:
@@ -116,7 +121,11 @@ class SourceFiles:
 
     def _opened(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
-        return os.open(self.path, flags, 0o644)
+        descriptor = os.open(self.path, flags, 0o644)
+        if self._has_banner:
+            self.banners += 1
+            os.write(descriptor, BANNER + b"\n")
+        return descriptor
 
     def _rename_to(self, target: Path) -> None:
         self.path.rename(target)

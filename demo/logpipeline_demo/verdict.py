@@ -104,6 +104,7 @@ class Verdict:
     damaged: list[LeftOut] = field(default_factory=list)  # archived files that cannot be read
     left_out: list[LeftOut] = field(default_factory=list)  # real files that changed otherwise
     real_files: int = 0  # how many of the sources are files of this machine
+    banners: int = 0  # lines that files begin with, all with the same one
 
     @property
     def lines(self) -> int:

@@ -27,10 +27,18 @@ class LogWriter(SourceFiles):
         *,
         files_max: int | None = FILES_MAX_DEFAULT,
         clock_ns: Callable[[], int] = time.time_ns,
+        has_banner: bool = False,
     ) -> None:
         number = ledger.source(source.key, source.kind)
         path = source.live_path(root)
-        super().__init__(path, ledger, number, files_max=files_max, clock_ns=clock_ns)
+        super().__init__(
+            path,
+            ledger,
+            number,
+            files_max=files_max,
+            clock_ns=clock_ns,
+            has_banner=has_banner and source.kind == "plain",
+        )
         self.source = source
         self.maker = LineMaker(ledger.seed, source.key, source.kind)
         self._last_ns = 0

@@ -25,10 +25,10 @@ async def test_no_kill_loses_or_repeats_a_line(
     tmp_path: Path, say: Callable[[str], None], seed: int, share: int
 ) -> None:
     """Shippers, collectors and the server are killed in turn; each line is archived once, in
-    order.
+    order. Half of the files begin with the same line, which is there as often as it was written.
     """
     own_seed = seed * SHARES + share
-    shape = Shape(seed=own_seed, shippers=1 + share, collectors=2)
+    shape = Shape(seed=own_seed, shippers=1 + share, collectors=2, has_banners=True)
     async with PipelineUnderTest(tmp_path, shape) as pipeline:
         nemesis = Nemesis(pipeline, random.Random(own_seed))
         await pipeline.run()
@@ -39,3 +39,4 @@ async def test_no_kill_loses_or_repeats_a_line(
     assert nemesis.counted.total() >= KILLS_PER_SHARE, nemesis.report()
     assert set(nemesis.counted) == {*pipeline.shippers, *pipeline.members, "nats-server"}
     assert verdict.is_clean, verdict.explain()
+    assert verdict.banners == pipeline.writers.banners

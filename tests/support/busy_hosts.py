@@ -32,13 +32,14 @@ class BusyHosts:
         seed: int,
         lines_per_second: float,
         rotate_bytes: int,
+        has_banners: bool = False,
     ) -> None:
         self.ledger_path = ledger
         self.last_write = 0.0
         self._ledger = Ledger(ledger, seed=seed)
         self.sources: list[LogSource] = []
         self.applications: list[Application] = []
-        habits = Habits(rotate_bytes=rotate_bytes, files_max=None)
+        habits = Habits(rotate_bytes=rotate_bytes, files_max=None, has_banners=has_banners)
         for root, hosts in roots.items():
             sources = sources_of(hosts, seed=seed)
             self.sources += sources
@@ -54,6 +55,11 @@ class BusyHosts:
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+
+    @property
+    def banners(self) -> int:
+        """How many files were begun with a line that all of them begin with."""
+        return sum(application.banners for application in self.applications)
 
     @property
     def lines(self) -> int:

@@ -18,7 +18,9 @@ TAKEOVER_AFTER_S = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How the pipeline under test looks; *spec* is merged over its resource's spec."""
+    """How the pipeline under test looks; *spec* is merged over its resource's spec. With
+    *has_banners* all plain files begin with the same line.
+    """
 
     seed: int
     shippers: int = 1
@@ -27,6 +29,7 @@ class Shape:
     hosts_per_shipper: int = HOSTS_PER_SHIPPER
     lines_per_second: float = 1200
     rotate_bytes: int = ROTATE_BYTES
+    has_banners: bool = False
     server: ServerOptions = field(default_factory=ServerOptions)
     spec: dict[str, Any] = field(default_factory=dict)
 

@@ -68,6 +68,7 @@ class PipelineUnderTest:
             seed=shape.seed,
             lines_per_second=shape.lines_per_second,
             rotate_bytes=shape.rotate_bytes,
+            has_banners=shape.has_banners,
         )
         self._connection: Connection | None = None
 
