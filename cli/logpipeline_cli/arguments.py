@@ -230,6 +230,23 @@ def status(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _losses(parser: argparse.ArgumentParser) -> None:
+    _running(parser)
+    losses(parser)
+
+
+def losses(parser: argparse.ArgumentParser) -> None:
+    """Add which losses are meant."""
+    output(parser)
+    parser.add_argument("--all", action="store_true", help="also those that were acknowledged")
+    parser.add_argument(
+        "--acknowledge",
+        metavar="ID",
+        nargs="+",
+        help="note that these losses (`all`: all) were seen: `status --check` passes over them",
+    )
+
+
 def _tail(parser: argparse.ArgumentParser) -> None:
     _running(parser)
     lines(parser, "--namespace")
@@ -372,6 +389,14 @@ _FIRST = (
         "bytes, and dead letters. --check prints only problems, and exits with 1 if there is one.",
         "logpipeline status -w",
         _status,
+    ),
+    Command(
+        "losses",
+        "list what is lost, with its cause; acknowledge it",
+        "List which bytes are lost, of which file, since when and why. What is sent again, or\n"
+        "turns up, leaves the list.",
+        "logpipeline losses --acknowledge 1f0c9a2b44",
+        _losses,
     ),
     Command(
         "tail",

@@ -5,9 +5,10 @@ that do not work. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from logpipeline_cli.acknowledged import id_of
 from logpipeline_cli.output import bytes_text
 
 Status = Mapping[str, Any]
@@ -15,9 +16,9 @@ Status = Mapping[str, Any]
 UNCONFIRMED_S_MAX = 600.0
 
 
-def lost(answers: Sequence[Status]) -> list[dict[str, Any]]:
+def lost(answers: Sequence[Status], seen: Container[str]) -> list[dict[str, Any]]:
     """Return what shippers named as lost, as the *answers* of collectors tell it, the newest
-    first.
+    first; *seen* are the ids of losses that a person has acknowledged.
     """
     rows = [
         {**row, "bytes": row["end"] - row["start"], "group": answer.get("group", "")}
@@ -25,7 +26,19 @@ def lost(answers: Sequence[Status]) -> list[dict[str, Any]]:
         for partition in answer.get("partitions", [])
         for row in partition.get("losses", [])
     ]
-    return sorted(rows, key=lambda row: -row["time_ns"])
+    named = ({**row, "id": id_of(row)} for row in rows)
+    marked = [{**row, "acknowledged": row["id"] in seen} for row in named]
+    return sorted(marked, key=lambda row: -row["time_ns"])
+
+
+def untold(answers: Sequence[Status]) -> int:
+    """Return how many bytes are lost of which the *answers* tell no more than that."""
+    total = 0
+    for answer in answers:
+        for partition in answer.get("partitions", []):
+            told = sum(row["end"] - row["start"] for row in partition.get("losses", []))
+            total += max(0, partition.get("lost_bytes", 0) - told)
+    return total
 
 
 def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
@@ -66,9 +79,10 @@ def problems(status: Status) -> Iterator[str]:
         yield f"{names} both ship {row['source']} of {row['host']}: give each host its own name"
     by_cause: Counter[str] = Counter()
     for row in status["lost"]:
-        by_cause[row["cause"]] += row["bytes"]
+        if not row["acknowledged"]:
+            by_cause[row["cause"]] += row["bytes"]
     for cause, size in sorted(by_cause.items()):
-        yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline status`"
+        yield f"{bytes_text(size)} are lost ({cause}): see `logpipeline losses`"
     holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
     if holes:
         yield f"{bytes_text(holes)} never came, and may still be sent again"

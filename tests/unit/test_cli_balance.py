@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from logpipeline_cli.balance import UNCONFIRMED_S_MAX, conflicts, lost, problems
+from logpipeline_cli.acknowledged import id_of
+from logpipeline_cli.balance import UNCONFIRMED_S_MAX, conflicts, lost, problems, untold
 
 LOSS = {
     "host": "node-a",
@@ -17,6 +18,9 @@ LOSS = {
     "cause": "expired",
     "time_ns": 5,
 }
+
+
+UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False}
 
 
 def status(**changes: Any) -> dict[str, Any]:
@@ -79,7 +83,10 @@ def test_a_pipeline_that_works_has_no_problems() -> None:
         ),
         ({"deadLetters": 4}, "4 dead letters"),
         ({"missing": [{"bytes": 5, "toldBy": "collector"}]}, "5 B never came"),
-        ({"lost": [{"cause": "expired", "bytes": 2048}] * 2}, "4.0 KiB are lost (expired)"),
+        (
+            {"lost": [UNSEEN, UNSEEN, {**UNSEEN, "acknowledged": True}]},
+            "4.0 KiB are lost (expired)",
+        ),
         (
             {"conflicts": [{"host": "h", "source": "/a", "shippers": ["s", "t"]}]},
             "s and t both ship /a of h",
@@ -101,9 +108,12 @@ def test_losses_are_those_of_all_collectors_the_newest_first() -> None:
         {"group": "main", "partitions": [{"losses": [newer]}]},
     ]
 
-    assert [(row["host"], row["bytes"]) for row in lost(answers)] == [
-        ("node-b", 2048),
-        ("node-a", 2048),
+    seen = {id_of(older)}
+    rows = lost(answers, seen)
+
+    assert [(row["host"], row["bytes"], row["acknowledged"]) for row in rows] == [
+        ("node-b", 2048, False),
+        ("node-a", 2048, True),
     ]
 
 
@@ -113,3 +123,10 @@ def test_a_source_that_two_shippers_read_is_named() -> None:
     two = {"name": "t", "sources": [{"host": "h", "source": "/b"}, {"host": "i", "source": "/a"}]}
 
     assert conflicts([one, two]) == [{"host": "h", "source": "/b", "shippers": ["s", "t"]}]
+
+
+def test_what_is_only_counted_is_told_as_a_sum() -> None:
+    """A collector lists so many."""
+    answers = [{"partitions": [{"lost_bytes": 5000, "losses": [LOSS]}, {"lost_bytes": 7}, {}]}]
+
+    assert untold(answers) == 5000 - 2048 + 7

@@ -46,6 +46,11 @@ def _status(parser: argparse.ArgumentParser) -> None:
     arguments.status(parser)
 
 
+def _losses(parser: argparse.ArgumentParser) -> None:
+    _nats(parser)
+    arguments.losses(parser)
+
+
 def _tail(parser: argparse.ArgumentParser) -> None:
     _nats(parser)
     arguments.lines(parser, "--pod-namespace")
@@ -81,6 +86,14 @@ COMMANDS = (
         "exits with 1 if there is one.",
         "kubectl logpipeline status -n logging --pipeline prod -w",
         _status,
+    ),
+    Command(
+        "losses",
+        "list what is lost, with its cause; acknowledge it",
+        "List which bytes are lost, of which file, since when and why. What is sent again, or\n"
+        "turns up, leaves the list.",
+        "kubectl logpipeline losses -n logging --pipeline prod",
+        _losses,
     ),
     Command(
         "tail",
@@ -124,4 +137,4 @@ COMMANDS = (
     ),
 )
 # Those that ask a cluster; the others are the plain command's.
-IN_CLUSTER = frozenset({"status", "tail", "files", "plan"})
+IN_CLUSTER = frozenset({"status", "losses", "tail", "files", "plan"})

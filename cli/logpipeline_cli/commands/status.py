@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
 from logpipeline.survey import PartitionState, survey
+from logpipeline_cli.acknowledged import acknowledged
 from logpipeline_cli.answers import ask
-from logpipeline_cli.balance import conflicts, lost, problems
+from logpipeline_cli.balance import conflicts, lost, problems, untold
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.moments import time_text
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
@@ -82,6 +84,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
     )
     dead = await js.stream_info(pipeline.names.dead_letter_stream)
+    seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
     return {
         "name": pipeline.name,
         "namespace": pipeline.namespace,
@@ -90,7 +93,8 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
         "missing": _missing(answers),
-        "lost": lost(answers["collector"]),
+        "lost": lost(answers["collector"], seen),
+        "untoldLostBytes": untold(answers["collector"]),
         "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["state"]["messages"] if dead else 0,
     }
@@ -125,8 +129,10 @@ def render(status: dict[str, Any]) -> str:
         named = [
             (row["host"], row["source"], row["bytes"], row["cause"], time_text(row["time_ns"]))
             for row in status["lost"]
+            if not row["acknowledged"]
         ]
-        lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
+        if named:
+            lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
     return "\n".join(lines)
 
 

@@ -1,0 +1,62 @@
+"""What `losses` and `status --check` tell people and scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.spec import load
+from logpipeline.subjects import Subjects
+from logpipeline.wire import Batch, encode_headers, message_id
+from pipeline_up import PipelineUp, run_command
+from shipping import jetstream
+from waiting import eventually
+
+LOSS = Batch(
+    source="/var/log/app.log",
+    generation="0" * 16,
+    start=0,
+    end=2048,
+    lines=0,
+    format="plain",
+    first_time_ns=1_795_262_400_000_000_000,
+    lost="expired",
+)
+
+
+async def test_a_loss_is_listed_until_it_is_acknowledged(
+    tmp_path: Path, nats_server: EmbeddedServer
+) -> None:
+    """A check fails by its exit code as long as nobody has seen it."""
+    async with PipelineUp(tmp_path, "--nats", nats_server.url) as up:
+        words = ["-f", str(up.file), "--data", str(up.layout.data), "--nats", nats_server.url]
+        before = await run_command("status", "--check", *words)
+        async with jetstream(nats_server) as js:
+            root = load(up.file).names.subject
+            subject = Subjects(root, up.spec["partitions"]).of_host("web2")
+            await js.publish(subject, b"", encode_headers(LOSS, message_id("test", LOSS)))
+
+        async def is_told() -> bool:
+            return (await run_command("status", "--check", *words)).returncode == 1
+
+        await eventually(is_told, within_s=60, what="the check fails")
+        check = await run_command("status", "--check", *words)
+        listed = await run_command("losses", *words, "-o", "json")
+        (row,) = json.loads(listed.stdout)
+        stranger = await run_command("losses", *words, "--acknowledge", "0000000000")
+        seen = await run_command("losses", *words, "--acknowledge", row["id"])
+        after = await run_command("status", "--check", *words)
+        rest = await run_command("losses", *words)
+        everything = await run_command("losses", "--all", *words)
+
+    assert (before.returncode, before.stdout) == (0, "everything balances\n"), before.stdout
+    assert check.stdout == "2.0 KiB are lost (expired): see `logpipeline losses`\n"
+    assert (row["host"], row["source"], row["bytes"]) == ("web2", LOSS.source, 2048)
+    assert stranger.returncode == 1
+    assert "no such loss: 0000000000" in stranger.stderr
+    assert seen.returncode == 0
+    assert (after.returncode, after.stdout) == (0, "everything balances\n")
+    assert rest.stdout == "There are no losses that nobody has acknowledged.\n"
+    assert "2026-11-21T12:00:00Z" in everything.stdout
+    assert "acknowledged" in everything.stdout
