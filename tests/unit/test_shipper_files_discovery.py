@@ -327,7 +327,7 @@ def test_a_half_compressed_file_is_not_listed_without_its_original(tmp_path: Pat
     [listing] = root.listings.values()
     assert [file.path.name for file in listing.files] == [
         "app.log.2.gz",
-        "app.log.1",
         "app.log.1.gz",
+        "app.log.1",
         "app.log",
     ]

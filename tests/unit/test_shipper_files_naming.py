@@ -41,8 +41,8 @@ def test_what_is_being_compressed_is_beside_the_whole_file() -> None:
     chain = chains_of(["0.log", "0.log.20261121-100000", "0.log.20261121-100000.gz", "0.log.tmp"])
 
     assert names(chain["0.log"]) == [
-        "0.log.20261121-100000",
         "0.log.20261121-100000.gz",
+        "0.log.20261121-100000",
         "0.log",
     ]
 

@@ -125,7 +125,7 @@ class _Demo:
             if not entry.reason
         ]
         of_probe = RealFile.observe(probe.path, host=host)
-        left_out = {default_place(host, entry.path) for entry in found if entry.reason}
+        left_out = {default_place(host, entry.archived_as) for entry in found if entry.reason}
         origins = Origins({file.place for file in real}, of_probe.place, left_out)
         return [*real, of_probe], origins
 

@@ -29,6 +29,11 @@ class Found:
     reason: str
     older: tuple[Path, ...] = ()
 
+    @property
+    def archived_as(self) -> Path:
+        """The file whose lines it holds: a packed one is shipped as what it was packed from."""
+        return self.path.with_suffix("") if self.path.suffix in COMPRESSED else self.path
+
 
 def look_below(root: Path, exclude: Sequence[str]) -> list[Found]:
     """Return every file below *root* with what is done about it, in the order of their paths."""
@@ -70,7 +75,7 @@ def _reason(path: Path, exclude: Sequence[str]) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if path.suffix in COMPRESSED:
-        return "compressed, and no live file is beside it"
+        return "compressed, and no live file is beside it: it is shipped, and not checked"
     if not head:
         return "empty"
     if b"\0" in head:

@@ -69,16 +69,17 @@ def rotation_of(name: str) -> Rotation | None:
 
 def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, bool]]]:
     """Return, by the name of the live file, the chain's names and whether each is compressed,
-    oldest first.
+    oldest first. A packed file beside the plain one of its name is older, or a copy of that.
     """
-    chains: dict[str, list[tuple[tuple[int, int, str], str, bool]]] = {}
+    chains: dict[str, list[tuple[tuple[int, int, str], bool, str]]] = {}
     for name in set(names):
         rotation = rotation_of(name)
         if rotation is None:
             continue
-        chains.setdefault(rotation.live, []).append((rotation.age, name, rotation.compressed))
+        place = (rotation.age, not rotation.compressed, name)
+        chains.setdefault(rotation.live, []).append(place)
     return {
-        live: [(name, compressed) for _, name, compressed in sorted(members)]
+        live: [(name, not is_plain) for _, is_plain, name in sorted(members)]
         for live, members in chains.items()
     }
 

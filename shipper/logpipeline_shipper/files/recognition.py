@@ -122,8 +122,16 @@ def recognise(
     # A file may begin with all that was read of several: it is the one of which most was.
     wanted.sort(key=lambda known: known.proof.offset, reverse=True)
     originals = [found for found in findings.values() if isinstance(found, Same)]
+    plain = {file.path: file for file in files if not file.compressed}
     for file in files:
         if file in findings:
+            continue
+        whole = plain.get(file.path.with_name(unpacked(file.path.name)))
+        if file.compressed and whole is not None and _is_being_packed(file, whole, open_file):
+            same = findings.get(whole)
+            known = same.generation if isinstance(same, Same) else None
+            # Beside a file that is new itself, the next look tells.
+            findings[file] = Unsure(file) if known is None else Shadow(file, known)
             continue
         found = findings[file] = _first_seen(file, wanted, originals, open_file)
         if isinstance(found, Copy):
@@ -193,11 +201,7 @@ def _first_seen(
                 if known.is_copied_in(content):
                     return Copy(file, known)
             for original in [] if file.is_live else originals:
-                if file.compressed:
-                    is_copy = _is_being_packed(file, content, original, open_file)
-                else:
-                    is_copy = _is_beginning(content, original, open_file)
-                if is_copy:
+                if _is_beginning(content, original, open_file):
                     return Shadow(file, original.generation)
         except OSError:
             return Unsure(file)
@@ -226,21 +230,22 @@ def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
         )
 
 
-def _is_being_packed(file: ChainFile, content: Content, original: Same, open_file: Open) -> bool:
-    """Return whether *content*, of the packed *file*, is what *original* begins with, which lies
-    beside it until the packer has finished.
+def _is_being_packed(packed: ChainFile, whole: ChainFile, open_file: Open) -> bool:
+    """Return whether *packed* holds what *whole* begins with, which lies beside it until the packer
+    has finished; also where that cannot be told.
     """
-    if original.file.compressed or original.file.path.name != unpacked(file.path.name):
-        return False
-    with _opened(original.file, open_file) as whole:
-        if whole is None:
+    with _opened(packed, open_file) as content, _opened(whole, open_file) as original:
+        if content is None or original is None:
             return True
-        for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
-            data = content.read(at, _COMPARED_BYTES)
-            if data != whole.read(at, len(data)):
-                return False
-            if len(data) < _COMPARED_BYTES:
-                break
+        try:
+            for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
+                data = content.read(at, _COMPARED_BYTES)
+                if data != original.read(at, len(data)):
+                    return False
+                if len(data) < _COMPARED_BYTES:
+                    break
+        except OSError:
+            return True
     return True
 
 
