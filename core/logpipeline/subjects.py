@@ -63,6 +63,20 @@ class Subjects:
         """
         return f"{self.root}.p{partition}.>"
 
+    def of_all(self) -> str:
+        """Return the filter that matches whatever a stream of ours stores."""
+        return f"{self.root}.>"
+
+    def of_stream(self, partition: int, *, foreign: int = 0) -> list[str]:
+        """Return what the stream of *partition* stores: with *foreign*, also what shippers of
+        another kind put into partitions from ours up to that number.
+        """
+        count = max(self.partitions, 1)
+        return [
+            self.of_partition(each)
+            for each in (partition, *range(partition + count, foreign, count))
+        ]
+
     def read(self, subject: str) -> tuple[Partition, str]:
         """Return partition and host of *subject*. A shipper that counts other partitions than we do
         puts its host where it thinks that it belongs: its lines are read where they stand.

@@ -93,10 +93,18 @@ def test_our_headers_and_none_at_all_are_both_read() -> None:
     assert (theirs.host, theirs.batch) == ("node-a", None)
 
 
+def test_a_subject_of_another_count_is_read_in_the_stream_of_its_remainder() -> None:
+    """A shipper of another kind with 20 partitions sends to `p17`; ours are 10."""
+    read = read_message(SUBJECTS, 7, delivered(subject=b"logs.p17.node-a"))
+
+    assert read.host == "node-a"
+
+
 @pytest.mark.parametrize(
     ("subject", "reason"),
     [
         (b"logs.p3.node-a", "bad-subject"),
+        (b"logs.p13.node-a", "bad-subject"),
         (b"other.p7.node-a", "bad-subject"),
         (b"logs.p7", "bad-host"),
         (b"logs.p07.node-a", "bad-subject"),

@@ -61,7 +61,7 @@ def test_the_defaults_of_a_log_stream_are_the_safe_ones() -> None:
     assert config.pop("max_bytes") == 10 * GIB * 80 // 100 // 10 // 4096 * 4096
     assert config == {
         "name": "LP_default_demo_3",
-        "subjects": ["lp.default.demo.p3.>"],
+        "subjects": [f"lp.default.demo.p{number}.>" for number in (3, 13, 23)],
         "storage": "file",
         "retention": "limits",
         "discard": "new",
@@ -108,7 +108,24 @@ def test_no_partitions_are_the_one_partition_0() -> None:
     """As in fshipper, 0 means a single stream of p0."""
     (config,) = logs(desired(pipeline(partitions=0, subject="logs")))
 
-    assert config["subjects"] == ["logs.p0.>"]
+    assert config["subjects"][0] == "logs.p0.>"
+
+
+def test_what_foreign_shippers_put_into_other_partitions_is_stored() -> None:
+    """Each of their partitions lies in one stream, however many they count."""
+    wanted = pipeline(partitions=3, subject="logs", stream={"foreignPartitions": 8})
+    alone = pipeline(partitions=3, subject="logs", stream={"foreignPartitions": 0})
+
+    assert [config["subjects"] for config in logs(desired(wanted))] == [
+        ["logs.p0.>", "logs.p3.>", "logs.p6.>"],
+        ["logs.p1.>", "logs.p4.>", "logs.p7.>"],
+        ["logs.p2.>", "logs.p5.>"],
+    ]
+    assert [config["subjects"] for config in logs(desired(alone))] == [
+        ["logs.p0.>"],
+        ["logs.p1.>"],
+        ["logs.p2.>"],
+    ]
 
 
 def test_overrides_apply_to_their_partitions_alone() -> None:

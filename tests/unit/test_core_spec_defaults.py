@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "stream.maxMsgSize": -1,
     "stream.maxMsgsPerSubject": 0,
     "stream.maxConsumers": -1,
+    "stream.foreignPartitions": 32,
     "stream.compression": "none",
     "stream.denyDelete": False,
     "stream.denyPurge": False,

@@ -88,7 +88,7 @@ async def _tail(
                 _Follower(
                     js,
                     names.stream(partition),
-                    subjects.of_host(host) if host else subjects.of_partition(partition),
+                    subjects.of_host(host) if host else subjects.of_all(),
                     since_ns,
                 ).follow(show)
             )

@@ -60,7 +60,7 @@ def _config(
         "max_deliver": template.max_deliver,
         "replay_policy": template.replay_policy,
         "headers_only": template.headers_only,
-        "filter_subject": _filter(template, subjects, partition),
+        "filter_subject": _filter(template, subjects),
         "inactive_threshold": _inactive(template),
         "mem_storage": template.mem_storage,
         "num_replicas": template.replicas,
@@ -74,12 +74,12 @@ def _config(
     return {field: value for field, value in values.items() if value not in (None, False, [])}
 
 
-def _filter(template: ConsumerTemplate, subjects: Subjects, partition: int) -> str | None:
+def _filter(template: ConsumerTemplate, subjects: Subjects) -> str | None:
     if template.filter_host is not None:
         return subjects.of_host(template.filter_host)
     # The server demands one for this policy only.
     is_needed = template.deliver_policy == "lastPerSubject"
-    return subjects.of_partition(partition) if is_needed else None
+    return subjects.of_all() if is_needed else None
 
 
 def _inactive(template: ConsumerTemplate) -> int | None:

@@ -87,7 +87,7 @@ def _log_stream(
     subjects = Subjects(names.subject, pipeline.spec.partitions)
     config: dict[str, Any] = {
         "name": names.stream(partition),
-        "subjects": [subjects.of_partition(partition)],
+        "subjects": subjects.of_stream(partition, foreign=wanted.foreign_partitions),
         "storage": wanted.storage,
         "retention": wanted.retention,
         "discard": wanted.discard,

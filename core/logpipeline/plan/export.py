@@ -68,7 +68,12 @@ def export_streams(
     spec: dict[str, Any] = {
         "subject": root,
         "partitions": count,
-        "stream": {"name": base, **_stream(usual), "adopt": True},
+        "stream": {
+            "name": base,
+            **_stream(usual),
+            "foreignPartitions": _foreign(full.values(), max(count, 1)),
+            "adopt": True,
+        },
     }
     if overrides := _overrides(full, usual):
         spec["stream"]["overrides"] = overrides
@@ -194,13 +199,24 @@ def _place(stream: str, subjects: list[str]) -> tuple[str, str, int]:
             f"stream {stream} is not called <base>_<partition>, as a LogPipeline's streams are: "
             "make a pipeline of a new name, and copy the messages if you need them there"
         )
-    subject = _SUBJECT.fullmatch(subjects[0]) if len(subjects) == 1 else None
-    if subject is None or subject["partition"] != name["partition"]:
+    found = [_SUBJECT.fullmatch(subject) for subject in subjects]
+    own = next((each for each in found if each and each["partition"] == name["partition"]), None)
+    if own is None or any(each is None or each["root"] != own["root"] for each in found):
         raise NotExportable(
             f"stream {stream} stores {', '.join(subjects) or 'no subjects'}, and a LogPipeline's "
-            f"would store <subject>.p{name['partition']}.> alone: change its subjects first"
+            f"would store <subject>.p{name['partition']}.> and subjects like it: change its "
+            "subjects first"
         )
-    return name["base"], subject["root"], int(name["partition"])
+    return name["base"], own["root"], int(name["partition"])
+
+
+def _foreign(streams: Iterable[dict[str, Any]], count: int) -> int:
+    """Return up to which number the *streams* store partitions beyond the *count* of ours, 0 where
+    they store none.
+    """
+    subjects = (_SUBJECT.fullmatch(subject) for full in streams for subject in full["subjects"])
+    end = 1 + max((int(each["partition"]) for each in subjects if each), default=-1)
+    return end if end > count else 0
 
 
 def _identity(metadata: dict[str, str], base: str) -> tuple[str, str]:

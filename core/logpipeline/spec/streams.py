@@ -208,6 +208,12 @@ class Stream:
     compression: Literal["s2", "none"] = spec(
         "Compression by the server; batches come compressed already.", default="none"
     )
+    foreign_partitions: int = spec(
+        "Shippers of another kind may count other partitions than `spec.partitions`. What they "
+        "send to partitions beyond it, up to this number, is stored as well, in the stream of that "
+        "partition modulo `spec.partitions`.",
+        default=32, minimum=0, maximum=1024,
+    )  # fmt: skip
     deny_delete: bool = spec("Refuse to delete single messages.", default=False)
     deny_purge: bool = spec("Refuse to purge.", default=False)
     allow_direct: bool = spec("Allow direct reads, which collectors need.", default=True)
