@@ -247,6 +247,18 @@ def losses(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _audit(parser: argparse.ArgumentParser) -> None:
+    _file(parser, required=False)
+    _data(parser)
+    output(parser)
+    parser.add_argument(
+        "--rate", metavar="SIZE", help="read at most so much in a second, such as 1Mi (no limit)"
+    )
+    parser.add_argument(
+        "--every", metavar="SPAN", help="compare again, so long after each time, such as 1h (once)"
+    )
+
+
 def _tail(parser: argparse.ArgumentParser) -> None:
     _running(parser)
     lines(parser, "--namespace")
@@ -397,6 +409,14 @@ _FIRST = (
         "turns up, leaves the list.",
         "logpipeline losses --acknowledge 1f0c9a2b44",
         _losses,
+    ),
+    Command(
+        "audit",
+        "compare log files with what is archived of them",
+        "Read this machine's log files once more, as far as collectors have confirmed them, and\n"
+        "look for each line in the archived files. Exits with 1 if one is not there.",
+        "logpipeline audit --rate 1Mi",
+        _audit,
     ),
     Command(
         "tail",

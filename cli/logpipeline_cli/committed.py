@@ -77,10 +77,16 @@ def pieces_of(folders: Sequence[Path], host: str | None = None) -> list[Piece]:
 
 
 def matching(pieces: Sequence[Piece], glob: str | None) -> list[Piece]:
-    """Return those of which the path, or the path before it was rotated, matches *glob*."""
+    """Return those of which the path matches *glob*: as it is, as it was before the file was
+    rotated, or as it would be if nothing else had stood there.
+    """
     if glob is None:
         return list(pieces)
-    return [p for p in pieces if fnmatchcase(p.file.name, glob) or fnmatchcase(p.chain, glob)]
+    return [
+        piece
+        for piece in pieces
+        if any(fnmatchcase(n, glob) for n in (piece.file.name, piece.chain, piece.file.place))
+    ]
 
 
 class Reading:

@@ -37,14 +37,23 @@ def find_target(*, file: str | None, data: str | None, nats: str | None) -> Targ
         CliError: they name no pipeline, or no server is known for it.
         SpecError: the resource has mistakes.
     """
-    given = load(Path(file)) if file is not None else None
-    if given is not None and data is None:
-        layout = Layout(default_data(given.namespace, given.name))
-    else:
-        layout = running_layout(data, None)
-    pipeline = given or _applied(layout)
+    pipeline, layout = find_pipeline(file=file, data=data)
     run = RunRecord.read(layout)
     return Target(pipeline, layout, _server(pipeline, run, nats), run)
+
+
+def find_pipeline(*, file: str | None, data: str | None) -> tuple[LogPipeline, Layout]:
+    """Return the pipeline that the words of a command mean, and where it keeps its things.
+
+    Raises:
+        CliError: they name none.
+        SpecError: the resource has mistakes.
+    """
+    given = load(Path(file)) if file is not None else None
+    if given is not None and data is None:
+        return given, Layout(default_data(given.namespace, given.name))
+    layout = running_layout(data, None)
+    return given or _applied(layout), layout
 
 
 @asynccontextmanager

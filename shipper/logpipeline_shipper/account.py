@@ -290,6 +290,15 @@ class Account:
 
     # -- how it stands
 
+    def open_spans(self, generation: str) -> list[Span]:
+        """Return the bytes of *generation* that were sent, and that not every group has confirmed,
+        and those that are lost.
+        """
+        entry = self._entries.get(generation)
+        if entry is None:
+            return []
+        return joined([*map(_span, entry.sent), *((start, end) for start, end, _ in entry.lost)])
+
     @property
     def is_settled(self) -> bool:
         """Whether collectors have all that was sent, or know that it is lost."""

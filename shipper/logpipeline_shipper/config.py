@@ -100,13 +100,13 @@ def from_pipeline(
     """
     spec = pipeline.spec
     local = {each.name: each for each in spec.local.shippers}[shipper]
-    name = host or local.host or socket.gethostname()
+    name = host or host_of(local)
     return ShipperConfig(
         nats=nats,
         subject_root=pipeline.names.subject,
         control_root=pipeline.names.control_subject,
         partitions=spec.partitions,
-        hosts=_hosts(local, name, container_logs=spec.shippers.container_logs),
+        hosts=hosts_of(pipeline, local, name),
         data=data,
         rules=Rules(
             namespace=pipeline.namespace,
@@ -137,8 +137,14 @@ def from_pipeline(
     )
 
 
-def _hosts(local: LocalShipper, host: str, *, container_logs: bool) -> tuple[HostSources, ...]:
-    pods = local.pods if container_logs else None
+def host_of(local: LocalShipper) -> str:
+    """Return the host whose logs *local* ships unless it is told another one."""
+    return local.host or socket.gethostname()
+
+
+def hosts_of(pipeline: LogPipeline, local: LocalShipper, host: str) -> tuple[HostSources, ...]:
+    """Return where the shipper *local* of *pipeline* finds the logs of *host*."""
+    pods = local.pods if pipeline.spec.shippers.container_logs else None
     folders = HostSources(
         host=host,
         pods_dir=Path(pods) if pods else None,

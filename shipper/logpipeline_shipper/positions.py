@@ -121,6 +121,23 @@ def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
     return replace(state, is_complete=was_stopped or noted.is_complete)
 
 
+def peek(folder: Path) -> dict[Key, SourceRecord]:
+    """Return what the shipper of *folder*, which may run, saved last of its sources.
+
+    Raises:
+        StateBroken: it cannot be believed.
+        FileNotFoundError: none ever saved there.
+    """
+    path = folder / _KIND
+    data = statefile.read_state(path, _KIND, _VERSION)
+    if data is None:
+        raise FileNotFoundError(f"no shipper ever ran in {folder}")
+    try:
+        return _decoded(data, 0.0).sources
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise statefile.StateBroken(f"{path}: {type(error).__name__}: {error}") from error
+
+
 class PositionKeeper:
     """Writes the snapshot that *take* returns whenever `changed` was called since the last time."""
 

@@ -117,13 +117,23 @@ class Pump:
 
     def confirm(self, group: str, committed: Committed) -> Sequence[Gap]:
         """Take in how far a group of collectors has archived the source, and return its holes."""
-        self._row = None
-        return self.account.confirm(group, committed)
+        was_settled = self.account.is_settled
+        gaps = self.account.confirm(group, committed)
+        self._confirmed(was_settled=was_settled)
+        return gaps
 
     def answer(self, progress: Progress, known: Mapping[str, Committed]) -> Sequence[Gap]:
         """Take in all that a group has of the source, and return what it should have besides."""
+        was_settled = self.account.is_settled
+        gaps = self.account.answer(progress, known, self._shared.clock())
+        self._confirmed(was_settled=was_settled)
+        return gaps
+
+    def _confirmed(self, *, was_settled: bool) -> None:
         self._row = None
-        return self.account.answer(progress, known, self._shared.clock())
+        # Also where nothing more is written: whoever reads the positions finds no question open.
+        if self.account.is_settled and not was_settled:
+            self._shared.changed()
 
     @property
     def has_debts(self) -> bool:

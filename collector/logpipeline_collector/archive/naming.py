@@ -4,6 +4,7 @@ meet another's.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 import time
@@ -73,6 +74,14 @@ class Template:
         # The template's own text may hold an empty or a dotted component; a value cannot.
         parts = [_fit(part) for part in filled.split("/") if part not in ("", ".", "..")]
         return "/".join(parts)
+
+    def glob(self, origin: Origin) -> str:
+        """Return a pattern (`fnmatch`) of the paths of *origin*'s lines at any time."""
+        stars = "\0".join(
+            re.sub(r"%[^%]", "*", glob.escape(literal)).replace("%%", "%")
+            for literal in self._parts[::2]
+        )
+        return self.place(origin, stars)
 
     def _value(self, variable: str, origin: Origin) -> str:
         if variable in self._fixed:

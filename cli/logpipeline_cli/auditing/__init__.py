@@ -1,0 +1,1 @@
+"""Compares files on the nodes with what is archived of them."""
