@@ -89,6 +89,7 @@ class EpochRecords:
             history=((former.history if former else ()) + (start,))[-EPOCH_HISTORY_MAX:],
             begun=position.sequence if is_beginning else former.begun if former else 0,
             begun_ns=position.time_ns if is_beginning else former.begun_ns if former else 0,
+            lost_bytes=former.lost_bytes if former else 0,
         )
         held = HeldEpoch(self._bucket, epoch_key(self._group, partition), record, seen.revision)
         await held.take()
@@ -125,7 +126,9 @@ class HeldEpoch:
         except Conflict as error:
             raise Fenced(str(error)) from error
 
-    async def advance(self, position: StreamPosition, *, rollbacks: int, assignment: int) -> None:
+    async def advance(
+        self, position: StreamPosition, *, rollbacks: int, assignment: int, lost_bytes: int
+    ) -> None:
         """Write how far the partition is committed; returns only when that is certain.
 
         Raises:
@@ -133,7 +136,13 @@ class HeldEpoch:
         """
         async with self._lock:
             await self._write(
-                replace(self.record, position=position, rollbacks=rollbacks, assignment=assignment)
+                replace(
+                    self.record,
+                    position=position,
+                    rollbacks=rollbacks,
+                    assignment=assignment,
+                    lost_bytes=lost_bytes,
+                )
             )
 
     async def point_to_snapshot(self, snapshot: int, at: int) -> None:

@@ -197,12 +197,15 @@ class Tenure:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
+        lost_bytes = self.archive.lost_bytes
         pending = self.archive.prepare(
             position, epoch=self.epoch, rollbacks=rollbacks, since=self.committed
         )
         await self._write(pending, executor)
         reach("collector.before-swap")
-        await self.held.advance(position, rollbacks=rollbacks, assignment=self.assignment())
+        await self.held.advance(
+            position, rollbacks=rollbacks, assignment=self.assignment(), lost_bytes=lost_bytes
+        )
         reach("collector.after-swap")
         self.archive.confirm(pending)
         self._is_new = False

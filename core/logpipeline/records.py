@@ -59,6 +59,7 @@ class EpochRecord:
     in the snapshot stream, 0 for none; *snapshot_at* is the position in the log stream that the
     snapshot describes. *begun* is the sequence behind which the group began, 0 for the
     beginning, and *begun_ns* the server's time of the message there, 0 where it was gone.
+    *lost_bytes* are those that shippers named as lost, up to the position.
     """
 
     epoch: int
@@ -73,13 +74,16 @@ class EpochRecord:
     history: tuple[EpochStart, ...] = ()
     begun: int = 0
     begun_ns: int = 0
+    lost_bytes: int = 0
 
     def encode(self) -> bytes:
         """Return the record as JSON."""
         data = asdict(self)
+        # As older collectors wrote it, and can read it during an update.
         if not self.begun:
-            # As older collectors wrote it, and can read it during an update.
             del data["begun"], data["begun_ns"]
+        if not self.lost_bytes:
+            del data["lost_bytes"]
         return _dump(data)
 
     @staticmethod

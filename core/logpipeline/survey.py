@@ -15,7 +15,8 @@ from logpipeline.spec import LogPipeline
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """One partition as a group of collectors stands in it; *lag_bytes* is taken from mean sizes,
-    *committed_ns* is the server's time of the last commit, 0 before the first.
+    *committed_ns* is the server's time of the last commit, 0 before the first. *lost_bytes* are
+    those that shippers named as lost.
     """
 
     partition: int
@@ -31,6 +32,7 @@ class PartitionState:
     committed: int = 0
     committed_ns: int = 0
     rollbacks: int = 0
+    lost_bytes: int = 0
     lag_messages: int = 0
     lag_bytes: int = 0
     lag_s: float = 0.0
@@ -85,6 +87,7 @@ async def _survey_one(
         committed=committed,
         committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
+        lost_bytes=record.lost_bytes if record else 0,
         lag_messages=lag,
         lag_bytes=int(lag * mean),
         lag_s=await _lag_s(js, stream, committed, state) if lag else 0.0,

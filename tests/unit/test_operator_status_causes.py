@@ -267,6 +267,21 @@ def test_durable_says_what_is_known(changes: dict[str, Any], truth: str, reason:
     assert condition(status)[0] == "True"
 
 
+def test_lost_bytes_are_told_and_keep_nothing_from_working() -> None:
+    """What is lost stays lost: the pipeline goes on, and says so."""
+    state = jetstream(partition(1, lost_bytes=2048), partition(3, lost_bytes=1))
+    status = status_of(working(jetstream=state), None, NOW)
+    unseen = status_of(working(jetstream=None), status, NOW)
+
+    assert condition(status, "Complete")[:2] == ("False", "BytesLost")
+    message = next(each["message"] for each in status["conditions"] if each["type"] == "Complete")
+    assert message.startswith("2049 bytes are lost, in partitions 1, 3")
+    assert status["lost"] == unseen["lost"] == "2 KiB"
+    assert condition(unseen, "Complete")[0] == "Unknown"
+    assert condition(status)[0] == "True"
+    assert status_of(working(), None, NOW)["lost"] == "nothing"
+
+
 @pytest.mark.parametrize(
     ("shippers", "truth", "reason"),
     [

@@ -40,6 +40,7 @@ COLUMNS = (
     ("Collectors", "string", ".status.collectors.ready", 0),
     ("Shippers", "string", ".status.shippers.ready", 0),
     ("Lag", "string", ".status.lag", 0),
+    ("Lost", "string", ".status.lost", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Subject", "string", ".status.subject", 1),
     ("Archive", "string", ".status.archive.lag", 1),

@@ -122,6 +122,7 @@ STATUS_SCHEMA: Schema = _object(
         "subject": _text("Root of the subjects."),
         "streams": _text("Base of the streams' names."),
         "lag": _text("About how much is stored and not yet in files, and since when."),
+        "lost": _text("About how much is lost; `kubectl logpipeline losses` lists it."),
         "collectors": _COLLECTORS,
         "shippers": _SHIPPERS,
         "nats": _NATS,

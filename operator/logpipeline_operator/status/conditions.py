@@ -10,7 +10,7 @@ from logpipeline_operator.status.facts import Facts, Mode, Workload
 from logpipeline_operator.status.finding import Finding, Part, first
 from logpipeline_operator.status.judging_streams import warnings_of
 from logpipeline_operator.status.reasons import Reason
-from logpipeline_operator.status.text import bounded, clean, counted, sentence
+from logpipeline_operator.status.text import bounded, clean, counted, numbered, sentence
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -37,6 +37,7 @@ def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
         _shippers(facts, found),
         _archive(facts, found),
         _durable(facts, found),
+        _complete(facts, found),
         _paused(facts),
     )
     return sorted(all_of_them, key=lambda condition: condition.type)
@@ -131,6 +132,19 @@ def _durable(facts: Facts, found: Sequence[Finding]) -> Condition:
         return _from(kind, "False", _told(Reason.SYNC_DELAYED, what))
     why = f"How often the server syncs to disk is not known: {facts.sync.why_unknown or 'not told'}"
     return _from(kind, "Unknown", _told(Reason.SYNC_UNKNOWN, why))
+
+
+def _complete(facts: Facts, found: Sequence[Finding]) -> Condition:
+    kind = "Complete"
+    if facts.jetstream is None:
+        cause = _first(found, Part.PIPELINE, Part.NATS)
+        return _from(kind, "Unknown", cause) if cause is not None else _unseen(kind)
+    lost = [state for state in facts.jetstream.partitions if state.lost_bytes]
+    if not lost:
+        return _holds(kind, Reason.NOTHING_LOST)
+    size = sum(state.lost_bytes for state in lost)
+    what = f"{size} bytes are lost, in partitions {numbered([each.partition for each in lost])}"
+    return _from(kind, "False", _told(Reason.BYTES_LOST, what))
 
 
 def _paused(facts: Facts) -> Condition:

@@ -19,10 +19,16 @@ _ORDER = (
     "ShippersAvailable",
     "ArchiveRunning",
     "Durable",
+    "Complete",
     "Paused",
 )
-# As a pipeline begins, these go without saying.
-_EXPECTED = (Reason.ACTIVE.word, Reason.SYNC_ALWAYS.word, Reason.ARCHIVE_DISABLED.word)
+# As a pipeline begins, or is looked at again, these go without saying.
+_EXPECTED = tuple(
+    reason.word
+    for reason in (
+        Reason.ACTIVE, Reason.SYNC_ALWAYS, Reason.ARCHIVE_DISABLED, Reason.NOTHING_LOST
+    )
+)  # fmt: skip
 # What users asked for themselves is no reason to warn them.
 _CHOSEN = tuple(
     reason.word
@@ -53,7 +59,7 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
         elif (
             status not in (None, "Unknown")
             and word not in told
-            and (before or word not in _EXPECTED)
+            and (before.get("status") not in (None, "Unknown") or word not in _EXPECTED)
         ):
             told.add(word)
             message = bounded(clean(str(after.get("message", ""))))

@@ -12,6 +12,7 @@ from functools import partial
 from logpipeline.survey import PartitionState
 
 UNKNOWN = "unknown"
+NOTHING = "nothing"
 # Commits come every fraction of a second; below this a pipeline is up to date.
 FRESH_S = 10.0
 # A number keeps its word until it is off by so much: else it would flicker at a border.
@@ -35,6 +36,12 @@ def lag_text(partitions: Sequence[PartitionState], previous: str = "") -> str:
     age_s = max(state.lag_s for state in partitions)
     size = sum(state.lag_bytes for state in partitions)
     return words(age_s, size, previous)
+
+
+def lost_text(partitions: Sequence[PartitionState]) -> str:
+    """Return about how much of *partitions* is lost."""
+    size = sum(state.lost_bytes for state in partitions)
+    return bytes_text(size) if size else NOTHING
 
 
 def words(age_s: float, size: float, previous: str = "", *, fresh_s: float = FRESH_S) -> str:

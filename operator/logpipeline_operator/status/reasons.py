@@ -353,6 +353,13 @@ class Reason(Enum):
         "Set spec.nats.monitoringUrl.",
     )
 
+    # What is lost.
+    BYTES_LOST = Meaning(
+        "BytesLost",
+        "Bytes of log files are lost: rotated before they were read, expired, removed or refused.",
+        "`kubectl logpipeline losses` lists them with their causes.",
+    )
+
     # What is good.
     WORKING = Meaning(
         "Working",
@@ -369,6 +376,7 @@ class Reason(Enum):
     ARCHIVE_RUNNING = Meaning("ArchiveRunning", "The table follows the streams.")
     ARCHIVE_DISABLED = Meaning("ArchiveDisabled", "spec.archive.enabled is false.")
     SYNC_ALWAYS = Meaning("SyncAlways", "The server syncs each message before it acknowledges it.")
+    NOTHING_LOST = Meaning("NothingLost", "No byte that a shipper saw is lost.")
     ACTIVE = Meaning("Active", "The operator carries changes out.")
     NOT_SEEN = Meaning("NotSeen", "It could not be looked at yet.", is_passing=True)
 

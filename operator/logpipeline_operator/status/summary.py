@@ -14,7 +14,7 @@ from logpipeline_operator.status.archive import archive_status
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
 from logpipeline_operator.status.judging import findings
-from logpipeline_operator.status.lag import UNKNOWN, lag_text
+from logpipeline_operator.status.lag import UNKNOWN, lag_text, lost_text
 from logpipeline_operator.status.reasons import reason_of
 
 Status = dict[str, Any]
@@ -35,6 +35,7 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         ],
         **_identity(facts, previous),
         "lag": _lag(facts, previous),
+        "lost": _lost(facts, previous),
         "collectors": _collectors(facts, previous),
         "shippers": _shippers(facts, previous),
         "version": facts.version,
@@ -97,6 +98,12 @@ def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
     if facts.jetstream is None:
         return UNKNOWN
     return lag_text(facts.jetstream.partitions, str(previous.get("lag", "")))
+
+
+def _lost(facts: Facts, previous: Mapping[str, Any]) -> str:
+    if facts.jetstream is None:
+        return str(previous.get("lost", UNKNOWN))
+    return lost_text(facts.jetstream.partitions)
 
 
 def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
