@@ -43,6 +43,7 @@ async def test_a_loss_is_listed_until_it_is_acknowledged(
         await eventually(is_told, within_s=60, what="the check fails")
         check = await run_command("status", "--check", *words)
         listed = await run_command("losses", *words, "-o", "json")
+        status = json.loads((await run_command("status", *words, "-o", "json")).stdout)
         (row,) = json.loads(listed.stdout)
         stranger = await run_command("losses", *words, "--acknowledge", "0000000000")
         seen = await run_command("losses", *words, "--acknowledge", row["id"])
@@ -55,6 +56,8 @@ async def test_a_loss_is_listed_until_it_is_acknowledged(
     assert (row["host"], row["source"], row["bytes"]) == ("web2", LOSS.source, 2048)
     assert stranger.returncode == 1
     assert "no such loss: 0000000000" in stranger.stderr
+    # What the operator tells of a pipeline comes from the partitions' own records.
+    assert sum(state["lost_bytes"] for state in status["partitions"]) == 2048
     assert seen.returncode == 0
     assert (after.returncode, after.stdout) == (0, "everything balances\n")
     assert rest.stdout == "There are no losses that nobody has acknowledged.\n"
