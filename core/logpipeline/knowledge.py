@@ -20,8 +20,9 @@ from logpipeline.wire import Batch, Previous
 GENERATIONS_MAX = 256
 # A rotator that keeps a month of days keeps fewer.
 GENERATIONS_TOLD_MAX = 32
-# Holes of a generation that can still be filled; the oldest further ones are only counted.
-HOLES_MAX = 64
+# Holes of a generation that can still be filled; the oldest further ones are only counted. Somebody
+# may delete each second message of a stream, and a hole takes 30 bytes of a snapshot.
+HOLES_MAX = 1024
 # Losses of a source that are listed; the oldest further ones are only counted.
 LOSSES_MAX = 64
 

@@ -83,11 +83,15 @@ async def test_a_loss_is_named_by_a_shipper_that_was_down_meanwhile(node: Node) 
         await node.until_settled()
 
 
-async def test_only_what_is_gone_is_named(node: Node) -> None:
-    """Half of the messages were archived, some were deleted one by one, and the file is there."""
+@pytest.mark.parametrize("lines", [2000, 60_000])
+async def test_only_what_is_gone_is_named(node: Node, lines: int) -> None:
+    """Half of the messages were archived, some were deleted one by one, and the file is there: a
+    few holes, and hundreds.
+    """
+    written = lines_of(0, lines)
     async with shipping(node.shipper()):
-        append(node.live, lines_of(0, 2000))
-        await node.until_sent(len(lines_of(0, 2000)))
+        append(node.live, written)
+        await node.until_sent(len(written))
         info = await node.made.js.stream_info(STREAM)
         assert info is not None
         last = info["state"]["last_seq"]
@@ -97,9 +101,7 @@ async def test_only_what_is_gone_is_named(node: Node) -> None:
         async with node.collector():
 
             async def is_all_there() -> bool:
-                return sorted(node.archived().splitlines()) == sorted(
-                    lines_of(0, 2000).splitlines()
-                )
+                return sorted(node.archived().splitlines()) == sorted(written.splitlines())
 
             await eventually(is_all_there, what="all lines are archived")
             await node.until_settled()
