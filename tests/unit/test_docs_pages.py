@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 KUBERNETES = DOCS / "kubernetes.md"
 OPERATIONS = DOCS / "operations.md"
+GUARANTEES = DOCS / "guarantees.md"
 CHART = ROOT / "charts" / "logpipeline" / "files"
 # What a path on the pages begins with; its first parts may be left out.
 PARTS = "spec|status|nats|stream|collectors|shippers|persistence|retention|updateStrategy"
@@ -53,6 +54,16 @@ def ends(endings: tuple[str, ...], path: str) -> bool:
     if path.startswith(("spec.", "status.")):
         return f".{path}" in endings
     return any(ending.endswith(f".{path}") for ending in endings)
+
+
+def test_each_promise_names_tests_that_are_there() -> None:
+    """A promise that nothing tests is none."""
+    rows = re.findall(r"^\| P\d+ .*\| (.*?) \|$", GUARANTEES.read_text(), re.MULTILINE)
+    named = [re.findall(r"`(\w+/test_\w+\.py)`", row) for row in rows]
+
+    assert len(rows) >= 9
+    assert all(named)
+    assert [path for row in named for path in row if not (ROOT / "tests" / path).is_file()] == []
 
 
 def test_the_table_of_reasons_is_what_the_code_makes() -> None:
