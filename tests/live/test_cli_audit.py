@@ -16,7 +16,7 @@ from shipping import append, lines_of
 from waiting import eventually
 
 # Nine bytes and more each, and one that everybody writes again and again.
-ROUNDS = 4
+ROUNDS = 3
 LINES_PER_ROUND = 400
 ALWAYS = b"nothing happened\n"
 
