@@ -16,7 +16,7 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, rfc3339_of
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.letters.entries import Choice, DeadStream, Entry, whole
+from logpipeline_cli.letters.entries import Choice, DeadStream, Entry, NoEntry, whole
 from logpipeline_cli.letters.grouping import Groups
 from logpipeline_cli.letters.sending import CannotSend, send_again
 from logpipeline_cli.moments import moment_ns
@@ -157,14 +157,17 @@ async def _retry(dead: DeadStream, args: argparse.Namespace) -> int:
     async with aclosing(_chosen(dead, args)) as numbers:
         async for number in numbers:
             try:
-                await send_again(dead, await dead.entry(number), again=args.again)
+                sent += await send_again(dead, await dead.entry(number), again=args.again)
+                continue
+            except NoEntry as error:
+                if not args.numbers:
+                    continue  # Another retry was faster.
+                why = str(error)
             except (CannotSend, ApiError, NotSent, OutcomeUnknown, TimeoutError) as error:
-                refused += 1
-                if refused <= REFUSALS_TOLD_MAX:
-                    why = str(error) or "the server did not answer in time"
-                    print(f"letter {number} stays: {why}", file=sys.stderr)
-            else:
-                sent += 1
+                why = f"letter {number} stays: {str(error) or 'the server did not answer in time'}"
+            refused += 1
+            if refused <= REFUSALS_TOLD_MAX:
+                print(why, file=sys.stderr)
     print(f"Sent again: {sent}." + (f" Letters that stay: {refused}." if refused else ""))
     return EXIT_FAILED if refused else EXIT_OK
 

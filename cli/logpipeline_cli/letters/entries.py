@@ -16,7 +16,8 @@ from urllib.parse import unquote
 
 from logpipeline.advisories import NoAdvisory, letter_of, parse, with_message
 from logpipeline.deadletters import Letter, NoLetter, decode
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.scan import Range, Scan
 from logpipeline.spec import LogPipeline
@@ -60,6 +61,10 @@ class Entry:
         return unquote(fields.get("Log-Source", ""))
 
 
+class NoEntry(CliError):
+    """There is no letter of that number, or no longer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Which entries are meant; None means any."""
@@ -87,6 +92,7 @@ class DeadStream:
     def __init__(self, js: JetStream, pipeline: LogPipeline) -> None:
         self.js = js
         self.name = pipeline.names.dead_letter_stream
+        self.bucket = Bucket(js, pipeline.names.state_bucket)
         self._root = pipeline.names.dead_letter_subject
         self._partitions = {
             pipeline.names.stream(number): number
@@ -133,12 +139,13 @@ class DeadStream:
         """Return the entry *number*, with its payload.
 
         Raises:
-            CliError: there is none.
+            NoEntry: there is none.
+            CliError: it is no letter of ours.
         """
         await self.info()
         stored = await self.js.message(self.name, number)
         if stored is None:
-            raise CliError(f"there is no letter {number}: see `logpipeline dlq ls --all`")
+            raise NoEntry(f"there is no letter {number}: see `logpipeline dlq ls --all`")
         if is_advisory(stored.subject):
             entry = await self._looked_up(number, stored.time_ns, stored.data)
             if entry is not None:
@@ -151,6 +158,23 @@ class DeadStream:
         if partition is None:
             raise CliError(f"{number} of {self.name} is no letter of ours: {stored.subject}")
         return Entry(number, stored.time_ns, partition, letter)
+
+    async def is_there(self, entry: Entry) -> bool:
+        """Return whether *entry* still stands, as the stream's leader has it."""
+        found = await self.js.next_from_leader(self.name, entry.number)
+        if found is not None and found.sequence == entry.number:
+            return True
+        return entry.waits and await self._letter_instead(entry) is not None
+
+    async def remove(self, entry: Entry) -> None:
+        """Delete *entry*; where it waited, also the letter that a collector has made instead."""
+        await self.js.message_delete(self.name, entry.number)
+        if entry.waits and (made := await self._letter_instead(entry)) is not None:
+            await self.js.message_delete(self.name, made.sequence)
+
+    async def _letter_instead(self, entry: Entry) -> StoredMessage | None:
+        subject = entry.letter.subject_in(self._root, entry.partition)
+        return await self.js.next_from_leader(self.name, 1, subject)
 
     async def purge(self, choice: Choice, last: int) -> int:
         """Delete the letters that *choice* means, up to the number *last*, at once where the

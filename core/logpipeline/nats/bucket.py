@@ -75,6 +75,11 @@ class Bucket:
             raise
         return ack.sequence
 
+    async def erase(self, key: str) -> None:
+        """Remove the key with all that tells of it."""
+        subject = key_value_subject(self.name, key)
+        await self._js.call(f"STREAM.PURGE.{self.stream}", {"filter": subject})
+
     async def listen(self, key: str, hint: Sink) -> Listener:
         """Call *hint* when somebody writes *key* (which may end in ``>``); it may come before the
         value can be read.
