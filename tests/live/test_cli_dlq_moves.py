@@ -9,8 +9,9 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -19,8 +20,10 @@ from letters import AUDIT, COMMAND_S, HOSTS, Lettered, lettered
 from logpipeline.deadletters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
+from logpipeline.nats.jetstream import JetStream, PubAck
 from logpipeline.nats.scan import Range, Scan
-from waiting import eventually
+from logpipeline_cli.letters.entries import DeadStream
+from logpipeline_cli.letters.sending import send_again
 
 # Of no use to anything that is tested: what the server itself knows again is soon forgotten.
 FORGETFUL = {"name": "APP", "duplicateWindow": "100ms"}
@@ -171,27 +174,51 @@ async def test_two_retries_at_once_send_each_message_once(
         assert not await letters_left(made)
 
 
-async def test_a_retry_that_was_frozen_before_it_sent_sends_nothing_after_another(
+class Late(JetStream):
+    """Comes to publish when *others* are done, and the server has forgotten what it knew."""
+
+    def __init__(self, made: Lettered, others: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(made.js.connection)
+        self._made = made
+        self._others: Callable[[], Awaitable[object]] | None = others
+
+    async def publish(self, subject: str, *args: Any, **more: Any) -> PubAck:
+        """Store a message, late."""
+        if self._others is not None and subject.startswith("app."):
+            others, self._others = self._others, None
+            await others()
+            await restart(self._made)
+        return await super().publish(subject, *args, **more)
+
+
+async def test_a_retry_that_comes_late_sends_nothing_after_another(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """Whatever it was about to do, and however late."""
+    """It had looked, and was about to send, when the other one sent and ended."""
     async with lettered(nats_server, tmp_path, stream=FORGETFUL) as made:
-        payloads = await make_letters(made, 40)
-        with tempfile.TemporaryFile() as out:
-            frozen = begin(made, out)
+        payloads = await make_letters(made, 1)
+        dead = DeadStream(made.js, made.pipeline)
+        entry = await dead.entry(1)
+        late = DeadStream(Late(made, lambda: send_again(dead, entry, again=False)), made.pipeline)
 
-            async def has_begun() -> bool:
-                return (await in_stream(made)).total() > 3
-
-            await eventually(has_begun, what="the first retry is at work")
-            frozen.send_signal(signal.SIGSTOP)
-            made.run("dlq", "retry", "--all")
-            await restart(made)
-            frozen.send_signal(signal.SIGCONT)
-            frozen.wait(COMMAND_S)
+        await send_again(late, entry, again=False)
 
         assert await in_stream(made) == Counter(payloads)
         assert not await letters_left(made)
+
+
+async def test_a_retry_that_has_only_read_the_letter_sends_nothing_after_another(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The other one has ended, and left no trace of its intent."""
+    async with lettered(nats_server, tmp_path, stream=FORGETFUL) as made:
+        payloads = await make_letters(made, 1)
+        dead = DeadStream(made.js, made.pipeline)
+        entry = await dead.entry(1)
+
+        assert await send_again(dead, entry, again=False)
+        assert not await send_again(dead, entry, again=False)
+        assert await in_stream(made) == Counter(payloads)
 
 
 def begin(made: Lettered, out: IO[bytes]) -> warm.Process | subprocess.Popen[bytes]:
