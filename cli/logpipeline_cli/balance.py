@@ -14,6 +14,8 @@ from logpipeline_cli.output import bytes_text
 Status = Mapping[str, Any]
 # A collector that commits once a second, and a server that is up, confirm everything sooner.
 UNCONFIRMED_S_MAX = 600.0
+# Beyond it, a host alone may have found no room; a part of the stream is never given to letters.
+LETTERS_PERCENT_MAX = 75
 
 
 def lost(answers: Sequence[Status], seen: Container[str]) -> list[dict[str, Any]]:
@@ -86,8 +88,27 @@ def problems(status: Status) -> Iterator[str]:
     holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
     if holes:
         yield f"{bytes_text(holes)} never came, and may still be sent again"
-    if status["deadLetters"]:
-        yield f"{status['deadLetters']} dead letters: see `logpipeline dlq ls`"
+    yield from _of_letters(status["deadLetterRoom"])
+
+
+def _of_letters(room: Status) -> Iterator[str]:
+    if room["messages"]:
+        yield f"{room['messages']} dead letters: see `logpipeline dlq ls`"
+    fullest = max(
+        room[name] * 100 // room[f"{name}Max"] if room[f"{name}Max"] else 0
+        for name in ("bytes", "messages")
+    )
+    if fullest >= LETTERS_PERCENT_MAX:
+        yield (
+            f"{fullest} % of the room for dead letters is taken, and a full stream keeps no more: "
+            "send them again (`logpipeline dlq retry`), or delete them (`logpipeline dlq purge`)"
+        )
+    for row in room["givenUpFull"]:
+        yield (
+            f"what consumer {row['consumer']} gives up of {row['stream']} is more than is kept "
+            "while no letters are made of it, and the oldest is dropped: start a collector, or "
+            "make room (`logpipeline dlq purge`)"
+        )
 
 
 def _of_shipper(answer: Status) -> Iterator[str]:

@@ -18,15 +18,11 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.scan import Range, Scan, StreamChanged
 from logpipeline.subjects import ADVISORIES, is_advisory
-from logpipeline_collector.deadletters import RateLimit
+from logpipeline_collector.letterroom import LetterRoom
 from logpipeline_collector.tenure import Tenure
 
 log = logging.getLogger(__name__)
 
-# Letters of one consumer on one stream: what is more waits for the next look, so that its flood
-# does not push the letters of others out of their stream at once.
-BURST_PER_CONSUMER = 500
-RATE_PER_CONSUMER_S = 20.0
 # Consumers are planned seldom; without any there is nothing to read.
 ASK_AGAIN_S = 10.0
 # What was put off, or could not be done, is looked at again after so long.
@@ -42,6 +38,7 @@ class GivenUp:
         *,
         stream: str,
         root: str,
+        room: LetterRoom,
         tenures: Callable[[], list[Tenure]],
         counted: Callable[[int, str, bool], None],
     ) -> None:
@@ -50,7 +47,7 @@ class GivenUp:
         self._root = root
         self._tenures = tenures
         self._counted = counted
-        self._limit = RateLimit(BURST_PER_CONSUMER, RATE_PER_CONSUMER_S)
+        self._room = room
 
     async def run(self) -> None:
         """Make letters, for ever."""
@@ -98,9 +95,6 @@ class GivenUp:
         tenure = owned.get(advisory.stream)
         if tenure is None:
             return True  # Its owner does it.
-        now_s = asyncio.get_running_loop().time()
-        if not self._limit.admits(f"{advisory.stream}.{advisory.consumer}", now_s):
-            return False
         try:
             return await self._make_letter(tenure, advisory, delivered.sequence)
         except (NotSent, OutcomeUnknown, ApiError) as error:
@@ -111,8 +105,12 @@ class GivenUp:
         letter = await letter_of(self._js, advisory, created=tenure.position.created)
         is_kept = letter.is_gone and await self._is_there(tenure.partition, letter)
         if not is_kept:
-            is_kept = await keep(self._js, self._root, tenure.partition, letter)
-            self._counted(tenure.partition, letter.reason, is_kept)
+            # What finds no room waits, and is looked at again.
+            is_kept = await self._room.admits(
+                tenure.partition, tenure.epoch, letter
+            ) and await keep(self._js, self._root, tenure.partition, letter)
+            if is_kept:
+                self._counted(tenure.partition, letter.reason, True)
         if is_kept:
             # Only now: between the two the same letter is made again, and is known by its subject.
             reach("collector.before-advisory-goes")

@@ -6,18 +6,10 @@ from __future__ import annotations
 
 from logpipeline.messages import has_its_size, read_message
 from logpipeline.nats.pull import Delivered
-from logpipeline.subjects import BadHost, BadSubject, Subjects
+from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage
 from logpipeline_collector.deadletters import DeadLetters
 from logpipeline_collector.tenure import Tenure
-
-
-def host_for_limit(subjects: Subjects, delivered: Delivered) -> str:
-    """Return the host of a bad message, or an empty text where it has none that could be one."""
-    try:
-        return subjects.read(delivered.message.subject.decode("utf-8", "surrogateescape"))[1]
-    except (BadHost, BadSubject):
-        return ""
 
 
 class Intake:
@@ -48,15 +40,7 @@ class Intake:
                 )
         except BadMessage as error:
             tenure.dead_letters += 1
-            await self.dead_letters.put(
-                delivered,
-                stream=tenure.stream,
-                created=tenure.position.created,
-                partition=tenure.partition,
-                host=host_for_limit(self._subjects, delivered),
-                reason=error.reason,
-                detail=str(error),
-            )
+            await self.dead_letters.put(delivered, tenure, reason=error.reason, detail=str(error))
         tenure.note_read(delivered)
 
     def take_headers(self, tenure: Tenure, delivered: Delivered) -> None:

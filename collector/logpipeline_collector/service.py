@@ -27,6 +27,7 @@ from logpipeline_collector.epochs import EpochRecords
 from logpipeline_collector.folder import Folder, FolderBusy
 from logpipeline_collector.givenup import GivenUp
 from logpipeline_collector.intake import Intake
+from logpipeline_collector.letterroom import LetterRoom
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.progress import ProgressTeller
@@ -119,6 +120,7 @@ class Service:
             context.js,
             stream=config.dead_letter_stream,
             root=config.dead_letter_root,
+            room=context.intake.dead_letters.room,
             tenures=self._tenures,
             counted=context.metrics.dead_letter,
         )
@@ -134,7 +136,13 @@ class Service:
         usage = Usage(share.board(config)) if share else None
         descriptors = Descriptors(config.archive.open_files_max, usage)
         metrics.metrics.watch("open_files", "Files kept open", lambda: descriptors.count)
-        letters = DeadLetters(js, config.dead_letter_root, metrics.dead_letter)
+        room = LetterRoom(
+            js,
+            config.subjects,
+            stream=config.dead_letter_stream,
+            root=config.dead_letter_root,
+        )
+        letters = DeadLetters(js, config.dead_letter_root, room, metrics.dead_letter)
         return Context(
             config=config,
             connection=connection,

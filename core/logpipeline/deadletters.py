@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from logpipeline.nats.connection import NotSent, OutcomeUnknown, TooLarge, headers_size
 from logpipeline.nats.jetstream import (
     STILL_IN_PROCESS,
+    STREAM_STORE_FAILED,
     UNAVAILABLE,
     WRONG_LAST_SEQUENCE,
     WRONG_LAST_SEQUENCE_CONSTANT,
@@ -36,6 +37,8 @@ DEADLINE_S = 10.0
 RETRY_S = 0.2
 # On a message that is sent again: the consumer that had given it up. Other readers may pass it by.
 RETRY_FOR = "Dead-Retry-For"
+# And the number of its letter: if it becomes one once more, it takes the place of the former one.
+RETRY_OF = "Dead-Retry-Of"
 
 
 class NoLetter(ValueError):
@@ -77,6 +80,11 @@ class Letter:
         """Whether the letter alone is enough to send its message again."""
         is_cut = len(self.payload) < self.payload_bytes or len(self.headers) >= HEADERS_BYTES_MAX
         return not self.is_gone and not is_cut and len(self.subject) < SUBJECT_BYTES_MAX
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether the message was sent again, and was a letter before."""
+        return f"\r\n{RETRY_OF}:".encode() in self.headers
 
     def subject_in(self, root: str, partition: int) -> str:
         """Return the letter's own subject below *root*."""
@@ -180,7 +188,9 @@ _IS_THERE = (WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT)
 
 
 def _is_passing(error: ApiError) -> bool:
-    return error.code == UNAVAILABLE or error.err_code == STILL_IN_PROCESS
+    # A stream that is full says so with the code of one that has no leader.
+    is_full = error.err_code == STREAM_STORE_FAILED
+    return (error.code == UNAVAILABLE and not is_full) or error.err_code == STILL_IN_PROCESS
 
 
 def printable(text: str) -> str:

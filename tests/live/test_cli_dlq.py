@@ -217,3 +217,67 @@ async def test_words_that_say_too_little_or_too_much_do_nothing(
         assert "not numbers and others" in made.run("dlq", "retry", "3", "--all", code=1)
         assert "no letter 7" in made.run("dlq", "show", "7", code=1)
         assert "--since 'never'" in made.run("dlq", "ls", "--since", "never", code=1)
+
+
+async def configure(made: Lettered, **changes: Any) -> None:
+    """Change the dead-letter stream by hand."""
+    info = await made.js.stream_info(made.pipeline.names.dead_letter_stream)
+    assert info is not None
+    config = {**info["config"], **changes}
+    await made.js.call(f"STREAM.UPDATE.{config['name']}", config)
+
+
+async def keep_letters(made: Lettered, count: int) -> None:
+    """Make letters by hand."""
+    for number in range(1, count + 1):
+        letter = Letter(
+            reason="rejected",
+            detail="",
+            stream="APP_0",
+            created="",
+            sequence=number,
+            time_ns=number,
+            subject=f"app.p0.{HOSTS[0]}",
+        )
+        assert await keep(made.js, made.pipeline.names.dead_letter_subject, 0, letter)
+
+
+async def test_a_stream_of_a_former_version_is_changed_in_place(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """It discarded the old. Its letters stay, and a full one refuses from then on."""
+    async with lettered(nats_server, tmp_path) as made:
+        await configure(made, discard="old", max_msgs=5)
+        await keep_letters(made, 5)
+
+        assert "discard" in made.run("plan", code=2)
+        made.run("apply")
+
+        info = await made.js.stream_info(made.pipeline.names.dead_letter_stream)
+        assert info is not None
+        assert (info["config"]["discard"], info["config"]["max_msgs"]) == ("new", 500_000)
+        assert len(listed(made, "--all")) == 5
+        made.run("plan")
+
+
+async def test_the_status_says_how_full_the_stream_is_and_what_it_drops(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """In text, as JSON, and as problems for scripts."""
+    async with lettered(nats_server, tmp_path, SLOW) as made:
+        await configure(made, max_bytes=4096, max_msgs_per_subject=2)
+        await keep_letters(made, 2)
+        for number in range(4):
+            await made.send(0, b"bad\n", start=4 * number)
+        await made.read(0, b"+TERM", until=4)
+        room = json.loads(made.run("status", "-o", "json"))["deadLetterRoom"]
+        text = made.run("status")
+        problems = made.run("status", "--check", code=1)
+
+        assert (room["messages"], room["bytesMax"]) == (4, 4096)
+        assert room["givenUpFull"] == [{"stream": "APP_0", "consumer": "audit"}]
+        assert 0 < room["bytes"] < 4096
+        assert "4 dead letters, " in text
+        assert "of 4.0 KiB" in text
+        assert "what consumer audit gives up of APP_0 is more than is kept" in problems
+        assert "4 dead letters: see" in problems

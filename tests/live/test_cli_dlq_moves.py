@@ -16,14 +16,17 @@ from typing import IO, Any
 import pytest
 
 import warm
-from letters import AUDIT, COMMAND_S, HOSTS, Lettered, lettered
+from letters import AUDIT, COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
 from logpipeline.deadletters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
+from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream, PubAck
 from logpipeline.nats.scan import Range, Scan
+from logpipeline.records import EpochRecord, epoch_key
 from logpipeline_cli.letters.entries import DeadStream
 from logpipeline_cli.letters.sending import send_again
+from waiting import eventually
 
 # Of no use to anything that is tested: what the server itself knows again is soon forgotten.
 FORGETFUL = {"name": "APP", "duplicateWindow": "100ms"}
@@ -279,3 +282,49 @@ async def test_a_letter_that_is_not_there_stops_no_other(
 
         assert "there is no letter 7" in said
         assert await in_stream(made) == Counter(payloads)
+
+
+async def test_letters_that_come_back_are_all_kept(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Also more of one host than its share of a moment: the room is that of the former letters."""
+    count, size = 90, 250_000
+    async with lettered(nats_server, tmp_path) as made:
+        for number in range(count):
+            await made.publish(PARTITIONS - 1, number.to_bytes(2, "big") + b"x" * size, OURS)
+        made.collector.start()
+        await made.until_letters(count)
+        before = await letters_left(made)
+
+        made.run("dlq", "retry", "--all")
+
+        await made.until_letters(count)
+        assert await letters_left(made) == before
+
+
+async def test_letters_of_a_host_that_has_no_room_left_come_back_as_well(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Each leaves its room to the one that comes."""
+    async with lettered(nats_server, tmp_path) as made:
+        info = await made.js.stream_info(made.pipeline.names.dead_letter_stream)
+        assert info is not None
+        small = {**info["config"], "max_bytes": 150_000}
+        await made.js.call(f"STREAM.UPDATE.{small['name']}", small)
+        for number in range(150):
+            await made.publish(0, number.to_bytes(1, "big") + b"x" * 999, OURS)
+        made.collector.start()
+
+        async def has_read() -> bool:
+            bucket = Bucket(made.js, made.pipeline.names.state_bucket)
+            entry = await bucket.get(epoch_key("main", 0))
+            return entry is not None and EpochRecord.decode(entry.value).position.sequence == 150
+
+        await eventually(has_read, within_s=30, what="the collector has read all")
+        before = await letters_left(made)
+        assert 10 < before.total() < 100
+
+        made.run("dlq", "retry", "--all")
+
+        await made.until_letters(before.total())
+        assert await letters_left(made) == before

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import zstandard
 
 from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
+from logpipeline.deadletters import DEADLINE_S, Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.subjects import Subjects
 from logpipeline.wire import encode_headers
-from logpipeline_collector import deadletters
 from waiting import eventually
 
 HOST = HOSTS[0]
@@ -57,27 +57,96 @@ async def test_a_bad_message_that_is_read_twice_makes_one_letter(
         assert len(await made.dead_letters()) == 1
 
 
-async def test_a_flood_of_one_host_is_kept_by_bytes_and_the_rest_named(
-    nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+BAD = {"Log-Version": "9", "Log-Source": "x"}
+
+
+async def test_a_flood_of_one_host_gets_half_of_the_room_and_the_rest_is_named(
+    nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """The position moves on all the same; nothing goes in silence."""
-    monkeypatch.setattr(deadletters, "BURST_BYTES_PER_HOST", 20_000)
-    monkeypatch.setattr(deadletters, "RATE_BYTES_PER_HOST_S", 1)
-    count = 200
+    """The position moves on all the same; nothing goes in silence, and another host finds room."""
+    count, other = 100, Subjects("logs", PARTITIONS).of_host(HOSTS[1])
     async with pipeline(nats_server) as made:
+        await made.js.call("STREAM.UPDATE.DEAD", BOUNDED)
         await made.assign("collector-0")
         for _ in range(count):
-            await made.js.publish(SUBJECT, b"x" * 1000, {"Log-Version": "9", "Log-Source": "x"})
+            await made.js.publish(SUBJECT, b"x" * 1000, BAD)
         async with collecting(config_for(nats_server, tmp_path / "c")):
             await made.until_committed(count)
-            answer = await made.js.connection.request("_lp.logs.status.collector", b"")
+            flood = len(await made.dead_letters())
+            await made.js.publish(other, b"x" * 1000, BAD)
+            await made.until_committed(1, partition=1)
+            rows = await not_kept(made)
             kept = len(await made.dead_letters())
 
-    assert 10 <= kept < 20
-    gone = count - kept
-    assert json.loads(answer.data)["dead_letters_not_kept"] == [
-        {"host": HOST, "messages": gone, "bytes": 1000 * gone}
-    ]
+    # A letter of 1,000 bytes takes some 1,500; of 70,000 bytes letters get 7/8, one host half.
+    assert 15 <= flood <= 21
+    assert kept == flood + 1
+    gone = count - flood
+    assert rows == [{"host": HOST, "messages": gone, "bytes": 1000 * gone}]
+
+
+async def test_a_restart_gives_a_flood_no_further_room(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """What counts is what stands in the stream."""
+    count = 100
+    async with pipeline(nats_server) as made:
+        await made.js.call("STREAM.UPDATE.DEAD", BOUNDED)
+        await made.assign("collector-0")
+        kept = []
+        for number in range(1, 4):
+            for _ in range(count):
+                await made.js.publish(SUBJECT, b"x" * 1000, BAD)
+            async with collecting(config_for(nats_server, tmp_path / "c")):
+                await made.until_committed(count * number)
+            kept.append(len(await made.dead_letters()))
+
+    assert kept[0] > 0
+    assert kept == [kept[0]] * 3
+
+
+async def test_a_full_stream_drops_no_letter_and_holds_nothing_up(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The server refuses, at once; what is refused is named."""
+    source = Source(HOST)
+    async with pipeline(nats_server) as made:
+        await made.js.call("STREAM.UPDATE.DEAD", BOUNDED | {"max_msgs": 3})
+        for number in range(3):
+            await made.js.publish(f"_lp-dead.p0.old.{number}", b"old")
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, tmp_path / "c")), asyncio.timeout(10):
+            for _ in range(20):
+                await made.js.publish(SUBJECT, b"x" * 10, BAD)
+            last = await source.send(made.js, "after")
+            await made.until_committed(last.sequence)
+            rows = await not_kept(made)
+        info = await made.js.stream_info("DEAD")
+
+    assert info is not None
+    assert (info["state"]["first_seq"], info["state"]["messages"]) == (1, 3)
+    assert rows == [{"host": HOST, "messages": 20, "bytes": 200}]
+    assert source.archived(tmp_path / "c") == source.sent
+
+
+async def test_the_server_s_refusal_of_a_letter_is_final_where_its_stream_is_full(
+    nats_server: EmbeddedServer,
+) -> None:
+    """It has the code of a stream without a leader, for which one waits."""
+    letter = Letter(reason="r", detail="", stream="LOGS_0", created="", sequence=1, time_ns=1)
+    async with pipeline(nats_server) as made:
+        await made.js.call("STREAM.UPDATE.DEAD", BOUNDED | {"max_msgs": 1})
+        assert await keep(made.js, "_lp-dead", 0, letter)
+        async with asyncio.timeout(DEADLINE_S / 2):
+            assert not await keep(made.js, "_lp-dead", 0, replace(letter, sequence=2))
+
+
+async def not_kept(made: Pipeline) -> list[dict[str, object]]:
+    """What the collector names as not kept."""
+    answer = await made.js.connection.request("_lp.logs.status.collector", b"")
+    rows = json.loads(answer.data)["dead_letters_not_kept"]
+    assert isinstance(rows, list)
+    return rows
 
 
 async def test_without_a_place_for_dead_letters_the_pipeline_moves_on(
@@ -96,6 +165,13 @@ async def test_without_a_place_for_dead_letters_the_pipeline_moves_on(
     assert source.archived(tmp_path / "c") == source.sent
 
 
+BOUNDED = {
+    "name": "DEAD",
+    "subjects": ["_lp-dead.>"],
+    "allow_direct": True,
+    "discard": "new",
+    "max_bytes": 70_000,
+}
 DEAD = {"name": "DEAD", "subjects": ["_lp-dead.>"], "allow_direct": True, "discard": "old"}
 
 

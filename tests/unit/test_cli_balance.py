@@ -20,6 +20,7 @@ LOSS = {
 }
 
 
+ROOM = {"messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": []}
 UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False}
 
 
@@ -32,7 +33,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "conflicts": [],
         "lost": [],
         "missing": [],
-        "deadLetters": 0,
+        "deadLetterRoom": ROOM,
     }
     return fine | changes
 
@@ -81,7 +82,16 @@ def test_a_pipeline_that_works_has_no_problems() -> None:
             },
             "no collector has confirmed 2.0 KiB for 601 s",
         ),
-        ({"deadLetters": 4}, "4 dead letters"),
+        ({"deadLetterRoom": {**ROOM, "messages": 4}}, "4 dead letters"),
+        (
+            {"deadLetterRoom": {**ROOM, "messagesMax": 10**6, "bytes": 3072}},
+            "75 % of the room for dead letters",
+        ),
+        ({"deadLetterRoom": {**ROOM, "bytes": 4000}}, "97 % of the room for dead letters"),
+        (
+            {"deadLetterRoom": {**ROOM, "givenUpFull": [{"stream": "APP_0", "consumer": "audit"}]}},
+            "what consumer audit gives up of APP_0 is more than is kept",
+        ),
         ({"missing": [{"bytes": 5, "toldBy": "collector"}]}, "5 B never came"),
         (
             {"lost": [UNSEEN, UNSEEN, {**UNSEEN, "acknowledged": True}]},

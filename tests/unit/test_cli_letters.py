@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from logpipeline.deadletters import RETRY_FOR, Letter
+from logpipeline.deadletters import RETRY_FOR, RETRY_OF, Letter
 from logpipeline_cli.letters import grouping
 from logpipeline_cli.letters.entries import Choice, Entry
 from logpipeline_cli.letters.grouping import OTHERS, Groups
@@ -34,10 +34,11 @@ ENTRY = Entry(5, 100, 1, LETTER)
 
 def test_a_message_is_sent_again_as_it_was_and_says_that_it_comes_again() -> None:
     """No word to a server is repeated."""
-    assert headers_again(LETTER, again=False) == {
+    assert headers_again(LETTER, 5, again=False) == {
         "Log-Source": "/var/log/a%20b",
         "Log-Range": "0-4",
         "Log-Resend": "1",
+        RETRY_OF: "5",
         RETRY_FOR: "audit",
     }
 
@@ -47,9 +48,9 @@ def test_lines_that_nobody_could_know_again_need_a_word() -> None:
     stranger = replace(LETTER, headers=b"")
 
     with pytest.raises(CannotSend, match="--again"):
-        headers_again(stranger, again=False)
-    assert "Log-Resend" not in headers_again(stranger, again=True)
-    assert headers_again(replace(stranger, consumer=""), again=False) == {}
+        headers_again(stranger, 5, again=False)
+    assert "Log-Resend" not in headers_again(stranger, 5, again=True)
+    assert headers_again(replace(stranger, consumer=""), 5, again=False) == {RETRY_OF: "5"}
 
 
 def test_headers_that_are_no_text_are_not_sent() -> None:
@@ -57,7 +58,7 @@ def test_headers_that_are_no_text_are_not_sent() -> None:
     broken = replace(LETTER, headers=b"NATS/1.0\r\nLog-Range: 0-4\r\nX: \xff\r\n\r\n")
 
     with pytest.raises(CannotSend, match="cannot be sent"):
-        headers_again(broken, again=True)
+        headers_again(broken, 5, again=True)
 
 
 def test_an_entry_names_host_and_source_of_its_message() -> None:

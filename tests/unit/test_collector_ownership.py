@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logpipeline.records import EpochRecord, StreamPosition
-from logpipeline_collector.deadletters import RateLimit
 from logpipeline_collector.ownership import claim
 
 RECORD = EpochRecord(
@@ -46,16 +45,6 @@ def test_an_older_assignment_takes_nothing() -> None:
     """Somebody has read a newer one, in which the partition may be another's."""
     assert not is_free(replace(RECORD, released=True), generation=6)
     assert not is_free(RECORD, generation=6, is_our_folder=True)
-
-
-def test_a_flood_of_bad_messages_is_not_kept_whole() -> None:
-    """A burst of one host is, then so much a second; other hosts have their own share."""
-    limit = RateLimit(burst=1000, rate_s=100)
-    burst = sum(limit.admits("noisy", 0.0, cost=10) for _ in range(200))
-    second = sum(limit.admits("noisy", 1.0, cost=10) for _ in range(200))
-
-    assert (burst, second) == (100, 10)
-    assert limit.admits("quiet", 1.0, cost=1000)
 
 
 def is_free(

@@ -225,11 +225,14 @@ def test_what_readers_give_up_is_kept_where_a_consumer_may_give_up() -> None:
 
 
 def test_dead_letters_have_limits_of_every_kind() -> None:
-    """Bytes, letters, and how much one consumer's flood may hold while nobody makes letters."""
+    """Bytes, letters, and how much one consumer's flood may hold while nobody makes letters. A full
+    stream refuses, and nothing grows too old.
+    """
     config = dead(desired(pipeline()))
 
     assert config["subjects"] == ["_lpd.lp_ddefault_ddemo.>"]
-    assert config["discard"] == "old"
+    assert config["discard"] == "new"
+    assert "max_age" not in config
     assert config["max_bytes"] > 0
     assert (config["max_msgs"], config["max_msgs_per_subject"]) == (500_000, 10_000)
 

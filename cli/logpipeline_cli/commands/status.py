@@ -18,6 +18,7 @@ from logpipeline_cli.acknowledged import acknowledged
 from logpipeline_cli.answers import ask
 from logpipeline_cli.balance import conflicts, lost, problems, untold
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.letters.room import room_of
 from logpipeline_cli.moments import time_text
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.target import Target, connected, find_target
@@ -83,7 +84,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
     answers, partitions = await asyncio.gather(
         ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
     )
-    dead = await js.stream_info(pipeline.names.dead_letter_stream)
+    dead = await room_of(js, pipeline.names.dead_letter_stream)
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
     return {
         "name": pipeline.name,
@@ -96,7 +97,8 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "lost": lost(answers["collector"], seen),
         "untoldLostBytes": untold(answers["collector"]),
         "conflicts": conflicts(answers["shipper"]),
-        "deadLetters": dead["state"]["messages"] if dead else 0,
+        "deadLetters": dead["messages"],
+        "deadLetterRoom": dead,
     }
 
 
@@ -108,7 +110,7 @@ def render(status: dict[str, Any]) -> str:
         f"{status['namespace']}/{status['name']} on {status['server']}: "
         f"{len(status['shippers'])} shippers, {_members(status)} collectors answer; "
         f"lag {lag} messages, {bytes_text(sum(state.lag_bytes for state in partitions))}; "
-        f"{status['deadLetters']} dead letters",
+        f"{_dead_letters(status['deadLetterRoom'])}",
         *conditions_text(status.get("conditions", [])),
         "",
         table(
@@ -134,6 +136,13 @@ def render(status: dict[str, Any]) -> str:
         if named:
             lines += _some(("HOST", "SOURCE", "LOST BYTES", "CAUSE", "SINCE"), named)
     return "\n".join(lines)
+
+
+def _dead_letters(room: dict[str, Any]) -> str:
+    text = f"{room['messages']} dead letters"
+    if room["messages"] and room["bytesMax"] > 0:
+        text += f", {bytes_text(room['bytes'])} of {bytes_text(room['bytesMax'])}"
+    return text
 
 
 def _some(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

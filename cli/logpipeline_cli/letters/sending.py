@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from logpipeline.deadletters import RETRY_FOR, Letter
+from logpipeline.deadletters import RETRY_FOR, RETRY_OF, Letter
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import JetStream
@@ -29,8 +29,8 @@ class CannotSend(Exception):
     """The message of a letter cannot be sent again, or must not be; the text says why."""
 
 
-def headers_again(letter: Letter, *, again: bool) -> dict[str, str]:
-    """Return the headers with which the message of *letter* is sent once more.
+def headers_again(letter: Letter, number: int, *, again: bool) -> dict[str, str]:
+    """Return the headers with which the message of letter *number* is sent once more.
 
     Raises:
         CannotSend: they cannot be sent, or collectors would write the lines twice, and *again*
@@ -49,6 +49,7 @@ def headers_again(letter: Letter, *, again: bool) -> dict[str, str]:
         )
     # What begins so tells a server what to do, and was meant for the first time.
     kept = {name: text for name, text in fields.items() if not name.lower().startswith("nats-")}
+    kept[RETRY_OF] = str(number)
     if RANGE in fields:
         kept["Log-Resend"] = "1"
     if letter.consumer:
@@ -72,7 +73,7 @@ async def send_again(dead: DeadStream, entry: Entry, *, again: bool) -> bool:
             if entry.letter.payload
             else "its stream had let the message go before it could be kept"
         )
-    headers = headers_again(letter, again=again)
+    headers = headers_again(letter, entry.number, again=again)
     try:
         async with asyncio.timeout(DEADLINE_S):
             if RANGE in headers:

@@ -166,12 +166,13 @@ def _side_streams(
         "discard": "new",
         "max_bytes": shares.snapshot_bytes,
     }
-    # Dead letters must never hold up the living: the oldest make room.
+    # There is no age, and a full stream refuses: what a letter keeps is perhaps nowhere else, and a
+    # collector names what it could not keep. Only words of one consumer make room for one another.
     dead: Config = {
         **common,
         "name": names.dead_letter_stream,
         "subjects": [f"{names.dead_letter_subject}.>", *advisories],
-        "discard": "old",
+        "discard": "new",
         "max_bytes": shares.dead_letter_bytes,
         "max_msgs": DEAD_LETTERS_MAX,
         "max_msgs_per_subject": ADVISORIES_MAX,
