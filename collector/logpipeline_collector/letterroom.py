@@ -10,10 +10,10 @@ that come back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections import Counter
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +21,8 @@ from logpipeline.deadletters import PAYLOAD_BYTES_MAX, Letter, NoLetter, decode,
 from logpipeline.messages import SIZE_HEADER
 from logpipeline.nats.connection import NotSent, OutcomeUnknown, headers_size
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.nats.pull import Delivered
 from logpipeline.nats.scan import Range, Scan, StreamChanged
 from logpipeline.subjects import BadHost, BadSubject, Subjects, dead_letters_of
-from logpipeline.wire import BadMessage, parse_headers
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +34,8 @@ BYTES_MAX = 64 * 1024 * 1024
 RESERVE_DIVISOR = 8
 # Counting reads the headers of a partition's letters, which may be many.
 COUNT_AGAIN_S = 30.0
+# Lines wait for it. What is not counted by then lets letters too many pass, never too few.
+COUNT_S = 10.0
 
 # Host and consumer; one of them is empty.
 Holder = tuple[str, str]
@@ -108,30 +108,35 @@ class LetterRoom:
         info = await self._js.stream_info(self._stream)
         last = int(info["state"]["last_seq"]) if info is not None else 0
         if last:
-            scan = Scan(
-                self._js,
-                self._stream,
-                Range(last=last),
-                subject=dead_letters_of(self._root, partition),
-                headers_only=True,
-            )
-            async with aclosing(scan.batches()) as batches:
-                async for batch in batches:
-                    for delivered in batch:
-                        self._add(held, delivered)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COUNT_S):
+                    await self._add_stored(held, partition, last)
         self._held[partition] = held
         return held
 
-    def _add(self, held: _Held, delivered: Delivered) -> None:
-        try:
-            letter = decode(delivered.message.headers, b"")
-            size = int(parse_headers(delivered.message.headers).get(SIZE_HEADER, "0"))
-        except (NoLetter, BadMessage, ValueError):
-            return
-        held.bytes[self._holder_of(letter)] += len(delivered.message.headers) + size
+    async def _add_stored(self, held: _Held, partition: int, last: int) -> None:
+        scan = Scan(
+            self._js,
+            self._stream,
+            Range(last=last),
+            subject=dead_letters_of(self._root, partition),
+            headers_only=True,
+        )
+        async with contextlib.aclosing(scan.batches()) as batches:
+            async for batch in batches:
+                for delivered in batch:
+                    headers = delivered.message.headers
+                    with contextlib.suppress(NoLetter, ValueError):
+                        holder = self._holder_of(decode(headers, b""))
+                        held.bytes[holder] += len(headers) + _payload_bytes(headers)
 
     def _holder_of(self, letter: Letter) -> Holder:
         return ("", letter.consumer) if letter.consumer else (self.host_of(letter), "")
+
+
+def _payload_bytes(headers: bytes) -> int:
+    # The server adds it last. No limit of a shipper's headers applies to these, which quote them.
+    return int(headers.rpartition(f"{SIZE_HEADER}:".encode())[2])
 
 
 def free_bytes(info: dict[str, Any]) -> float:

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import zstandard
 
 from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
@@ -85,18 +86,20 @@ async def test_a_flood_of_one_host_gets_half_of_the_room_and_the_rest_is_named(
     assert rows == [{"host": HOST, "messages": gone, "bytes": 1000 * gone}]
 
 
+@pytest.mark.parametrize("padding", [0, 20_000])
 async def test_a_restart_gives_a_flood_no_further_room(
-    nats_server: EmbeddedServer, tmp_path: Path
+    nats_server: EmbeddedServer, tmp_path: Path, padding: int
 ) -> None:
-    """What counts is what stands in the stream."""
-    count = 100
+    """What counts is what stands in the stream, also where it is headers."""
+    count, bad = 100, BAD | {"Log-Pod": "x" * padding}
     async with pipeline(nats_server) as made:
-        await made.js.call("STREAM.UPDATE.DEAD", BOUNDED)
+        room = BOUNDED | {"max_bytes": 50 * (1500 + padding)}
+        await made.js.call("STREAM.UPDATE.DEAD", room)
         await made.assign("collector-0")
         kept = []
         for number in range(1, 4):
             for _ in range(count):
-                await made.js.publish(SUBJECT, b"x" * 1000, BAD)
+                await made.js.publish(SUBJECT, b"x" * 1000, bad)
             async with collecting(config_for(nats_server, tmp_path / "c")):
                 await made.until_committed(count * number)
             kept.append(len(await made.dead_letters()))
