@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from archiving import Writer, opened
+from descendants import below
 from logpipeline_cli.cluster import remote
 from logpipeline_cli.cluster.entries import turns
 from logpipeline_cli.cluster.remote import Archive, FarEnd
@@ -98,9 +99,10 @@ def test_whoever_stops_reading_leaves_no_program_behind(folders: dict[str, Path]
     """`files cat | head` ends what it began."""
     archive = archive_of(folders)
     [turn, _] = turns(archive.entries())
+    before = set(below(os.getpid()))
     files = archive.contents(turn)
     next(next(files))
+    assert set(below(os.getpid())) > before
     files.close()  # type: ignore[attr-defined]  # it is a generator
 
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert set(below(os.getpid())) <= before

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+
+from descendants import below
 
 JVM = "org.apache.spark.deploy.SparkSubmit"
 WORKERS = "logpipeline_spark.running.workers"
@@ -29,25 +30,6 @@ def is_computing(pid: int) -> bool:
     """Whether *pid* is a worker, and no mere parent of workers, that computes at this moment."""
     is_worker = WORKERS in _command(pid) and WORKERS in _command(_parent(pid))
     return is_worker and _state(pid) == "R"
-
-
-def below(parent: int) -> Iterator[int]:
-    """Return all that descend from *parent*."""
-    for child in _children(parent):
-        yield child
-        yield from below(child)
-
-
-def _children(pid: int) -> list[int]:
-    # Each thread has children of its own.
-    return [child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(task)]
-
-
-def _read(path: Path) -> list[int]:
-    try:
-        return [int(child) for child in path.read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def _command(pid: int) -> str:
