@@ -250,6 +250,11 @@ def losses(parser: argparse.ArgumentParser) -> None:
 def _audit(parser: argparse.ArgumentParser) -> None:
     _file(parser, required=False)
     _data(parser)
+    audit(parser)
+
+
+def audit(parser: argparse.ArgumentParser) -> None:
+    """Add how to compare."""
     output(parser)
     parser.add_argument(
         "--rate", metavar="SIZE", help="read at most so much in a second, such as 1Mi (no limit)"

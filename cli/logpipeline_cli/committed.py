@@ -54,8 +54,11 @@ class Readable(Protocol):
 Key = tuple[str, str]
 
 
-def pieces_of(folders: Sequence[Path], host: str | None = None) -> list[Piece]:
-    """Return what the collectors in *folders* committed, of *host* or of all, by path and age.
+def pieces_of(
+    folders: Sequence[Path], host: str | None = None, group: str | None = None
+) -> list[Piece]:
+    """Return what the collectors in *folders* committed, of *host* and *group* or of all, by path
+    and age.
 
     Raises:
         CliError: a collector's state cannot be read.
@@ -65,7 +68,7 @@ def pieces_of(folders: Sequence[Path], host: str | None = None) -> list[Piece]:
         try:
             pieces += [
                 _piece(folder.name, file)
-                for file in committed_files(folder.absolute())
+                for file in committed_files(folder.absolute(), group)
                 if host is None or file.host == host
             ]
         except (sqlite3.DatabaseError, TypeError, ValueError) as error:
@@ -92,9 +95,12 @@ def matching(pieces: Sequence[Piece], glob: str | None) -> list[Piece]:
 class Reading:
     """The committed content of one host's files; *lost* are those that were removed meanwhile."""
 
-    def __init__(self, folders: Sequence[Path], host: str, glob: str | None) -> None:
+    def __init__(
+        self, folders: Sequence[Path], host: str, glob: str | None, *, group: str | None = None
+    ) -> None:
         self._folders = folders
         self._host = host
+        self._group = group
         self._glob = glob
         self.lost: list[str] = []
 
@@ -108,7 +114,7 @@ class Reading:
             yield from self._batch([piece for chain in batch for piece in chain])
 
     def _list(self) -> list[Piece]:
-        return matching(pieces_of(self._folders, self._host), self._glob)
+        return matching(pieces_of(self._folders, self._host, self._group), self._glob)
 
     def _batch(self, pieces: list[Piece]) -> Iterator[Iterator[bytes]]:
         chains = [list(chain) for _, chain in groupby(pieces, _key)]

@@ -112,6 +112,14 @@ async def test_cli_prints_a_hosts_lines_though_its_collector_was_scaled_away(
     cluster.kubectl("exec", pipeline.here, "printer", "--", "touch", "/tmp/more")
     await printed(text_of(0, 2 * LINES))
 
+    # The nodes' files are compared with what both collectors wrote, the one that is gone included.
+    audit = plugin.json("audit", *here)
+    assert audit["differingBytes"] == 0
+    assert audit["comparedBytes"] > 0
+    half = plugin.run("audit", "--running", "-o", "json", *here)
+    assert half.returncode == 1
+    (finding,) = json.loads(half.stdout)["findings"]
+    assert (finding["lines"], finding["bytes"]) == (LINES, len(text_of(0, LINES)))
     files = plugin.json("files", "ls", node, *here)
     assert {f["collector"] for f in files} == {"prod-collector-0", "prod-collector-1"}
     assert plugin.text(*cat, "--running") == text_of(LINES, 2 * LINES)

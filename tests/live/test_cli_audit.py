@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,11 @@ import pytest
 
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
+from logpipeline.spec import load
+from logpipeline_cli.auditing.pipeline import Audit, Result
+from logpipeline_cli.auditing.remote import FarArchive, FarNode
+from logpipeline_cli.cluster.remote import FarEnd
+from logpipeline_cli.commands.audit import kept_since_ns
 from pipeline_up import PipelineUp, run_command
 from shipping import append, lines_of
 from waiting import eventually
@@ -19,6 +27,13 @@ from waiting import eventually
 ROUNDS = 3
 LINES_PER_ROUND = 400
 ALWAYS = b"nothing happened\n"
+
+
+@pytest.fixture(autouse=True)
+def _near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is called python3 in a pod is our own here."""
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 async def audit(up: PipelineUp, *words: str) -> tuple[int, dict[str, Any]]:
@@ -73,7 +88,11 @@ async def test_a_line_that_is_missing_in_the_archive_is_found(
         lines[changed] = b"LINE".join(lines[changed].rsplit(b"line", 1))
         archived.write_bytes(b"".join(lines))
         code, result = await audit(up)
+        by_programs = await asyncio.to_thread(audit_by_programs, up)
 
+    (found,) = by_programs.findings
+    assert (by_programs.compared, found.missing.lines) == (size, 2)
+    assert found.missing.size == result["differingBytes"]
     assert clean[0] == slow[0] == 0
     assert (clean[1]["bytes"], clean[1]["files"]) == (size, ROUNDS)
     assert (clean[1]["comparedBytes"], clean[1]["differingBytes"]) == (size, 0)
@@ -82,6 +101,17 @@ async def test_a_line_that_is_missing_in_the_archive_is_found(
     assert finding["lines"] == 2
     assert finding["first"].startswith(("line ", "nothing"))
     assert finding["bytes"] == result["differingBytes"] == len(ALWAYS) + len(b"line 399 of a log\n")
+
+
+def audit_by_programs(up: PipelineUp) -> Result:
+    """Compare as in a cluster: by programs that run where the files are."""
+    pipeline = load(up.file)
+    data = str(up.layout.shipper("web"))
+    node = FarEnd("a node", ("env",), {"file": str(up.file), "name": "web", "data": data})
+    ends = [FarEnd(f.name, ("env",), {"folders": {f.name: str(f)}}) for f in up.layout.collectors()]
+    output = pipeline.spec.collectors.output
+    archives = [FarArchive(end, "main", output, rate=0) for end in ends]
+    return Audit(pipeline, archives).run([FarNode(node, 0, kept_since_ns(pipeline))])
 
 
 def _blank(line: bytes, output: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -12,11 +12,28 @@ from hypothesis import strategies as st
 
 from logpipeline_cli.auditing import comparing
 from logpipeline_cli.auditing.archived import NoLine, lines_of
-from logpipeline_cli.auditing.comparing import Block, blocks_of, missing_of
+from logpipeline_cli.auditing.comparing import (
+    Block,
+    Missing,
+    blocks_of,
+    count,
+    count_left,
+    left,
+)
 from logpipeline_collector.archive.naming import Origin, Template
 
 # Few different lines, so that equal ones are the rule; many blocks, since one in 256 ends one.
 LINES = st.lists(st.integers(0, 2000).map(lambda n: b"%d" % (n * n % 700)), max_size=1500)
+
+
+def missing_of(
+    here: Callable[[], Iterator[Block]], there: Callable[[], Iterator[Block]]
+) -> Missing:
+    """Return which lines of *here* are not *there*, by the steps that an audit takes."""
+    blocks = count(here())
+    same = blocks & count(there(), blocks)
+    lines = left(here(), same)
+    return lines.missing(count_left(there(), same, lines.lines))
 
 
 @given(LINES, LINES, st.data())

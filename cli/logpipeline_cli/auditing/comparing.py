@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 # A line ends a block if this many of the last bits of its CRC are 0: one in 256 does.
@@ -41,6 +42,36 @@ class Missing(NamedTuple):
     untold: int = 0
 
 
+class Line(NamedTuple):
+    """A line that stands there so many *times*, with its *size* and how it begins."""
+
+    times: int
+    size: int
+    first: bytes
+
+
+@dataclass(slots=True)
+class Left:
+    """Lines by their keys, those that no common block explains; *untold* more were too many."""
+
+    lines: dict[bytes, Line] = field(default_factory=dict)
+    untold: int = 0
+
+    def missing(self, found: Mapping[bytes, int]) -> Missing:
+        """Return what of it is not among *found*, which counts lines of the other side."""
+        lacking = [
+            line._replace(times=lacks)
+            for key, line in self.lines.items()
+            if (lacks := line.times - found.get(key, 0)) > 0
+        ]
+        return Missing(
+            sum(line.times for line in lacking),
+            sum(line.times * line.size for line in lacking),
+            lacking[0].first if lacking else b"",
+            self.untold,
+        )
+
+
 def blocks_of(lines: Lines) -> Iterator[Block]:
     """Yield *lines* in blocks."""
     held: list[bytes] = []
@@ -53,40 +84,33 @@ def blocks_of(lines: Lines) -> Iterator[Block]:
         yield _block(held)
 
 
-def missing_of(
-    here: Callable[[], Iterator[Block]], there: Callable[[], Iterator[Block]]
-) -> Missing:
-    """Return which lines of *here* are not *there*; each is called once or twice, for all of its
-    blocks.
-    """
-    wanted = Counter(block.key for block in here())
-    found = Counter(block.key for block in there() if block.key in wanted)
-    same = wanted & found
-    if same == wanted:
-        return Missing()
-    left: Counter[bytes] = Counter()
-    begins: dict[bytes, tuple[int, bytes]] = {}
-    untold = 0
-    for line in _outside(here(), same):
+def count(blocks: Iterable[Block], wanted: Container[bytes] | None = None) -> Counter[bytes]:
+    """Return how often each block is there; only those that are *wanted*, or all."""
+    return Counter(block.key for block in blocks if wanted is None or block.key in wanted)
+
+
+def left(blocks: Iterable[Block], same: Mapping[bytes, int]) -> Left:
+    """Return the lines of *blocks*, without as many blocks as both sides have."""
+    found = Left()
+    for line in _outside(blocks, same):
         key = _key([line])
-        if key not in left and len(left) >= LEFT_LINES_MAX:
-            untold += 1
-            continue
-        left[key] += 1
-        begins.setdefault(key, (len(line) + 1, line[:EXCERPT_BYTES]))
-    for line in _outside(there(), same):
-        if left.get(key := _key([line]), 0) > 0:
-            left[key] -= 1
-    return _missing(left, begins, untold)
+        if known := found.lines.get(key):
+            found.lines[key] = known._replace(times=known.times + 1)
+        elif len(found.lines) < LEFT_LINES_MAX:
+            found.lines[key] = Line(1, len(line) + 1, line[:EXCERPT_BYTES])
+        else:
+            found.untold += 1
+    return found
 
 
-def _missing(
-    left: Mapping[bytes, int], begins: Mapping[bytes, tuple[int, bytes]], untold: int
-) -> Missing:
-    lacking = {key: count for key, count in left.items() if count > 0}
-    first = begins[next(iter(lacking))][1] if lacking else b""
-    size = sum(count * begins[key][0] for key, count in lacking.items())
-    return Missing(sum(lacking.values()), size, first, untold)
+def count_left(
+    blocks: Iterable[Block], same: Mapping[bytes, int], wanted: Container[bytes]
+) -> Counter[bytes]:
+    """Return how often the lines *wanted* stand in *blocks*, outside of as many blocks as both
+    sides have.
+    """
+    keys = (_key([line]) for line in _outside(blocks, same))
+    return Counter(key for key in keys if key in wanted)
 
 
 def _outside(blocks: Iterable[Block], same: Mapping[bytes, int]) -> Iterator[bytes]:

@@ -1,54 +1,45 @@
-"""One audit of the pipeline on this machine: what is archived where, and what differs."""
+"""One audit of a pipeline: what of which node is archived where, and what differs."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import islice
 
 from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline
-from logpipeline_cli.auditing.archived import lines_of
-from logpipeline_cli.auditing.comparing import Block, Missing, blocks_of, missing_of
-from logpipeline_cli.auditing.node import Source, Spend
-from logpipeline_cli.committed import Reading
+from logpipeline_cli.auditing.comparing import Missing
+from logpipeline_cli.auditing.sides import Archive, Counts, Node, Survey, Where, added
 from logpipeline_collector.archive.naming import Origin, Template
 from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.intents import Key
+
+# Places that are asked for at once: a question travels as a whole.
+GROUPS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Where lines are archived: of *host*, in the files whose names match *glob*."""
+class Finding:
+    """Sources of a host that are archived together, and what is missing of them there."""
 
     host: str
-    glob: str
-    is_cri: bool
-
-
-@dataclass(slots=True)
-class Finding:
-    """Sources that are archived together, and what is *missing* of them there."""
-
-    sources: list[Source]
+    sources: tuple[str, ...]
     missing: Missing
-    lost: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Result:
-    """What an audit of files of so much *size* found out until *time_ns*; *due* of them collectors
-    say that they have. All in bytes.
-    """
+    """What an audit of files of so much *size* found out until *time_ns*, in bytes."""
 
     time_ns: int
     sources: int = 0
     files: int = 0
     size: int = 0
-    due: int = 0
     compared: int = 0
     findings: list[Finding] = field(default_factory=list)
-    troubles: dict[Path, str] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
 
     @property
     def differing(self) -> int:
@@ -61,66 +52,67 @@ class Result:
         return not self.findings and not self.troubles
 
 
+@dataclass(slots=True)
+class _Group:
+    """Sources that are archived at one place, with their blocks."""
+
+    where: Where
+    sources: list[Key] = field(default_factory=list)
+    blocks: Counter[bytes] = field(default_factory=Counter)
+    same: Counts = field(default_factory=Counter)
+
+
 class Audit:
-    """Compares *sources* with what is archived in *folders*, at most *spend* lets it read."""
+    """Compares the files of nodes with those of *archives*, which together are all there are."""
 
-    def __init__(
-        self, pipeline: LogPipeline, folders: Sequence[Path], spend: Spend = lambda size: None
-    ) -> None:
+    def __init__(self, pipeline: LogPipeline, archives: Sequence[Archive]) -> None:
         self._pipeline = pipeline
-        self._folders = folders
-        self._spend = spend
-        age_ns = pipeline.spec.collectors.retention.max_age_ns
-        self._kept_since_ns = time.time_ns() - age_ns
+        self._archives = archives
 
-    def run(self, sources: Sequence[Source]) -> Result:
-        """Return what differs.
+    def run(self, nodes: Sequence[Node]) -> Result:
+        """Return what differs; one node after the other is read.
 
         Raises:
-            CliError: the archive cannot be read.
-            NoLine: it is of another form than the pipeline says.
+            CliError: files cannot be read.
+            NoLine: the archive is of another form than the pipeline says.
         """
         result = Result(time.time_ns())
-        groups: dict[Where, list[Source]] = {}
-        for source in sources:
-            source.leave_out_before(self._kept_since_ns)
-            result.sources += 1
-            result.files += len(source.parts)
-            result.size += source.size
-            result.due += source.due
-            if source.due:
-                groups.setdefault(self._where(source.id), []).append(source)
-        for where, group in groups.items():
-            finding = self._compare(where, group)
-            result.compared += sum(source.due for source in group)
-            for source in group:
-                result.troubles |= source.troubles
-            if finding.missing.lines or finding.missing.untold:
-                result.findings.append(finding)
+        for node in nodes:
+            groups = iter(self._surveyed(node, result).values())
+            while batch := list(islice(groups, GROUPS_AT_ONCE)):
+                result.findings += self._compared(node, batch)
         return result
 
-    def _compare(self, where: Where, sources: list[Source]) -> Finding:
-        finding = Finding(sources, Missing())
-        output = self._pipeline.spec.collectors.output
+    def _surveyed(self, node: Node, result: Result) -> dict[Where, _Group]:
+        groups: dict[Where, _Group] = {}
+        for survey in node.survey():
+            _add(result, survey)
+            if survey.due:
+                where = self._where(survey.id)
+                group = groups.setdefault(where, _Group(where))
+                group.sources.append(Key(survey.id.host, survey.id.source))
+                group.blocks.update(survey.blocks)
+        return groups
 
-        def here() -> Iterator[Block]:
-            for source in sources:
-                yield from blocks_of(source.lines(self._spend))
-
-        def there() -> Iterator[Block]:
-            reading = Reading(self._folders, where.host, where.glob)
-            for chunks in reading.files():
-                paced = self._paced(chunks)
-                yield from blocks_of(lines_of(output, paced, is_cri=where.is_cri))
-            finding.lost = reading.lost
-
-        finding.missing = missing_of(here, there)
-        return finding
-
-    def _paced(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self._spend(len(chunk))
-            yield chunk
+    def _compared(self, node: Node, groups: list[_Group]) -> Iterator[Finding]:
+        wanted = [(group.where, group.blocks) for group in groups]
+        found = [list(archive.count(wanted)) for archive in self._archives]
+        for number, group in enumerate(groups):
+            group.same = group.blocks & added([each[number] for each in found])
+        differing = [group for group in groups if group.same != group.blocks]
+        if not differing:
+            return
+        lefts = list(node.left([(group.sources, group.same) for group in differing]))
+        lines = [
+            (group.where, group.same, dict.fromkeys(left.lines, 1))
+            for group, left in zip(differing, lefts, strict=True)
+        ]
+        counts = [list(archive.count_left(lines)) for archive in self._archives]
+        for number, (group, left) in enumerate(zip(differing, lefts, strict=True)):
+            missing = left.missing(added([each[number] for each in counts]))
+            if missing.lines or missing.untold:
+                names = tuple(sorted(key.source for key in group.sources))
+                yield Finding(group.where.host, names, missing)
 
     def _where(self, id: SourceId) -> Where:
         spec = self._pipeline.spec
@@ -130,3 +122,11 @@ class Audit:
         template = Template(text, cluster=spec.cluster, partition=partition)
         origin = Origin(id.host, id.namespace, id.pod, id.container, id.source)
         return Where(id.host, template.glob(origin), is_cri)
+
+
+def _add(result: Result, survey: Survey) -> None:
+    result.sources += 1
+    result.files += survey.files
+    result.size += survey.size
+    result.compared += survey.due
+    result.troubles |= survey.troubles

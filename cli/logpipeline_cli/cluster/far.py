@@ -102,7 +102,7 @@ def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
     """Answer one request; return an exit code."""
     request = json.loads(stdin.readline(REQUEST_BYTES_MAX))
     archive = Archive(
-        folders=_folders(request), group=request["group"],
+        folders=folders_of(request), group=request["group"],
         host=request.get("host"), glob=request.get("glob"),
     )  # fmt: skip
     pieces = request.get("pieces")
@@ -187,7 +187,7 @@ def _written_ns(file: CommittedFile) -> int:
         return file.begun_ns
 
 
-def _folders(request: dict[str, Any]) -> dict[str, Path]:
+def folders_of(request: dict[str, Any]) -> dict[str, Path]:
     """Return the folders that are asked for by name, and those below a folder that several
     collectors share.
     """

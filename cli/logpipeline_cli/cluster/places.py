@@ -71,11 +71,11 @@ def places(pipeline: LogPipeline, pods: Sequence[Manifest], claims: Sequence[Man
     return Places(tuple(running), tuple(claimed), tuple(notes))
 
 
-def is_running(pod: Manifest) -> bool:
-    """Return whether a program can be started in the collector's container."""
+def is_running(pod: Manifest, container: str = "collector") -> bool:
+    """Return whether a program can be started in the pod's *container*."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return any(
-        status.get("name") == "collector" and "running" in (status.get("state") or {})
+        status.get("name") == container and "running" in (status.get("state") or {})
         for status in statuses
     )
 

@@ -75,26 +75,37 @@ class Archive:
         return {**end.folders, "group": self.group, "host": self.host, "glob": self.glob}
 
     def _listed(self, end: FarEnd) -> list[Entry]:
-        tries = 0
-        while True:
-            try:
-                return self._list(end)
-            except StreamCut as cut:
-                tries += 1
-                _wait_or_give_up(end, str(cut), tries)
+        return [Entry.decode(row) for row in rows_of(end, PROGRAM, self._request(end))]
 
-    def _list(self, end: FarEnd) -> list[Entry]:
-        found: list[Entry] = []
-        with _Running(end, self._request(end)) as running:
-            for line in running.stdout:
-                with suppress(ValueError):
-                    fields = json.loads(line)
-                    if "failed" in fields:
-                        raise CliError(f"{end.where}: {fields['failed']}")
-                    if "done" in fields:
-                        return found
-                    found.append(Entry.decode(fields))
-            raise StreamCut(running.complaint())
+
+def rows_of(end: FarEnd, program: Sequence[str], request: Mapping[str, Any]) -> list[Any]:
+    """Return the lines of JSON that *program* at *end* answers to *request*, without the last one,
+    which says that it is all. Asked again, it answers the same.
+
+    Raises:
+        CliError: it cannot be asked, or says why it has no answer.
+    """
+    tries = 0
+    while True:
+        try:
+            return _rows(end, program, request)
+        except StreamCut as cut:
+            tries += 1
+            _wait_or_give_up(end, str(cut), tries)
+
+
+def _rows(end: FarEnd, program: Sequence[str], request: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    with _Running(end, program, request) as running:
+        for line in running.stdout:
+            with suppress(ValueError):
+                row = json.loads(line)
+                if "failed" in row:
+                    raise CliError(f"{end.where}: {row['failed']}")
+                if "done" in row:
+                    return found
+                found.append(row)
+        raise StreamCut(running.complaint())
 
 
 class _Sending:
@@ -140,7 +151,7 @@ class _Sending:
         while True:
             try:
                 if self._running is None:
-                    self._running = _Running(self._end, self._wanted())
+                    self._running = _Running(self._end, PROGRAM, self._wanted())
                 frame = read_frame(self._running.stdout)
             except StreamBroken as error:
                 raise CliError(f"{self._end.where}: {error}") from error
@@ -168,11 +179,11 @@ class _Sending:
 class _Running:
     """The program at a far end, told what to do."""
 
-    def __init__(self, end: FarEnd, request: Mapping[str, Any]) -> None:
+    def __init__(self, end: FarEnd, program: Sequence[str], request: Mapping[str, Any]) -> None:
         # What it complains of is read only at its end; a pipe would fill up and stop it.
         self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115  it is closed with the program
         self._process = subprocess.Popen(
-            [*end.command, *PROGRAM],
+            [*end.command, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

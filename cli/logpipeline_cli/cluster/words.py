@@ -64,6 +64,11 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     arguments.output(parser)
 
 
+def _audit(parser: argparse.ArgumentParser) -> None:
+    _where_files_are(parser)
+    arguments.audit(parser)
+
+
 def _files(parser: argparse.ArgumentParser) -> None:
     arguments.files(parser, _where_files_are)
 
@@ -104,6 +109,15 @@ COMMANDS = (
         _tail,
     ),
     Command(
+        "audit",
+        "compare the nodes' log files with what is archived of them",
+        "Read the nodes' log files once more, as far as collectors have confirmed them, and look\n"
+        "for each line in the archived files. A program in the pods does it; only checksums leave\n"
+        "them. Exits with 1 if a line is not there.",
+        "kubectl logpipeline audit -n logging --rate 1Mi",
+        _audit,
+    ),
+    Command(
         "files",
         "list or print the collectors' files, also of those that were scaled away",
         "List or print what the collectors wrote. For collectors that are gone, a pod that can do\n"
@@ -137,4 +151,4 @@ COMMANDS = (
     ),
 )
 # Those that ask a cluster; the others are the plain command's.
-IN_CLUSTER = frozenset({"status", "losses", "tail", "files", "plan"})
+IN_CLUSTER = frozenset({"status", "losses", "audit", "tail", "files", "plan"})

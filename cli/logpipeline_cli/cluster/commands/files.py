@@ -3,78 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from logpipeline.observe.logs import printable
+from logpipeline_cli.cluster.ends import collectors_of, note
 from logpipeline_cli.cluster.entries import Entry, in_order, mixed, turns
-from logpipeline_cli.cluster.places import Claimed, Places, places
-from logpipeline_cli.cluster.readers import FOLDER, readers
-from logpipeline_cli.cluster.remote import Archive, FarEnd
-from logpipeline_cli.cluster.session import Found, find, session
+from logpipeline_cli.cluster.remote import Archive
+from logpipeline_cli.cluster.session import find, session
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, table, write_content
-from logpipeline_operator.children import names
 
 
 def run(args: argparse.Namespace) -> int:
     """List files, or print what is in them."""
     with session(args) as cluster:
         found = find(cluster, args.pipeline)
-        seen = _places(found, only_running=args.running)
-        for note in seen.notes:
-            _note(note)
-        with _ends(found, seen) as ends:
+        with collectors_of(found, only_running=args.running) as ends:
             glob = args.path if args.action == "cat" else None
             group = found.pipeline.spec.collectors.group
             archive = Archive(ends, group, args.host, glob)
             return _list(archive, args) if args.action == "ls" else _print(archive, args)
-
-
-def _places(found: Found, *, only_running: bool) -> Places:
-    pods = found.objects("pods", "collector")
-    claims = [] if only_running else found.objects("persistentvolumeclaims", "collector")
-    seen = places(found.pipeline, pods, claims)
-    if only_running:
-        seen = Places(seen.running, (), seen.notes)
-    if not seen.running and not seen.claimed:
-        name = found.pipeline.name
-        raise CliError(
-            f"no collector of {name} runs, and none left a volume that can be read; see `kubectl "
-            f"describe logpipeline {name} -n {found.pipeline.namespace}`"
-        )
-    return seen
-
-
-@contextmanager
-def _ends(found: Found, seen: Places) -> Iterator[list[FarEnd]]:
-    kubectl, namespace = found.cluster.kubectl, found.pipeline.namespace
-    prefix = f"{names.collector(found.pipeline)}-"
-    members = [place.pod for place in seen.running]
-    ends = []
-    for place in seen.running:
-        folders: dict[str, Any] = {"folders": {place.pod: place.folder}}
-        if place.lost_below:
-            below = {"folder": place.lost_below, "prefix": prefix, "without": members}
-            folders["shared"] = below
-        ends.append(FarEnd(place.pod, kubectl.exec_words(namespace, place.pod), folders))
-    if seen.claimed:
-        _note(f"starting {len(seen.claimed)} pods to read what collectors left that are gone")
-    with readers(found, seen.claimed) as made:
-        for claimed, pod in made.items():
-            folders = _folders(claimed, prefix, members)
-            where = f"{claimed.claim} (by pod {pod})"
-            ends.append(FarEnd(where, kubectl.exec_words(namespace, pod), folders))
-        yield ends
-
-
-def _folders(claimed: Claimed, prefix: str, members: list[str]) -> dict[str, Any]:
-    if not claimed.is_shared:
-        return {"folders": {claimed.member: FOLDER}}
-    return {"folders": {}, "shared": {"folder": FOLDER, "prefix": prefix, "without": members}}
 
 
 def _list(archive: Archive, args: argparse.Namespace) -> int:
@@ -93,7 +41,7 @@ def _print(archive: Archive, args: argparse.Namespace) -> int:
         where = f" match {args.path!r}" if args.path else ""
         raise CliError(f"no files of {args.host!r}{where}; see `kubectl logpipeline files ls`")
     for former, latter in mixed(entries):
-        _note(
+        note(
             f"{former.place}: {former.member} wrote to it before {latter.member} and again "
             "afterwards; the lines of the two are not in order"
         )
@@ -101,7 +49,7 @@ def _print(archive: Archive, args: argparse.Namespace) -> int:
         for chunks in archive.contents(turn):
             write_content(chunks, raw=args.raw)
     for name in archive.lost:
-        _note(f"{name} was removed meanwhile (retention)")
+        note(f"{name} was removed meanwhile (retention)")
     return EXIT_FAILED if archive.lost else EXIT_OK
 
 
@@ -121,7 +69,3 @@ def _fields(entry: Entry) -> dict[str, Any]:
         "collector": entry.member,
         "file": entry.file,
     }
-
-
-def _note(text: str) -> None:
-    print(printable(text), file=sys.stderr)
