@@ -24,6 +24,8 @@ def names(chain: list[tuple[str, bool]]) -> list[str]:
         ["app.log-20261119.gz", "app.log-20261120", "app.log-20261121", "app.log"],
         ["app-20261119.log.gz", "app-20261120.log", "app.log"],
         ["app.log.2026-11-20", "app.log.2026-11-21_10", "app.log"],
+        ["app.log-20261121-1795255200", "app.log-20261121-1795257300.gz", "app.log"],
+        ["app-20261121-1795255200.log.gz", "app-20261121-1795257300.log", "app.log"],
         ["app.log-1795255200", "app.log-1795341600.gz", "app.log"],
         ["syslog.2.gz", "syslog.1", "syslog"],
     ],

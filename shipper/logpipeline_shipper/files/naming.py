@@ -14,10 +14,11 @@ from logpipeline_shipper.files.unpacking import UNPACKERS
 # A date must look like one: node-192-168-100-200.log is of a chain of its own.
 _DATE = r"(?:19|20)\d\d[-_.]?(?:0\d|1[0-2])[-_.]?[0-3]\d(?:[-_.:T]?\d\d){0,3}"
 _SECONDS = r"1\d{9}"  # logrotate's dateformat -%s
+_WHEN = rf"{_DATE}(?:[-_.]{_SECONDS})?"  # and -%Y%m%d-%s
 _NUMBERED = re.compile(r"(?P<live>.+)\.(?P<number>\d{1,5})", re.DOTALL)
-_DATED = re.compile(rf"(?P<live>.+?)[.\-_](?P<date>{_DATE}|{_SECONDS})", re.DOTALL)
+_DATED = re.compile(rf"(?P<live>.+?)[.\-_](?P<date>{_WHEN}|{_SECONDS})", re.DOTALL)
 _DATED_INSIDE = re.compile(
-    rf"(?P<stem>.+?)[.\-_](?P<date>{_DATE})(?P<extension>\.[A-Za-z]{{1,8}})", re.DOTALL
+    rf"(?P<stem>.+?)[.\-_](?P<date>{_WHEN})(?P<extension>\.[A-Za-z]{{1,8}})", re.DOTALL
 )
 _ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is no rotated 10.0.0
 _CRI = re.compile(r"\d+\.log")
