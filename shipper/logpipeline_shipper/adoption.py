@@ -25,12 +25,18 @@ HELD_S = 5.0
 
 
 class Adoption:
-    """The files that sources have of one another's names. *chains* are those that are read now."""
+    """The files that sources have of one another's names. *chains* are those that are read now,
+    *expected* the sources of the process before, as long as their files may still be found.
+    """
 
     def __init__(
-        self, chains: Callable[[], Mapping[Key, Chain]], clock: Callable[[], float]
+        self,
+        chains: Callable[[], Mapping[Key, Chain]],
+        expected: Callable[[], Iterable[Key]],
+        clock: Callable[[], float],
     ) -> None:
         self._chains = chains
+        self._expected = expected
         self._clock = clock
         self._patience_s = HELD_S
         self._owners: dict[Identity, Key] = {}
@@ -96,7 +102,12 @@ class Adoption:
             for other, chain in chains.items()
             if other != key and other.host == key.host and _may_be_of(file.path, other)
         ]
-        owner = _owner_by_content(file, likely) if likely else key
+        owner = _owner_by_content(file, likely) if likely else NOBODY
+        if owner == NOBODY and any(
+            other != key and other.host == key.host and _may_be_of(file.path, other)
+            for other in self._expected()
+        ):
+            owner = None  # one of which nothing can be compared yet may know it
         if owner is not None:
             self._held_since.pop(file.identity, None)
             return owner if owner != NOBODY else key

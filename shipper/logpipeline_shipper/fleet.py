@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logpipeline.partition import partition_of
@@ -84,7 +84,7 @@ class Fleet:
         is_late = state.was_broken and options.read_from == "end"
         self._read_from: ReadFrom = "beginning" if is_late else options.read_from
         self.needs_recall = needs_recall
-        self._adoption = Adoption(self._chains, shared.clock)
+        self._adoption = Adoption(self._chains, self._expected, shared.clock)
         self._own: dict[Key, Listing] = {}
         self._held: dict[Key, tuple[Listing, Take]] = {}
         self._recalled: dict[str, Known] = {}
@@ -128,6 +128,10 @@ class Fleet:
 
     def _chains(self) -> dict[Key, Chain]:
         return {key: pump.chain for key, pump in self.pumps.items() if pump.id.format == "plain"}
+
+    def _expected(self) -> Iterable[Key]:
+        """Return the sources that were known before, and whose files may still be found."""
+        return () if self._is_all_seen else self._records.keys()
 
     def _take(self, key: Key, listing: Listing, how: Take) -> None:
         pump = self.pumps.get(key)
