@@ -152,8 +152,11 @@ class Chain(Counts):
                 else:
                     self._look_again(now_s + _REWRITTEN_S)
                 return generation
-            case Replaced(file, generation, is_cut):
-                return self._replace(generation, file, now_s, is_cut=is_cut)
+            case Replaced(file, generation, is_cut, size):
+                made = self._replace(generation, file, now_s, is_cut=is_cut)
+                if size < file.size:
+                    made.forget_size(size)
+                return made
             case Copy(file, generation):
                 if generation in self._past:
                     self._past.remove(generation)

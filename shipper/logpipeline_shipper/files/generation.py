@@ -244,8 +244,10 @@ class Generation:
         if is_further and not self.reached.is_behind(content):
             return False
         if not self.is_verified:
-            size = self.read.offset - self.begin
-            if size <= WHOLE_BYTES_MAX and not self._has_checksum(content, self.read):
+            # Also by what a process before may have sent: the file may have been cut since.
+            proof = self.proof
+            size = proof.offset - self.begin
+            if size <= WHOLE_BYTES_MAX and not self._has_checksum(content, proof):
                 return False
             self.is_verified = True
         return True
@@ -275,6 +277,9 @@ class Generation:
 
     def bind(self, file: ChainFile, now_s: float) -> None:
         """Note that its bytes lie in *file*."""
+        if file.compressed and not self.is_compressed and self.length is None:
+            # Its length does not tell whether it has more than was read: that has to be looked for.
+            self.is_passed = False
         self.file, self.identity, self.is_compressed = file, file.identity, file.compressed
         self.is_recalled = False
         self.stamp, self.touched, self.gone_since_s = (file.size, file.mtime_ns), None, None
@@ -328,9 +333,11 @@ class Generation:
         if not content.compressed and (size := content.size()) > self.size:
             self._grow(size, now_s)
 
-    def forget_size(self) -> None:
-        """Note that the listing spoke of other bytes than those that are there now."""
-        self.size, self.stamp = 0, (0, 0)
+    def forget_size(self, size: int = 0) -> None:
+        """Note that the listing spoke of other bytes than those that are there now, which are
+        *size* at least.
+        """
+        self.size, self.stamp = size, (0, 0)
 
     def search(self, end: int) -> None:
         """Note that no line ends between the offset and *end*."""

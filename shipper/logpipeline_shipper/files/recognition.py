@@ -40,13 +40,14 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """*file* has the inode of *generation*, and other bytes; *is_cut* says that it is the same
-    file, cut and written anew.
+    """*file* has the inode of *generation*, and other bytes, *size* of them by now; *is_cut* says
+    that it is the same file, cut and written anew.
     """
 
     file: ChainFile
     generation: Generation
     is_cut: bool
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def recognise(
     # A file may begin with all that was read of several: it is the one of which most was.
     wanted.sort(key=lambda known: known.proof.offset, reverse=True)
     originals = [found for found in findings.values() if isinstance(found, Same)]
+    begun = [file for file in files if not isinstance(findings.get(file), Same)]
     plain = {file.path: file for file in files if not file.compressed}
     for file in files:
         if file in findings:
@@ -133,7 +135,7 @@ def recognise(
             # Beside a file that is new itself, the next look tells.
             findings[file] = Unsure(file) if known is None else Shadow(file, known)
             continue
-        found = findings[file] = _first_seen(file, wanted, originals, open_file)
+        found = findings[file] = _first_seen(file, wanted, originals, begun, open_file)
         if isinstance(found, Copy):
             wanted.remove(found.generation)
     return [findings[file] for file in files]
@@ -153,7 +155,7 @@ def resemblance(
             if file is None or not _is_still_in(file, known, open_file):
                 return Resemblance.CONTINUES
             found = Resemblance.COPIES
-        elif file is not None and _is_beginning(content, Same(file, known), open_file):
+        elif file is not None and _is_beginning(content, file, open_file):
             found = Resemblance.COPIES
     return found
 
@@ -175,8 +177,9 @@ def _seen_again(
             with _content(file, known if is_trusted else None, open_file) as content:
                 if not known.is_in(content):
                     # Where nothing tells of births, another file may have been given the inode.
-                    is_cut = bool(file.born_ns) or content.size() < known.size
-                    return Replaced(file, known, is_cut=is_cut)
+                    size = content.size()
+                    is_cut = bool(file.born_ns) or size < known.size
+                    return Replaced(file, known, is_cut=is_cut, size=size)
         except Moved:
             return Vanished(file, known)
         except (Unreadable, TooManyOpen, Closed, OSError):
@@ -185,7 +188,11 @@ def _seen_again(
 
 
 def _first_seen(
-    file: ChainFile, wanted: list[Generation], originals: list[Same], open_file: Open
+    file: ChainFile,
+    wanted: list[Generation],
+    originals: list[Same],
+    begun: list[ChainFile],
+    open_file: Open,
 ) -> Finding:
     if file.is_live:
         # Rotators copy away from the live file, never to it. With the bytes of a former one it is
@@ -201,26 +208,29 @@ def _first_seen(
                 if known.is_copied_in(content):
                     return Copy(file, known)
             for original in [] if file.is_live else originals:
-                if _is_beginning(content, original, open_file):
+                if _is_beginning(content, original.file, open_file):
                     return Shadow(file, original.generation)
+            for other in [] if file.is_live else begun:
+                # What was renamed is older than the log; what is younger was copied from it.
+                is_younger = 0 < other.born_ns < file.born_ns
+                if is_younger and _is_beginning(content, other, open_file):
+                    return Unsure(file)  # the next look tells: the log itself is new
         except OSError:
             return Unsure(file)
     return New(file)
 
 
-def _is_beginning(content: Content, original: Same, open_file: Open) -> bool:
+def _is_beginning(content: Content, original: ChainFile, open_file: Open) -> bool:
     """Return whether *content* is, as far as is looked, what *original* begins with."""
     size = content.size()  # an empty one begins everything
-    if (
-        not original.file.is_live
-        or original.file.compressed
-        or content.compressed
-        or size > original.file.size
-    ):
+    if not original.is_live or original.compressed or content.compressed:
         return False
-    with _opened(original.file, open_file) as whole:
+    with _opened(original, open_file) as whole:
         if whole is None:
             return True
+        # Both may have changed since they were listed.
+        if size > whole.size():
+            return False
         last = max(0, size - _COMPARED_BYTES)
         step = max(1, last // _COMPARED_PLACES)
         places = range(0, last + 1, step)
