@@ -159,9 +159,9 @@ def test_no_line_is_missed_or_doubled_by_what_happens_between_looks(
     before = collector.lines
     looks = 0
 
-    def look_and_go_on(folder: Path) -> Iterator[CommittedFile]:
+    def look_and_go_on(folder: Path, group: str | None) -> Iterator[CommittedFile]:
         nonlocal looks
-        yield from list(committed_files(folder))
+        yield from list(committed_files(folder, group))
         if looks == look:
             ACTIONS[action](collector)
         looks += 1
