@@ -20,7 +20,8 @@ from logpipeline_shipper.intents import Key
 Identity = tuple[int, int, int]
 
 
-# A copy is being made, or its original is about to be truncated, for so long at most.
+# A copy is being made, or its original is about to be truncated, for so long at most; one that is
+# being packed may take longer, and grows meanwhile.
 HELD_S = 5.0
 
 
@@ -42,7 +43,8 @@ class Adoption:
         self._owners: dict[Identity, Key] = {}
         self._claimed: dict[Key, frozenset[Identity]] = {}
         self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
-        self._held_since: dict[Identity, float] = {}
+        # Since when, and with which packed size.
+        self._held_since: dict[Identity, tuple[float, int]] = {}
 
     def end(self) -> None:
         """Note that nobody writes, or copies, any more: nothing is held."""
@@ -111,8 +113,11 @@ class Adoption:
         if owner is not None:
             self._held_since.pop(file.identity, None)
             return owner if owner != NOBODY else key
-        since_s = self._held_since.setdefault(file.identity, self._clock())
-        if self._clock() - since_s < self._patience_s:
+        packed_size = file.size if file.compressed else 0
+        held = self._held_since.get(file.identity)
+        if held is None or held[1] != packed_size:
+            held = self._held_since[file.identity] = (self._clock(), packed_size)
+        if self._clock() - held[0] < self._patience_s:
             return None
         return key
 

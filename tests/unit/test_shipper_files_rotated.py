@@ -9,8 +9,12 @@ from pathlib import Path
 
 from log_chain import Folder, joined
 from logpipeline.checksum import extend
+from logpipeline_shipper.adoption import HELD_S, Adoption
+from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.opening import open_reader
+from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.intents import Key
 
 HEADER = b"# number text\n"
 
@@ -94,3 +98,37 @@ def test_a_copy_of_a_log_that_is_new_itself_brings_nothing(tmp_path: Path) -> No
     append(folder.live, b"2\n")
 
     assert joined(folder.drain()) == HEADER + b"1\n2\n"
+
+
+def test_what_is_packed_slowly_into_another_folder_is_no_log_of_its_own(tmp_path: Path) -> None:
+    """Half of a packed file tells nothing; it is waited for as long as it grows."""
+    folder = Folder(tmp_path / "logs")
+    append(folder.live, HEADER + os.urandom(4096).hex().encode() + b"\n")
+    folder.drain()
+    chains = {Key("h", str(folder.live)): folder.chain}
+    now_s = 0.0
+    adoption = Adoption(lambda: chains, lambda: (), lambda: now_s)
+    old = tmp_path / "old" / "app.log.1"
+    old.parent.mkdir()
+    folder.live.rename(old)
+    packed, data = old.with_name("app.log.1.gz"), gzip.compress(old.read_bytes())
+    host = HostSources(host="h", include=(f"{old.parent}/**",))
+    discovery = Discovery([host], skipped=lambda path, reason: None)
+
+    def owner() -> list[str]:
+        (listing,) = [
+            each for each in discovery.scan() if packed in [file.path for file in each.files]
+        ]
+        found = adoption.sort(Key("h", listing.id.source), listing)
+        kept = ["itself"] if packed in [file.path for file in found.listing.files] else []
+        lent = [file.path for file in adoption.of(Key("h", str(folder.live)))]
+        return kept + (["the log"] if packed in lent else [])
+
+    for end in range(1, len(data), len(data) // 8):
+        packed.write_bytes(data[:end])
+        now_s += 0.9 * HELD_S
+        assert "itself" not in owner(), end
+    packed.write_bytes(data)
+    old.unlink()
+    folder.look()
+    assert owner() == ["the log"]

@@ -155,7 +155,8 @@ def resemblance(
             if file is None or not _is_still_in(file, known, open_file):
                 return Resemblance.CONTINUES
             found = Resemblance.COPIES
-        elif file is not None and _is_beginning(content, file, open_file):
+        elif content.broken or (file is not None and _is_beginning(content, file, open_file)):
+            # Of what is packed only halfway nobody can tell yet what it will hold.
             found = Resemblance.COPIES
     return found
 
