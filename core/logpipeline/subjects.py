@@ -69,13 +69,12 @@ class Subjects:
 
     def of_stream(self, partition: int, *, foreign: int = 0) -> list[str]:
         """Return what the stream of *partition* stores: with *foreign*, also what shippers of
-        another kind put into partitions from ours up to that number.
+        another kind put into partitions from ours up to that number. Sorted as in a stream that
+        was changed, so that one that is made is the same.
         """
         count = max(self.partitions, 1)
-        return [
-            self.of_partition(each)
-            for each in (partition, *range(partition + count, foreign, count))
-        ]
+        stored = (partition, *range(partition + count, foreign, count))
+        return sorted(self.of_partition(each) for each in stored)
 
     def read(self, subject: str) -> tuple[Partition, str]:
         """Return partition and host of *subject*. A shipper that counts other partitions than we do

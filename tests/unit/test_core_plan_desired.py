@@ -61,7 +61,7 @@ def test_the_defaults_of_a_log_stream_are_the_safe_ones() -> None:
     assert config.pop("max_bytes") == 10 * GIB * 80 // 100 // 10 // 4096 * 4096
     assert config == {
         "name": "LP_default_demo_3",
-        "subjects": [f"lp.default.demo.p{number}.>" for number in (3, 13, 23)],
+        "subjects": [f"lp.default.demo.p{number}.>" for number in (13, 23, 3)],
         "storage": "file",
         "retention": "limits",
         "discard": "new",
