@@ -99,16 +99,9 @@ class Adoption:
         chains = self._chains()
         if key in chains and file.is_live:
             return key  # its next live file, whatever it holds
-        likely = [
-            (other, chain)
-            for other, chain in chains.items()
-            if other != key and other.host == key.host and _may_be_of(file.path, other)
-        ]
+        likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
         owner = _owner_by_content(file, likely) if likely else NOBODY
-        if owner == NOBODY and any(
-            other != key and other.host == key.host and _may_be_of(file.path, other)
-            for other in self._expected()
-        ):
+        if owner == NOBODY and any(_may_be_of(file, key, other) for other in self._expected()):
             owner = None  # one of which nothing can be compared yet may know it
         if owner is not None:
             self._held_since.pop(file.identity, None)
@@ -155,7 +148,11 @@ def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key |
     return NOBODY
 
 
-def _may_be_of(path: Path, other: Key) -> bool:
-    """Return whether a rotator may have made the name of *path* from that of the source *other*."""
+def _may_be_of(file: ChainFile, key: Key, other: Key) -> bool:
+    """Return whether a rotator may have made the name of *file*, which makes it one of the source
+    *key*, from that of the source *other*.
+    """
+    if other == key or other.host != key.host:
+        return False
     stem = Path(other.source).name.split(".", 1)[0]
-    return bool(stem) and path.name.startswith(stem)
+    return bool(stem) and file.path.name.startswith(stem)
