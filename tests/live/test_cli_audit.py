@@ -18,7 +18,6 @@ from logpipeline.spec import load
 from logpipeline_cli.auditing.pipeline import Audit, Result
 from logpipeline_cli.auditing.remote import FarArchive, FarNode
 from logpipeline_cli.cluster.remote import FarEnd
-from logpipeline_cli.commands.audit import kept_since_ns
 from pipeline_up import PipelineUp, run_command
 from shipping import append, lines_of
 from waiting import eventually
@@ -111,7 +110,8 @@ def audit_by_programs(up: PipelineUp) -> Result:
     ends = [FarEnd(f.name, ("env",), {"folders": {f.name: str(f)}}) for f in up.layout.collectors()]
     output = pipeline.spec.collectors.output
     archives = [FarArchive(end, "main", output, rate=0) for end in ends]
-    return Audit(pipeline, archives).run([FarNode(node, 0, kept_since_ns(pipeline))])
+    kept_ns = pipeline.spec.collectors.retention.max_age_ns
+    return Audit(pipeline, archives).run([FarNode(node, 0, kept_ns)])
 
 
 def _blank(line: bytes, output: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,10 @@ from logpipeline_cli.auditing.comparing import (
     count_left,
     left,
 )
+from logpipeline_cli.auditing.node import Part, Source
 from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.sources import HostSources
 
 # Few different lines, so that equal ones are the rule; many blocks, since one in 256 ends one.
 LINES = st.lists(st.integers(0, 2000).map(lambda n: b"%d" % (n * n % 700)), max_size=1500)
@@ -89,6 +93,21 @@ def test_lines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     assert (missing.lines, missing.untold) == (10, 20)
 
 
+def test_a_file_that_became_shorter_is_told_and_not_counted_as_compared(tmp_path: Path) -> None:
+    """A rotator may cut it between the look at its length and the reading."""
+    path = tmp_path / "app.log"
+    path.write_bytes(b"one\ntwo\n")
+    hosts = [HostSources(host="h", include=(f"{tmp_path}/*.log",))]
+    (listing,) = Discovery(hosts, skipped=lambda path, reason: None).scan()
+    (file,) = listing.files
+    whole = Source(listing.id, [Part(file, 8, ((0, 8),))])
+    cut = Source(listing.id, [Part(file, 20, ((0, 20),))])
+
+    assert list(whole.lines(lambda size: None)) == list(cut.lines(lambda size: None))
+    assert (whole.compared, whole.troubles) == (8, {})
+    assert (cut.compared, cut.troubles) == (0, {path: "it became shorter meanwhile"})
+
+
 def test_lines_of_json_are_the_programs_own() -> None:
     """Bytes that are no text come back as well, and what was too long for one line."""
     rows = [
@@ -115,7 +134,7 @@ def test_lines_of_a_runtimes_form_are_the_programs_own() -> None:
 
 def test_a_pattern_finds_the_places_of_all_times() -> None:
     """Characters of patterns stand for themselves."""
-    template = Template("{host}/[x]/%Y-%m-%d/{pod}.log", cluster="", partition=0)
+    template = Template("{host}/[x]/%Y-%m-%d/%%d{pod}.log", cluster="", partition=0)
     origin = Origin("h", "n", "p*", "c", "")
 
-    assert template.glob(origin) == "h/[[]x]/*-*-*/p%2A.log"
+    assert template.glob(origin) == "h/[[]x]/*-*-*/%dp%2A.log"

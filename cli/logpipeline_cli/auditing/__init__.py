@@ -1,1 +1,1 @@
-"""Compares files on the nodes with what is archived of them."""
+"""What ``logpipeline audit`` is made of: log files, archived files, and comparing their lines."""

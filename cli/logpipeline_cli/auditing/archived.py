@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator
 
-from logpipeline import cri
+from logpipeline_cli.auditing.lines import lines_in
 
 
 class NoLine(Exception):
@@ -20,32 +20,8 @@ def lines_of(output: str, chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[
     Raises:
         NoLine: it is of another form.
     """
-    if output == "json":
-        yield from _messages(_split(chunks))
-    elif output == "cri" and is_cri:
-        yield from _texts(chunks)
-    else:
-        yield from _split(chunks)
-
-
-def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    held = b""
-    for chunk in chunks:
-        *lines, rest = (held + chunk if held else chunk).split(b"\n")
-        yield from lines
-        held = rest
-    if held:
-        yield held
-
-
-def _texts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    held = b""
-    for chunk in chunks:
-        held += chunk
-        cut = cri.last_cut(held)
-        yield from (line.text for line in cri.join(held[:cut]))
-        held = held[cut:]
-    yield from (line.text for line in cri.join(held))
+    lines = lines_in(chunks, is_cri=is_cri and output == "cri")
+    yield from _messages(lines) if output == "json" else lines
 
 
 def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:

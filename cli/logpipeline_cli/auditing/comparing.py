@@ -58,7 +58,7 @@ class Left:
     untold: int = 0
 
     def missing(self, found: Mapping[bytes, int]) -> Missing:
-        """Return what of it is not among *found*, which counts lines of the other side."""
+        """Return the lines of which there are more here than *found*, the other side's counts."""
         lacking = [
             line._replace(times=lacks)
             for key, line in self.lines.items()

@@ -31,7 +31,7 @@ def main(stdin: BinaryIO, stdout: BinaryIO) -> int:
     try:
         for row in _answers(request):
             stdout.write(json.dumps(row).encode() + b"\n")
-    except (CliError, NoLine, StateBroken, FileNotFoundError) as error:
+    except (CliError, NoLine, StateBroken, OSError) as error:
         last = {"failed": str(error)}
     stdout.write(json.dumps(last).encode() + b"\n")
     return 0
@@ -57,7 +57,7 @@ def _node(request: dict[str, Any], pace: Pace) -> NodeFiles:
     # The pod's own words name its node.
     host = os.environ.get("NODE_NAME") or host_of(shipper)
     hosts = hosts_of(pipeline, shipper, host)
-    return NodeFiles(hosts, Path(request["data"]), request["since_ns"], pace)
+    return NodeFiles(hosts, Path(request["data"]), request["kept_ns"], pace)
 
 
 if __name__ == "__main__":

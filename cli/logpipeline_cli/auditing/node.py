@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logpipeline import cri
 from logpipeline.spans import Span, outside, size_of
+from logpipeline_cli.auditing.lines import Lines
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable, open_reader
@@ -53,9 +53,10 @@ class Source:
         return sum(part.size for part in self.parts)
 
     @property
-    def due(self) -> int:
-        """Bytes that must be archived."""
-        return sum(size_of(part.spans) for part in self.parts)
+    def compared(self) -> int:
+        """Bytes that must be archived, in files that could be read; known once `lines` are read."""
+        parts = (part for part in self.parts if part.file.path not in self.troubles)
+        return sum(size_of(part.spans) for part in parts)
 
     def leave_out_before(self, time_ns: int) -> None:
         """Ask for nothing of files that were last written before *time_ns*."""
@@ -69,27 +70,25 @@ class Source:
         bytes before they are read.
         """
         is_cri = self.id.format == "cri"
-        held, is_next = b"", False
+        lines = Lines(is_cri=is_cri)
         for part in self.parts:
-            if not (is_cri and is_next):
-                held = b""
             for chunk in self._chunks(part, spend):
                 if chunk is None:
-                    held = b""
-                    continue
-                held += chunk
-                cut = cri.last_cut(held) if is_cri else held.rfind(b"\n") + 1
-                yield from _lines(held[:cut], is_cri=is_cri)
-                held = held[cut:]
-            if held and part.is_ended and not is_cri:
-                yield held
+                    lines.forget()
+                else:
+                    yield from lines.feed(chunk)
             # A runtime that begins a new file cuts the line in two that it is about to write.
-            is_next = part.is_ended
+            if not part.is_ended:
+                lines.forget()
+            elif not is_cri:
+                yield from lines.rest()
 
     def _chunks(self, part: Part, spend: Spend) -> Iterator[bytes | None]:
         """Yield the content of *part*; None where what follows does not go on where the last one
         ended.
         """
+        if not part.spans:
+            return
         try:
             reader = open_reader(part.file, follow_link=self.id.format == "cri")
         except (Moved, Unreadable, TooManyOpen) as error:
@@ -156,26 +155,23 @@ def _generation_of(
 
 
 def _whole_lines(reader: Reader, start: int, end: int, spend: Spend) -> Iterator[bytes]:
-    """Yield the bytes of a span, from the first line on that begins in it."""
+    """Yield the bytes of a span, from the first line on that begins in it.
+
+    Raises:
+        OSError: they cannot be read, or are no longer there.
+    """
     is_inside = start > 0 and reader.read(start - 1, 1) != b"\n"
     while start < end:
         size = min(CHUNK_BYTES, end - start)
         spend(size)
         chunk = reader.read(start, size)
         if not chunk:
-            return
+            raise OSError("it became shorter meanwhile")
         start += len(chunk)
         if is_inside:
             _, newline, chunk = chunk.partition(b"\n")
             is_inside = not newline
         yield chunk
-
-
-def _lines(data: bytes, *, is_cri: bool) -> Iterator[bytes]:
-    if is_cri:
-        yield from (line.text for line in cri.join(data))
-    elif data:
-        yield from data[:-1].split(b"\n")
 
 
 def _reason(error: Exception) -> str:

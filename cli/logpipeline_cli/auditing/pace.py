@@ -1,4 +1,4 @@
-"""How fast an audit reads, so that it gets in nobody's way."""
+"""Limits how many bytes an audit reads in a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One audit of a pipeline: what of which node is archived where, and what differs."""
+"""Finds for the log files of each node where they are archived, and compares the two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Sources of a host that are archived together, and what is missing of them there."""
+    """Sources of one host that are archived in the same files, and their lines that these lack."""
 
     host: str
     sources: tuple[str, ...]
@@ -87,7 +87,7 @@ class Audit:
         groups: dict[Where, _Group] = {}
         for survey in node.survey():
             _add(result, survey)
-            if survey.due:
+            if survey.compared:
                 where = self._where(survey.id)
                 group = groups.setdefault(where, _Group(where))
                 group.sources.append(Key(survey.id.host, survey.id.source))
@@ -128,5 +128,5 @@ def _add(result: Result, survey: Survey) -> None:
     result.sources += 1
     result.files += survey.files
     result.size += survey.size
-    result.compared += survey.due
+    result.compared += survey.compared
     result.troubles |= survey.troubles

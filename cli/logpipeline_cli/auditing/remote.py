@@ -21,7 +21,7 @@ class FarNode:
 
     end: FarEnd
     rate: int
-    since_ns: int
+    kept_ns: int
 
     def survey(self) -> Iterator[Survey]:
         """See `sides.Node`.
@@ -36,7 +36,7 @@ class FarNode:
         yield from map(words.left, self._asked("left", {"groups": words.of_groups(groups)}))
 
     def _asked(self, ask: str, more: dict[str, Any]) -> list[Any]:
-        request = {"ask": ask, "rate": self.rate, "since_ns": self.since_ns, **more}
+        request = {"ask": ask, "rate": self.rate, "kept_ns": self.kept_ns, **more}
         return rows_of(self.end, PROGRAM, {**self.end.folders, **request})
 
 

@@ -4,6 +4,7 @@ made of them. Each says what stands there by the keys of blocks and lines, so th
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,14 +32,15 @@ class Where(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What stands in the *files* of one source: bytes, bytes that collectors have confirmed, the
-    blocks of these, and which files could not be read to their ends, and why.
+    """What stands in the *files* of one source: bytes, those that are *compared* since collectors
+    have confirmed them, the blocks of these, and which files could not be read to their ends, and
+    why.
     """
 
     id: SourceId
     files: int
     size: int
-    due: int
+    compared: int
     blocks: Counts
     troubles: Mapping[str, str]
 
@@ -67,26 +69,26 @@ class Archive(Protocol):
 
 @dataclass(slots=True)
 class NodeFiles:
-    """The files of a shipper that keeps its positions in *folder*; those that were last written
-    before *since_ns* are left out.
+    """The files of a shipper that keeps its positions in *folder*; those that were not written for
+    *kept_ns* are left out, since the archive may have removed their lines for their age.
     """
 
     hosts: Sequence[HostSources]
     folder: Path
-    since_ns: int
+    kept_ns: int
     pace: Pace
 
     def survey(self) -> Iterator[Survey]:
         """See `Node`.
 
         Raises:
-            StateBroken, FileNotFoundError: what the shipper knows cannot be read.
+            StateBroken, OSError: what the shipper knows cannot be read.
         """
         for source in self._sources():
             blocks = count(blocks_of(source.lines(self.pace.spend)))
             troubles = {str(path): reason for path, reason in source.troubles.items()}
-            files, due = len(source.parts), source.due
-            yield Survey(source.id, files, source.size, due, blocks, troubles)
+            files, compared = len(source.parts), source.compared
+            yield Survey(source.id, files, source.size, compared, blocks, troubles)
 
     def left(self, groups: Sequence[tuple[Sequence[Key], Counts]]) -> Iterator[Left]:
         """See `Node`."""
@@ -97,8 +99,9 @@ class NodeFiles:
             yield left(blocks, same)
 
     def _sources(self) -> Iterator[Source]:
+        since_ns = time.time_ns() - self.kept_ns
         for source in sources_of(self.hosts, positions.peek(self.folder)):
-            source.leave_out_before(self.since_ns)
+            source.leave_out_before(since_ns)
             yield source
 
 

@@ -30,37 +30,31 @@ def run(args: argparse.Namespace) -> int:
     pipeline, layout = find_pipeline(file=args.file, data=args.data)
     check_comparable(pipeline)
     pace = Pace(parsed("--rate", args.rate, parse_bytes))
-    since_ns = kept_since_ns(pipeline)
+    collectors = pipeline.spec.collectors
     nodes = [
         NodeFiles(
             hosts_of(pipeline, shipper, host_of(shipper)),
             layout.shipper(shipper.name),
-            since_ns,
+            collectors.retention.max_age_ns,
             pace,
         )
         for shipper in pipeline.spec.local.shippers
     ]
-    collectors = pipeline.spec.collectors
     archive = ArchivedFiles(layout.collectors(), collectors.group, collectors.output, pace)
     return repeat(Audit(pipeline, [archive]), nodes, args)
 
 
 def check_comparable(pipeline: LogPipeline) -> None:
-    """Return where lines of *pipeline* can be compared with their files.
+    """Check that the lines of *pipeline* say which file they are of.
 
     Raises:
-        CliError: they cannot.
+        CliError: they do not.
     """
     if pipeline.spec.batch.message == "line":
         raise CliError(
             "lines of this pipeline (spec.batch.message: line) do not say which file they are of; "
             "they cannot be compared with it"
         )
-
-
-def kept_since_ns(pipeline: LogPipeline) -> int:
-    """Return since when a line was last written that retention cannot have removed for its age."""
-    return time.time_ns() - pipeline.spec.collectors.retention.max_age_ns
 
 
 def repeat(audit: Audit, nodes: Sequence[Node], args: argparse.Namespace) -> int:
@@ -75,9 +69,12 @@ def repeat(audit: Audit, nodes: Sequence[Node], args: argparse.Namespace) -> int
                 f"{error}; files that were written before spec.collectors.output was changed "
                 "cannot be compared"
             ) from error
-        except (StateBroken, FileNotFoundError) as error:
+        except (StateBroken, OSError) as error:
             raise CliError(f"what a shipper knows cannot be read: {error}") from error
-        print_json(_fields(result)) if args.output == "json" else _print(result)
+        if args.output == "json":
+            print_json(_fields(result))
+        else:
+            _print(result)
         code = code if result.is_clean else EXIT_FAILED
         if not every_s:
             return code

@@ -21,6 +21,7 @@ FOREIGN_PATH = "_lines.log"
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _DIGEST_BYTES = 16
+_CONVERSION = re.compile(r"%(.)")
 _VARIABLE = re.compile(r"\$?\{(\w+)\}")
 
 
@@ -77,11 +78,8 @@ class Template:
 
     def glob(self, origin: Origin) -> str:
         """Return a pattern (`fnmatch`) of the paths of *origin*'s lines at any time."""
-        stars = "\0".join(
-            re.sub(r"%[^%]", "*", glob.escape(literal)).replace("%%", "%")
-            for literal in self._parts[::2]
-        )
-        return self.place(origin, stars)
+        literals = (glob.escape(literal) for literal in self._parts[::2])
+        return self.place(origin, "\0".join(_CONVERSION.sub(_any, each) for each in literals))
 
     def _value(self, variable: str, origin: Origin) -> str:
         if variable in self._fixed:
@@ -91,6 +89,10 @@ class Template:
         if variable not in Origin._fields:
             raise ValueError(f"unknown variable {{{variable}}} in a path template")
         return component(getattr(origin, variable))
+
+
+def _any(conversion: re.Match[str]) -> str:
+    return "%" if conversion[1] == "%" else "*"
 
 
 def component(name: str) -> str:
