@@ -48,7 +48,7 @@ async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
             revision = entry.revision if entry is not None else 0
             await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
         except Conflict:
-            continue  # somebody else acknowledges as well
+            continue  # another command has written the key since we read it
         return
 
 
@@ -57,4 +57,4 @@ def _decoded(value: bytes) -> dict[str, float]:
         data = json.loads(value)
         return {str(name): float(when_s) for name, when_s in data.items()}
     except (ValueError, TypeError, AttributeError):
-        return {}  # nobody of ours wrote it: nothing is acknowledged
+        return {}  # not written by this command: treated as no acknowledgement

@@ -186,19 +186,7 @@ async def test_pages_of_many_letters_are_the_newest_first(
 ) -> None:
     """Each page says where the next one begins; filters choose before pages are cut."""
     async with lettered(nats_server, tmp_path) as made:
-        root = made.pipeline.names.dead_letter_subject
-        for number in range(1, 41):
-            letter = Letter(
-                reason="rejected" if number % 2 else "bad-version",
-                detail="",
-                stream="APP_0",
-                created="",
-                sequence=number,
-                time_ns=number,
-                subject=f"app.p0.{HOSTS[0]}",
-            )
-            assert await keep(made.js, root, 0, letter)
-
+        await keep_letters(made, 40, "bad-version", "rejected")
         words = ("--all", "--reason", "rejected", "--limit", "15")
         first = listed(made, *words)
         second = listed(made, *words, "--before", str(first[-1]["number"]))
@@ -227,11 +215,11 @@ async def configure(made: Lettered, **changes: Any) -> None:
     await made.js.call(f"STREAM.UPDATE.{config['name']}", config)
 
 
-async def keep_letters(made: Lettered, count: int) -> None:
-    """Make letters by hand."""
+async def keep_letters(made: Lettered, count: int, *reasons: str) -> None:
+    """Make letters by hand, with *reasons* in turn; the first letter has the second one."""
     for number in range(1, count + 1):
         letter = Letter(
-            reason="rejected",
+            reason=reasons[number % len(reasons)],
             detail="",
             stream="APP_0",
             created="",
@@ -248,7 +236,7 @@ async def test_a_stream_of_a_former_version_is_changed_in_place(
     """It discarded the old. Its letters stay, and a full one refuses from then on."""
     async with lettered(nats_server, tmp_path) as made:
         await configure(made, discard="old", max_msgs=5)
-        await keep_letters(made, 5)
+        await keep_letters(made, 5, "rejected")
 
         assert "discard" in made.run("plan", code=2)
         made.run("apply")
@@ -266,7 +254,7 @@ async def test_the_status_says_how_full_the_stream_is_and_what_it_drops(
     """In text, as JSON, and as problems for scripts."""
     async with lettered(nats_server, tmp_path, SLOW) as made:
         await configure(made, max_bytes=4096, max_msgs_per_subject=2)
-        await keep_letters(made, 2)
+        await keep_letters(made, 2, "rejected")
         for number in range(4):
             await made.send(0, b"bad\n", start=4 * number)
         await made.read(0, b"+TERM", until=4)

@@ -60,6 +60,6 @@ async def test_a_loss_is_listed_until_it_is_acknowledged(
     assert sum(state["lost_bytes"] for state in status["partitions"]) == 2048
     assert seen.returncode == 0
     assert (after.returncode, after.stdout) == (0, "everything balances\n")
-    assert rest.stdout == "There are no losses that nobody has acknowledged.\n"
+    assert rest.stdout == "No unacknowledged losses.\n"
     assert "2026-11-21T12:00:00Z" in everything.stdout
     assert "acknowledged" in everything.stdout

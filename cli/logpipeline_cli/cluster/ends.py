@@ -54,14 +54,14 @@ def shippers_of(found: Found) -> list[FarEnd]:
         ends.append(FarEnd(where, words, folders))
     if not ends:
         raise CliError(
-            f"no shipper of {pipeline.name} runs on a node, so nobody can read its log files; "
+            f"no shipper of {pipeline.name} runs on a node, and log files are read in its pod; "
             "what sidecars ship cannot be compared"
         )
     return ends
 
 
 def note(text: str) -> None:
-    """Tell a person what is no answer."""
+    """Print a remark to standard error, apart from the answer."""
     print(printable(text), file=sys.stderr)
 
 

@@ -55,7 +55,7 @@ def _meant(words: list[str], rows: list[dict[str, Any]]) -> list[str]:
 
 def _print(rows: list[dict[str, Any]], untold: int) -> None:
     if not rows:
-        print("There are no losses that nobody has acknowledged.")
+        print("No unacknowledged losses.")
     else:
         columns = ("ID", "SINCE", "HOST", "SOURCE", "FROM", "TO", "BYTES", "CAUSE", "")
         print(table(columns, [_cells(row) for row in rows]))
