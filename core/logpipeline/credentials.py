@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from logpipeline.authority import inbox_prefix
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 
+# The files of a user of our own server, in a folder that is called as the user is.
+USER_FILE = "user"
+PASSWORD_FILE = "password"
+
 
 def nats_options(
-    pipeline: LogPipeline, *, servers: tuple[str, ...], token_file: Path | None = None
+    pipeline: LogPipeline, *, servers: tuple[str, ...], login: Path | None = None
 ) -> NatsOptions:
-    """Return how to reach *servers*: by *token_file*, our own server's, or as the resource says."""
-    if token_file is not None:
-        return NatsOptions(servers=servers, token_file=token_file)
+    """Return how to reach *servers*: by *login*, the folder of a user of our own server, or as the
+    resource says.
+    """
+    if login is not None:
+        return NatsOptions(
+            servers=servers,
+            user_file=login / USER_FILE,
+            password_file=login / PASSWORD_FILE,
+            inbox_prefix=inbox_prefix(login.name),
+        )
     files = pipeline.spec.local.nats
     return NatsOptions(
         servers=servers,

@@ -16,27 +16,34 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from logpipeline.server_binary import ServerFailed, check_version, find_binary
 
-__all__ = ["EmbeddedServer", "ServerFailed", "ServerOptions", "render_config"]
+__all__ = ["EmbeddedServer", "Health", "ServerFailed", "ServerOptions", "render_config"]
 
 LOOPBACK = "127.0.0.1"
 # A store of some 10 GB is read through when its index is missing.
 START_DEADLINE_S = 60.0
 # A clean stop writes the indexes; after a kill they are rebuilt, and nothing is lost.
 STOP_DEADLINE_S = 10.0
+RELOAD_DEADLINE_S = 10.0
 POLL_S = 0.02
 PAYLOAD_BYTES_MAX = 1024 * 1024
+# Where a server without accounts keeps its streams.
+NO_ACCOUNT = "$G"
 LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_FILES_MAX = 3
 TAIL_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 64 * 1024
+ANSWER_DEADLINE_S = 5.0
+LOCK = "owner.lock"
 # Below the ports that systems give to outgoing connections: a client that keeps trying a port of
 # that range, with nobody listening, is one day given the same one as its source, and hears itself.
 PORTS = range(20_000, 32_000)
@@ -64,6 +71,9 @@ class ServerOptions:
     user: str | None = None
     password: str | None = None
     token: str | None = None
+    # The server's accounts by name, in its own terms; *streams_account* is the one with streams.
+    accounts: Mapping[str, Any] | None = None
+    streams_account: str = ""
     binary: Path | None = None
 
     def __post_init__(self) -> None:
@@ -71,9 +81,26 @@ class ServerOptions:
             raise ValueError("a user needs a password, and a password a user")
         if self.user is not None and self.token is not None:
             raise ValueError("give a user with a password, or a token, not both")
+        if self.accounts is not None and (self.user or self.token):
+            raise ValueError("accounts name their users: give neither a user nor a token")
         for value in (self.server_name, self.user, self.password, self.token):
             if value is not None and not value.isprintable():
                 raise ValueError("a name or secret of the server holds a control character")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What a server says of its own health: whether it *answers*, and what is wrong, if anything
+    is.
+    """
+
+    answers: bool
+    trouble: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it serves as it should."""
+        return self.answers and not self.trouble
 
 
 class EmbeddedServer:
@@ -140,11 +167,32 @@ class EmbeddedServer:
         self._make_folders()
         self._owner = _own_store(self.store)
         try:
+            _move_streams(self.store / "jetstream", self.options.streams_account)
             await self._start_on_free_ports(binary, time.monotonic() + deadline_s)
             _note_owner(self._owner, self.pid)
         except BaseException:
             self.kill()
             raise
+
+    async def change_accounts(self, accounts: Mapping[str, Any]) -> None:
+        """Let the server know other users from now on; who is no longer allowed in is shut out.
+
+        Raises:
+            ServerFailed: it did not take them in time.
+        """
+        self.options = replace(self.options, accounts=accounts)
+        if not self.is_running:
+            return
+        before = await _loaded_at(self._monitor_port)
+        self._write_config(self._port, self._monitor_port)
+        os.kill(self.pid, signal.SIGHUP)
+        try:
+            async with asyncio.timeout(RELOAD_DEADLINE_S):
+                # The server tells of it to who asks alone.
+                while await _loaded_at(self._monitor_port) in (None, before):  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise self._failure("does not take other users") from None
 
     async def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
         """Return once the server has ended, by itself or, after *deadline_s*, by force."""
@@ -174,6 +222,29 @@ class EmbeddedServer:
         if self._owner is not None:
             os.close(self._owner)
             self._owner = None
+
+    async def health(self) -> Health:
+        """Return what the server says of its health; a write that failed once is part of it."""
+        return await _healthz(self._monitor_port)
+
+    def store_problem(self) -> str:
+        """Return what became of the store's files under the running server, empty if nothing: it
+        goes on with files that were removed, and keeps nothing that way.
+        """
+        if self._owner is None:
+            return ""
+        held = os.fstat(self._owner)
+        try:
+            there = (self.store / LOCK).stat()
+        except FileNotFoundError:
+            return f"the files below {self.store} were removed"
+        if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
+            return f"the files below {self.store} were replaced"
+        return ""
+
+    def keeps(self, stream: str) -> bool:
+        """Return whether the files of *stream*, which the server says to have, are in its store."""
+        return any(self.store.glob(f"jetstream/*/streams/{escape(stream)}/meta.inf"))
 
     def suspend(self) -> None:
         """Freeze the server: its connections stay open, and nothing answers."""
@@ -221,8 +292,7 @@ class EmbeddedServer:
     def _launch(self, binary: Path, port: int, monitor_port: int) -> None:
         for stale in self._ports_folder.iterdir():
             stale.unlink()
-        path = self.folder / "server.conf"
-        _write_private(path, render_config(self.options, self.folder, port, monitor_port))
+        path = self._write_config(port, monitor_port)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         command = [str(binary), "--config", str(path)]
         if sys.platform == "linux":
@@ -241,12 +311,17 @@ class EmbeddedServer:
                 start_new_session=True,
             )
 
+    def _write_config(self, port: int, monitor_port: int) -> Path:
+        path = self.folder / "server.conf"
+        _write_private(path, render_config(self.options, self.folder, port, monitor_port))
+        return path
+
     async def _is_healthy(self, monitor_port: int, deadline: float) -> bool:
         # The ports file tells that this very process listens, not a stranger on the same port.
         assert self._process is not None
         ports_glob = f"*_{self._process.pid}.ports"
         while self._process.poll() is None:
-            if any(self._ports_folder.glob(ports_glob)) and await _healthz(monitor_port):
+            if any(self._ports_folder.glob(ports_glob)) and (await _healthz(monitor_port)).is_well:
                 return True
             if time.monotonic() > deadline:
                 raise self._failure("was not healthy in time")
@@ -281,12 +356,14 @@ def render_config(options: ServerOptions, folder: Path, port: int, monitor_port:
         config["authorization"] = {"user": options.user, "password": options.password}
     elif options.token is not None:
         config["authorization"] = {"token": options.token}
+    elif options.accounts is not None:
+        config["accounts"] = options.accounts
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
 def _own_store(store: Path) -> int:
     # The lock is freed by the kernel, however its owners end: there is no stale one to clean up.
-    path = store / "owner.lock"
+    path = store / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,6 +375,12 @@ def _own_store(store: Path) -> int:
             " stop it, or choose another data folder"
         ) from None
     return descriptor
+
+
+def _move_streams(store: Path, account: str) -> None:
+    """Give *account* the streams of a server that had no accounts yet: it would not find them."""
+    if account and (store / NO_ACCOUNT).is_dir() and not (store / account).exists():
+        (store / NO_ACCOUNT).rename(store / account)
 
 
 def _note_owner(descriptor: int, pid: int) -> None:
@@ -336,19 +419,42 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-async def _healthz(port: int) -> bool:
+async def _healthz(port: int) -> Health:
+    status, body = await _asked(port, "/healthz")
+    if not status:
+        return Health(answers=False)
+    if status == b"200":
+        return Health(answers=True)
+    try:
+        trouble = str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        trouble = f"it answers {status.decode(errors='replace')}"
+    return Health(answers=True, trouble=trouble)
+
+
+async def _loaded_at(port: int) -> str | None:
+    """Return when the server read its configuration, if it says so."""
+    status, body = await _asked(port, "/varz")
+    return str(json.loads(body)["config_load_time"]) if status == b"200" else None
+
+
+async def _asked(port: int, page: str) -> tuple[bytes, bytes]:
+    """Return the status and the body of a *page* of the server; empty where none comes."""
     try:
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
     except OSError:
-        return False
+        return b"", b""
     try:
-        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        writer.write(f"GET {page} HTTP/1.0\r\n\r\n".encode())
         async with asyncio.timeout(5):
             answer = await reader.read(ANSWER_BYTES_MAX)
+            while not reader.at_eof() and len(answer) < ANSWER_BYTES_MAX:
+                answer += await reader.read(ANSWER_BYTES_MAX)
     except (OSError, TimeoutError):
-        return False
+        return b"", b""
     finally:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-    return answer.split(b"\r\n", 1)[0].split(b" ")[1:2] == [b"200"]
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head[9:12], body

@@ -7,42 +7,21 @@ headers read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from logpipeline import checksum
-from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.spans import Span, inside, outside
-from logpipeline.wire import Batch, Previous
+from logpipeline.strands import HOLES_MAX, Known, Repeat, Strand, Sums, lose, take
+from logpipeline.wire import Batch
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
 GENERATIONS_MAX = 256
 # A rotator that keeps a month of days keeps fewer.
 GENERATIONS_TOLD_MAX = 32
-# Holes of a generation that can still be filled; the oldest further ones are only counted. Somebody
-# may delete each second message of a stream, and a hole takes 30 bytes of a snapshot.
-HOLES_MAX = 1024
 # Losses of a source that are listed; the oldest further ones are only counted.
 LOSSES_MAX = 64
-
-
-class Known(NamedTuple):
-    """One generation: everything from *begun* to *high* is archived or named as lost, but for the
-    *holes* ``(start, end)``. *checksum* is its running checksum at *high*, None if its shipper
-    sends none.
-    """
-
-    name: str
-    high: int
-    holes: tuple[tuple[int, int], ...] = ()
-    checksum: Checksum | None = None
-    begun: int = 0
-
-    @property
-    def missing(self) -> int:
-        """Bytes of the holes."""
-        return sum(end - start for start, end in self.holes)
 
 
 class Loss(NamedTuple):
@@ -73,7 +52,9 @@ class Knowledge(NamedTuple):
     @property
     def missing(self) -> int:
         """Bytes of all holes."""
-        return self.given_up + sum(known.missing for known in self.generations if known.holes)
+        return self.given_up + sum(
+            known.missing for known in self.generations if not known.is_whole
+        )
 
     def find(self, name: str) -> int | None:
         """Return the place of the generation *name*."""
@@ -87,12 +68,17 @@ class Knowledge(NamedTuple):
         cost is counted.
         """
         given_up, generations = self.given_up, self.generations
-        surplus = len(known.holes) - HOLES_MAX
-        if surplus > 0:
-            given_up += sum(end - start for start, end in known.holes[:surplus])
-            known = known._replace(holes=known.holes[surplus:])
+        while len(known.strands) > HOLES_MAX + 1 and not known.is_chained:
+            first, second, *rest = known.strands
+            given_up += second.start - first.end
+            known = known._replace(strands=(Strand(first.start, second.end), *rest))
         if place is not None:
-            generations = (*generations[:place], known, *generations[place + 1 :])
+            former = generations[place]
+            if known.high > former.high and place < len(generations) - 1:
+                # Who goes on stands last, whatever others were named meanwhile.
+                generations = (*generations[:place], *generations[place + 1 :], known)
+            else:
+                generations = (*generations[:place], known, *generations[place + 1 :])
         else:
             if len(generations) >= GENERATIONS_MAX:
                 given_up += generations[0].missing
@@ -114,8 +100,8 @@ class Decision(NamedTuple):
     written, *holes* are the ranges that the batch shows to be missing.
 
     *is_misfit* says that the batch does not continue what is known of its generation: it is forged,
-    garbled, or of another file; nothing may be concluded from it. So is one whose bytes up to the
-    offset *known* do not have the checksum there.
+    garbled, or of another file; nothing may be concluded from it. *contradicted* is bytes that are
+    archived in one place twice, since one of two batches that both continue the file is forged.
     """
 
     after: Knowledge
@@ -124,131 +110,127 @@ class Decision(NamedTuple):
     cut_bytes: int = 0
     is_unknown_chain: bool = False
     is_misfit: bool = False
-    known: tuple[int, Checksum] | None = None
+    contradicted: int = 0
 
 
 NOTHING = Knowledge()
 
 
-def decide(before: Knowledge, batch: Batch, *, is_from_midway: bool = False) -> Decision:
+def decide(
+    before: Knowledge,
+    batch: Batch,
+    *,
+    is_from_midway: bool = False,
+    repeat: Repeat | None = None,
+    sums: Sums | None = None,
+) -> Decision:
     """Return which bytes of *batch* are new, and what is known when they are archived. A batch that
     names a loss has no bytes to be written.
 
     *is_from_midway* says that the reader left out on purpose what the stream held before it began:
-    a source of which nothing is known begins where it is first seen.
+    a source of which nothing is known begins where it is first seen. *repeat* is what the batch
+    says of itself, unless it is given. Without *sums*, the batch's bytes are believed.
     """
-    knowledge, is_unknown_chain = before, False
-    if batch.previous is not None and batch.checksums is None and before.generations:
-        # A shipper without checksums keeps no account: what its predecessor lacks is missing.
-        knowledge, is_unknown_chain = _with_previous(before, batch.generation, batch.previous)
+    if repeat is None:
+        repeat = Repeat.MARKED if batch.resend else Repeat.NEVER
+    knowledge, is_unknown_chain = _with_previous(before, batch)
     place = knowledge.find(batch.generation)
     is_midway = is_from_midway and not before.generations
-    known = knowledge.generations[place] if place is not None else _new(batch, is_midway)
-    if _is_misfit(known, batch):
-        return Decision(before, (), is_misfit=True)
-    after, ranges = _take(known, batch.start, batch.end)
-    if batch.begins and after.begun < batch.start:
-        # It comes late: what lies before it never was to come.
-        holes_after = tuple(
-            part for hole in after.holes for part in outside(hole, [(0, batch.start)])
-        )
-        after = after._replace(holes=holes_after, begun=batch.start)
-    if batch.checksums is not None and batch.end > known.high:
-        after = after._replace(checksum=batch.checksums.after)
-    elif batch.end > known.high:
-        after = after._replace(checksum=None)
-    found, losses = _found(knowledge.losses, batch)
-    ranges = (*found, *ranges)
-    fresh = sum(part.end - part.start for part in ranges)
-    holes = () if knowledge is before else _new_holes(before, knowledge)
-    if batch.start > known.high:
-        holes = (*holes, (batch.generation, known.high, batch.start))
-    knowledge = knowledge.with_known(place, after)
+    known = knowledge.generations[place] if place is not None else Known(batch.generation)
+    known = _begun(known, batch, is_midway=is_midway)
     if batch.lost:
-        named = tuple(
-            Loss(batch.generation, part.start, part.end, batch.lost, batch.first_time_ns)
-            for part in ranges
-        )
-        knowledge = knowledge._replace(
-            lost=knowledge.lost + fresh, losses=(*losses, *named)[-LOSSES_MAX:]
-        )
-        return Decision(knowledge, (), holes, is_unknown_chain=is_unknown_chain)
-    knowledge = knowledge._replace(
-        archived=knowledge.archived + fresh,
-        lost=knowledge.lost - sum(part.end - part.start for part in found),
-        losses=losses,
+        after, named = lose(known, (batch.start, batch.end))
+        knowledge = _with_losses(knowledge.with_known(place, after), batch, named)
+        return Decision(knowledge, (), is_unknown_chain=is_unknown_chain)
+    taken = take(known, batch, repeat=repeat, sums=sums, is_midway=is_midway)
+    if taken is None:
+        return Decision(before, (), is_misfit=True)
+    found, losses = 0, knowledge.losses
+    if known.lost:
+        found, losses = _found(known, losses, taken.new)
+    holes = () if knowledge is before else _new_holes(before, knowledge)
+    if batch.start > known.high and taken.new:
+        holes = (*holes, (batch.generation, known.high, batch.start))
+    ranges = _ranges(taken.new, known.high)
+    fresh = sum(part.end - part.start for part in ranges)
+    knowledge = knowledge.with_known(place, taken.known)._replace(
+        archived=knowledge.archived + fresh, lost=knowledge.lost - found, losses=losses
     )
     cut_bytes = batch.end - batch.start - fresh if ranges else 0
-    overlap = None
-    if known.checksum is not None and batch.checksums and batch.start < known.high < batch.end:
-        overlap = (known.high, known.checksum)
-    return Decision(knowledge, ranges, holes, cut_bytes, is_unknown_chain, known=overlap)
+    return Decision(
+        knowledge, ranges, holes, cut_bytes, is_unknown_chain, contradicted=taken.contradicted
+    )
 
 
-def _new(batch: Batch, is_midway: bool) -> Known:
-    if batch.begins:
-        # What lies before was left out on purpose, and its checksum begins here.
-        return Known(batch.generation, batch.start, (), checksum.NOTHING, batch.start)
-    if is_midway:
-        return Known(batch.generation, batch.start, begun=batch.start)
-    return Known(batch.generation, 0, (), checksum.NOTHING)
+def _begun(known: Known, batch: Batch, *, is_midway: bool) -> Known:
+    """Return *known* with what *batch* says of where shipping of it began."""
+    if is_midway and not batch.lost:
+        return known._replace(begun=batch.start)
+    if not batch.begins or known.begun or any(s.start < batch.start for s in known.strands):
+        return known
+    if batch.checksums is not None and batch.checksums.before != checksum.NOTHING:
+        return known
+    # What lies before was left out on purpose. It may come late, behind what follows it.
+    return known._replace(begun=batch.start)
 
 
-def _is_misfit(known: Known, batch: Batch) -> bool:
-    if known.checksum is None or batch.checksums is None or batch.start != known.high:
-        return False
-    return batch.checksums.before != known.checksum
+def _ranges(new: Iterable[Span], high: int) -> tuple[Range, ...]:
+    """Return what is to be written, cut where late bytes end."""
+    cut = [
+        part
+        for start, end in new
+        for part in ((start, min(end, high)), (max(start, high), end))
+        if part[0] < part[1]
+    ]
+    return tuple(Range(*part, is_late=part[0] < high) for part in cut)
 
 
-def _take(known: Known, start: int, end: int) -> tuple[Known, tuple[Range, ...]]:
-    if start == known.high:
-        return known._replace(high=end), (Range(start, end, False),)
-    span = (start, end)
-    ranges = [Range(*part, is_late=True) for part in inside(span, known.holes)]
-    holes = [part for hole in known.holes for part in outside(hole, [span])]
-    if end > known.high:
-        if start > known.high:
-            holes.append((known.high, start))
-        ranges.append(Range(max(start, known.high), end, is_late=False))
-    return known._replace(high=max(end, known.high), holes=tuple(holes)), tuple(ranges)
+def _with_losses(knowledge: Knowledge, batch: Batch, named: Iterable[Span]) -> Knowledge:
+    losses = [Loss(batch.generation, *span, batch.lost, batch.first_time_ns) for span in named]
+    return knowledge._replace(
+        lost=knowledge.lost + sum(loss.end - loss.start for loss in losses),
+        losses=(*knowledge.losses, *losses)[-LOSSES_MAX:],
+    )
 
 
-def _found(losses: tuple[Loss, ...], batch: Batch) -> tuple[tuple[Range, ...], tuple[Loss, ...]]:
-    """Return the bytes of *batch* that had been named as lost, and what stays lost."""
-    if batch.lost or not losses:
-        return (), losses
-    span = (batch.start, batch.end)
-    mine: list[Span] = []
+def _found(
+    known: Known, losses: tuple[Loss, ...], new: Sequence[Span]
+) -> tuple[int, tuple[Loss, ...]]:
+    """Return how many of the *new* bytes had been named as lost, and what stays lost."""
+    found = sum(end - start for span in new for start, end in inside(span, known.lost))
+    if not found:
+        return 0, losses
     kept: list[Loss] = []
     for loss in losses:
-        if loss.generation != batch.generation:
+        if loss.generation != known.name:
             kept.append(loss)
             continue
-        mine.append((loss.start, loss.end))
-        parts = outside((loss.start, loss.end), [span])
+        parts = outside((loss.start, loss.end), new)
         kept += [loss._replace(start=start, end=end) for start, end in parts]
-    found = tuple(Range(*part, is_late=True) for part in inside(span, mine))
     return found, tuple(kept[-LOSSES_MAX:])
 
 
-def _with_previous(
-    before: Knowledge, generation: str, previous: Previous
-) -> tuple[Knowledge, bool]:
-    """Note what a batch of *generation* says about the one before it."""
+def _with_previous(before: Knowledge, batch: Batch) -> tuple[Knowledge, bool]:
+    """Note what *batch* says about the generation before its own."""
+    previous = batch.previous
+    # A shipper without checksums keeps no account: what its predecessor lacks is missing. Where
+    # there are some, losses are named, and what somebody else says is not believed.
+    if previous is None or batch.checksums is not None or not before.generations:
+        return before, False
+    if any(known.is_chained for known in before.generations):
+        return before, False
     place = before.find(previous.generation)
     if place is None:
-        if before.find(generation) is not None:
+        if before.find(batch.generation) is not None:
             return before, False
         # Nothing of it ever came: all of it is missing, and may still come late.
-        holes = ((0, previous.length),) if previous.length else ()
-        lost = Known(previous.generation, previous.length or 0, holes)
-        return before.with_known(None, lost), True
+        return before.with_known(
+            None, Known(previous.generation, claimed=previous.length or 0)
+        ), True
     known = before.generations[place]
     if previous.length is None or previous.length <= known.high:
         return before, False
-    hole = (known.high, previous.length)
-    longer = Known(known.name, previous.length, (*known.holes, hole))
-    return before.with_known(place, longer), False
+    return before.with_known(place, known._replace(claimed=previous.length)), False
 
 
 def _new_holes(before: Knowledge, after: Knowledge) -> tuple[tuple[str, int, int], ...]:
@@ -281,12 +263,18 @@ def _told(source: str, known: Known, holes: tuple[tuple[str, int, int], ...]) ->
 
 def encode(knowledge: Knowledge) -> dict[str, object]:
     """Return *knowledge* as JSON values."""
-    generations = [
-        [known.name, known.high, known.holes, _sum(known.checksum), known.begun]
-        for known in knowledge.generations
-    ]
     return {
-        "generations": generations,
+        "strands": [
+            [
+                known.name,
+                known.begun,
+                _rows(known.strands),
+                _rows(known.asides),
+                known.lost,
+                known.claimed,
+            ]
+            for known in knowledge.generations
+        ],
         "given_up": knowledge.given_up,
         "archived": knowledge.archived,
         "lost": knowledge.lost,
@@ -303,11 +291,14 @@ def decode(value: object) -> Knowledge:
     if isinstance(value, list):
         # Before there were checksums and losses.
         given_up, generations = value
-        return Knowledge(tuple(map(_known, generations)), int(given_up))
+        return Knowledge(tuple(map(_former, generations)), int(given_up))
     if not isinstance(value, dict):
         raise ValueError("no knowledge of a source")
+    generations = (
+        map(_known, value["strands"]) if "strands" in value else map(_former, value["generations"])
+    )
     return Knowledge(
-        tuple(map(_known, value["generations"])),
+        tuple(generations),
         int(value["given_up"]),
         int(value["archived"]),
         int(value["lost"]),
@@ -318,17 +309,46 @@ def decode(value: object) -> Knowledge:
     )
 
 
+def _rows(strands: Iterable[Strand]) -> list[list[object]]:
+    return [
+        [
+            strand.start,
+            strand.end,
+            None if strand.before is None else checksum.encode(strand.before),
+            [[offset, checksum.encode(at)] for offset, at in strand.marks],
+        ]
+        for strand in strands
+    ]
+
+
 def _known(row: Sequence[Any]) -> Known:
-    name, high, holes, *rest = row
-    told, begun = rest or (None, 0)
+    name, begun, strands, asides, lost, claimed = row
     return Known(
         str(name),
-        int(high),
-        tuple((int(start), int(end)) for start, end in holes),
-        None if told is None else checksum.decode(told),
         int(begun),
+        tuple(map(_strand, strands)),
+        tuple((int(start), int(end)) for start, end in lost),
+        int(claimed),
+        tuple(map(_strand, asides)),
     )
 
 
-def _sum(value: Checksum | None) -> str | None:
-    return None if value is None else checksum.encode(value)
+def _strand(row: Sequence[Any]) -> Strand:
+    start, end, before, marks = row
+    return Strand(
+        int(start),
+        int(end),
+        None if before is None else checksum.decode(before),
+        tuple((int(offset), checksum.decode(at)) for offset, at in marks),
+    )
+
+
+def _former(row: Sequence[Any]) -> Known:
+    """Return what a former version knew of a generation: the checksum at its end, at most."""
+    name, high, holes, *rest = row
+    told, begun = rest or (None, 0)
+    spans = outside((int(begun), int(high)), [(int(start), int(end)) for start, end in holes])
+    strands = [Strand(*span) for span in spans]
+    if told is not None and strands and strands[-1].end == int(high):
+        strands[-1] = strands[-1]._replace(marks=((int(high), checksum.decode(told)),))
+    return Known(str(name), int(begun), tuple(strands), claimed=int(high))

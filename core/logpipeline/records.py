@@ -8,7 +8,7 @@ assigner's business.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from logpipeline import checksum
@@ -17,9 +17,19 @@ from logpipeline.partition import PartitionRange, split
 
 # A position's history is as long as an owner may have been away for; the oldest entries go first.
 EPOCH_HISTORY_MAX = 32
+# Refused messages that an epoch's record lists, 20 bytes each; beyond them a successor reads what
+# the headers alone do not tell it.
+REFUSED_MAX = 256
 # Sources in one progress message; the next ones go into another. 300 bytes each keep it below
 # max_payload.
 PROGRESS_SOURCES_MAX = 1000
+# With an epoch record travels what older collectors cannot read, and shall not trip over.
+SUCCESSION_HEADER = "Log-Succession"
+# Folders of former owners that a record tells of; the one that was succeeded first goes first. Each
+# takes some 200 bytes of every commit.
+FORMER_FOLDERS_MAX = 64
+# Lost folders that a record tells of, the newest.
+GONE_FOLDERS_MAX = 8
 # Holes that are told per source; further ones follow when these are filled.
 PROGRESS_HOLES_MAX = 16
 
@@ -43,11 +53,134 @@ class StreamPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a stream was read, and of which of its incarnations that was: up to *position*, after
+    it had gone back *rollbacks* times; None where an older collector did not say.
+
+    A sequence alone does not order two commits: behind a roll-back the same sequence is reached
+    again, with other lines.
+    """
+
+    position: StreamPosition
+    rollbacks: int | None
+
+    def is_same(self, other: Reached) -> bool:
+        """Return whether both have read the same; what one of them does not know differs in
+        nothing.
+        """
+        if self.position.sequence != other.position.sequence:
+            return False
+        if None not in (self.rollbacks, other.rollbacks) and self.rollbacks != other.rollbacks:
+            return False
+        # Who has read nothing need not know yet of which stream.
+        times = {self.position.time_ns, other.position.time_ns}
+        return self.position.sequence == 0 or 0 in times or len(times) == 1
+
+    def is_before(self, other: Reached) -> bool:
+        """Return whether *other* has read more: after a roll-back, or further."""
+        if self.rollbacks is None or other.rollbacks is None:
+            return self.position.sequence < other.position.sequence
+        mine = self.rollbacks, self.position.sequence
+        return mine < (other.rollbacks, other.position.sequence)
+
+
+@dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Where an epoch began to read: the sequence of the position it took over."""
+    """Where an epoch began to read, as older collectors wrote and read it: the sequence of the
+    position it took over. `Succession` says it in full.
+    """
 
     epoch: int
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A folder that had the partition: of *member*, last in *epoch*. It read from *since* (None:
+    nobody knows), and its next owner began at *end*: what it committed locally beyond that counts
+    for nothing.
+    """
+
+    member: str
+    folder: str
+    epoch: int
+    since: Reached | None
+    end: Reached
+
+
+@dataclass(frozen=True, slots=True)
+class GoneFolder:
+    """A folder of *member* that was not there any more when *member* came back, at *time_ns*. It
+    had archived the messages behind *after* up to *end*; they are read again from *again_from* on,
+    the first that the stream still had, 0 where none is read again.
+    """
+
+    member: str
+    folder: str
+    time_ns: int
+    after: int
+    end: int
+    again_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """Where an epoch *start*ed, since when its folder has the partition without a break, the
+    *former* folders, the one that had it last at the end, and those that are *gone*.
+
+    It travels in a header of the epoch record: older collectors do not see it, and read the rest.
+    """
+
+    start: Reached
+    since: Reached
+    former: tuple[Former, ...] = ()
+    gone: tuple[GoneFolder, ...] = ()
+
+    def of(self, folder: str) -> Former | None:
+        """Return what is known of *folder*."""
+        return next((each for each in self.former if each.folder == folder), None)
+
+    def encode(self) -> str:
+        """Return it as the header's text."""
+        former = [
+            [each.member, each.folder, each.epoch, _told(each.since), _told(each.end)]
+            for each in self.former
+        ]
+        gone = [list(astuple(each)) for each in self.gone]
+        return _dump([_told(self.start), _told(self.since), former, gone]).decode()
+
+    @staticmethod
+    def decode(text: str) -> Succession | None:
+        """Return what `encode` made; None where it is none, as in an older collector's record."""
+        try:
+            start, since, rows, gone, *_ = json.loads(text)
+            former = tuple(
+                Former(str(member), str(folder), int(epoch), _reached(began), _reached_of(end))
+                for member, folder, epoch, began, end in rows[-FORMER_FOLDERS_MAX:]
+            )
+            missing = tuple(GoneFolder(*row) for row in gone[-GONE_FOLDERS_MAX:])
+            return Succession(_reached_of(start), _reached_of(since), former, missing)
+        except (ValueError, TypeError):
+            return None
+
+
+def _told(reached: Reached | None) -> list[Any] | None:
+    if reached is None:
+        return None
+    position = reached.position
+    return [position.created, position.sequence, position.time_ns, reached.rollbacks]
+
+
+def _reached(row: Any) -> Reached | None:
+    return None if row is None else _reached_of(row)
+
+
+def _reached_of(row: Any) -> Reached:
+    created, sequence, time_ns, rollbacks = row
+    return Reached(
+        StreamPosition(str(created), int(sequence), int(time_ns)),
+        None if rollbacks is None else int(rollbacks),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +192,10 @@ class EpochRecord:
     in the snapshot stream, 0 for none; *snapshot_at* is the position in the log stream that the
     snapshot describes. *begun* is the sequence behind which the group began, 0 for the
     beginning, and *begun_ns* the server's time of the message there, 0 where it was gone.
-    *lost_bytes* are those that shippers named as lost, up to the position.
+    *lost_bytes* are those that shippers named as lost, up to the position. *refused* are the
+    sequences behind the snapshot of messages whose payload is not what their headers say; there may
+    be more of them where there are `REFUSED_MAX`. *succession* is None in records of older
+    collectors.
     """
 
     epoch: int
@@ -75,20 +211,35 @@ class EpochRecord:
     begun: int = 0
     begun_ns: int = 0
     lost_bytes: int = 0
+    refused: tuple[int, ...] = ()
+    succession: Succession | None = None
+
+    @property
+    def reached(self) -> Reached:
+        """How far the partition is committed."""
+        return Reached(self.position, self.rollbacks)
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder whose process wrote the record."""
+        return folder_of(self.incarnation)
 
     def encode(self) -> bytes:
-        """Return the record as JSON."""
+        """Return the record as JSON, without its succession."""
         data = asdict(self)
+        del data["succession"]
         # As older collectors wrote it, and can read it during an update.
         if not self.begun:
             del data["begun"], data["begun_ns"]
         if not self.lost_bytes:
             del data["lost_bytes"]
+        if not self.refused:
+            del data["refused"]
         return _dump(data)
 
     @staticmethod
-    def decode(value: bytes) -> EpochRecord:
-        """Return the record that `encode` wrote.
+    def decode(value: bytes, succession: str = "") -> EpochRecord:
+        """Return the record that `encode` wrote, with the *succession* of its header.
 
         Raises:
             BadRecord: it is none.
@@ -99,7 +250,8 @@ class EpochRecord:
             data["history"] = tuple(
                 EpochStart(**entry) for entry in data["history"][-EPOCH_HISTORY_MAX:]
             )
-            return EpochRecord(**data)
+            data["refused"] = tuple(int(each) for each in data.get("refused", ()))
+            return EpochRecord(**data, succession=Succession.decode(succession))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadRecord(f"no epoch record: {value[:80]!r}") from error
 
@@ -274,6 +426,11 @@ def epoch_key(group: str, partition: int) -> str:
 def epoch_root(group: str) -> str:
     """Return the token below which a group's epoch records stand."""
     return f"epoch.{group}"
+
+
+def folder_of(incarnation: str) -> str:
+    """Return the name of the folder that the process *incarnation* works in."""
+    return incarnation.rpartition("-")[0]
 
 
 def member_key(group: str, member: str) -> str:

@@ -57,6 +57,14 @@ class Subjects:
         """
         return f"{self.root}.p{partition_of(host, self.partitions)}.{check_host(host)}"
 
+    def of_host_anywhere(self, host: str) -> str:
+        """Return the filter of what *host* publishes, whatever the number of partitions.
+
+        Raises:
+            BadHost: see `check_host`.
+        """
+        return f"{self.root}.*.{check_host(host)}"
+
     def of_partition(self, partition: int) -> str:
         """Return the filter that matches every host of *partition* (a host may be several
         tokens).
@@ -115,6 +123,14 @@ class ControlSubjects:
         """Return the filter of all such questions for *partition*."""
         return f"{self.root}.ask.p{partition}.>"
 
+    def asks(self, host: str | None = None) -> str:
+        """Return the filter of the questions for *host*, or for every host, of any partition."""
+        return f"{self.root}.ask.{_anywhere(host)}"
+
+    def committed_anywhere(self, host: str | None = None) -> str:
+        """Return the filter of what is told to *host*, or to every host, of any partition."""
+        return f"{self.root}.committed.{_anywhere(host)}"
+
     def read_ask(self, subject: str) -> tuple[Partition, str]:
         """Return partition and host of the question *subject*.
 
@@ -132,6 +148,18 @@ class ControlSubjects:
         itself.
         """
         return f"{self.root}.status.{component}"
+
+
+def _anywhere(host: str | None) -> str:
+    return ">" if host is None else f"*.{check_host(host)}"
+
+
+def is_inbox(subject: str, own_prefix: str) -> bool:
+    """Return whether an answer may go to *subject*: an inbox of a client, which begins as ours do
+    (*own_prefix*) or as NATS' own, or the place that a server keeps for an answer to another
+    account. Not to a stream, a key or a call of JetStream.
+    """
+    return subject.startswith(("_INBOX", "_R_.", f"{own_prefix}."))
 
 
 def key_value_subject(bucket: str, key: str) -> str:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream, time_ns_of
-from logpipeline.records import Assignment, BadRecord, EpochRecord, assignment_key, epoch_key
+from logpipeline.records import (
+    SUCCESSION_HEADER,
+    Assignment,
+    BadRecord,
+    EpochRecord,
+    GoneFolder,
+    assignment_key,
+    epoch_key,
+)
 from logpipeline.spec import LogPipeline
 
 
@@ -33,6 +41,8 @@ class PartitionState:
     committed_ns: int = 0
     rollbacks: int = 0
     lost_bytes: int = 0
+    # Folders with what was archived that were gone when their collectors came back.
+    gone: tuple[GoneFolder, ...] = ()
     lag_messages: int = 0
     lag_bytes: int = 0
     lag_s: float = 0.0
@@ -88,6 +98,7 @@ async def _survey_one(
         committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
         lost_bytes=record.lost_bytes if record else 0,
+        gone=record.succession.gone if record and record.succession else (),
         lag_messages=lag,
         lag_bytes=int(lag * mean),
         lag_s=await _lag_s(js, stream, committed, state) if lag else 0.0,
@@ -113,6 +124,8 @@ async def _assignment(bucket: Bucket, group: str) -> Assignment | None:
 async def _record(bucket: Bucket, group: str, partition: int) -> tuple[EpochRecord | None, int]:
     entry = await bucket.get(epoch_key(group, partition))
     try:
-        return (EpochRecord.decode(entry.value), entry.time_ns) if entry else (None, 0)
+        if entry is None:
+            return None, 0
+        return EpochRecord.decode(entry.value, entry.header(SUCCESSION_HEADER)), entry.time_ns
     except BadRecord:
         return None, 0

@@ -65,6 +65,11 @@ class Checksums:
     before: Checksum
     after: Checksum
 
+    @staticmethod
+    def around(data: bytes, before: Checksum) -> Checksums:
+        """Return those around *data*, computed once over all of it."""
+        return Checksums(before, checksum.extend(before, data))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:

@@ -12,6 +12,7 @@ from logpipeline.nats.jetstream import (
     WRONG_LAST_SEQUENCE_CONSTANT,
     ApiError,
     JetStream,
+    header_fields,
 )
 from logpipeline.nats.session import RawMessage, Sink
 from logpipeline.subjects import key_value_subject
@@ -26,12 +27,17 @@ class Conflict(Exception):
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A key's value and its *revision*, the sequence in the bucket's stream; *time_ns* is the
-    server's.
+    server's. *headers* are as the server sends them.
     """
 
     value: bytes
     revision: int
     time_ns: int
+    headers: bytes = b""
+
+    def header(self, name: str) -> str:
+        """Return the header *name*, empty where there is none."""
+        return header_fields(self.headers).get(name, "")
 
 
 class Bucket:
@@ -51,15 +57,17 @@ class Bucket:
         stored = await self._js.last_message(self.stream, key_value_subject(self.name, key))
         if stored is None or b"KV-Operation:" in stored.headers:
             return None
-        return Entry(stored.data, stored.sequence, stored.time_ns)
+        return Entry(stored.data, stored.sequence, stored.time_ns, stored.headers)
 
     async def put(self, key: str, value: bytes) -> int:
         """Write the key whatever it holds, and return its revision."""
         return (await self._js.publish(key_value_subject(self.name, key), value)).sequence
 
-    async def swap(self, key: str, value: bytes, *, revision: int) -> int:
-        """Write the key if its revision still is *revision* (0: it does not exist), and return the
-        new one.
+    async def swap(
+        self, key: str, value: bytes, *, revision: int, headers: dict[str, str] | None = None
+    ) -> int:
+        """Write the key, with *headers*, if its revision still is *revision* (0: it does not
+        exist), and return the new one.
 
         Raises:
             Conflict: it is not; nothing was written.
@@ -67,7 +75,9 @@ class Bucket:
         """
         try:
             ack = await self._js.publish(
-                key_value_subject(self.name, key), value, {_EXPECTED: str(revision)}
+                key_value_subject(self.name, key),
+                value,
+                {_EXPECTED: str(revision)} | (headers or {}),
             )
         except ApiError as error:
             if error.err_code in (WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT):

@@ -24,12 +24,14 @@ from logpipeline.nats.options import (
     without_secret,
 )
 from logpipeline.nats.session import RawMessage, Session, Sink
+from logpipeline.subjects import is_inbox
 
 __all__ = [
     "ConnectFailed",
     "Connection",
     "Listener",
     "NatsOptions",
+    "NoInbox",
     "NoResponders",
     "NotSent",
     "OutcomeUnknown",
@@ -66,6 +68,10 @@ class TooLarge(NotSent):
 
 class NoResponders(NotSent):
     """Nobody listens on the subject: no stream has it, or JetStream is not up."""
+
+
+class NoInbox(NotSent):
+    """A question wants its answer where no answer belongs."""
 
 
 class OutcomeUnknown(Exception):
@@ -211,6 +217,18 @@ class Connection:
             await session.send(subject, payload, headers, reply)
         except (nats.errors.Error, OSError) as error:
             raise NotSent(str(error)) from error
+
+    async def answer(self, question: RawMessage, payload: bytes) -> None:
+        """Send *payload* to who asked *question*, without waiting. A server lets us answer wherever
+        we were asked to, whatever else we may not say: so we say nothing but at an inbox.
+
+        Raises:
+            NotSent: there is no connection, the message is `TooLarge`, or it is `NoInbox`.
+        """
+        reply = question.reply.decode("utf-8", "replace")
+        if not is_inbox(reply, self.options.inbox_prefix):
+            raise NoInbox(f"an answer is asked for at {reply[:80]!r}, which is no inbox")
+        await self.publish(reply, payload)
 
     async def request(
         self,

@@ -164,6 +164,10 @@ class JetStream:
         """
         return await self._direct(stream, {"seq": sequence, "next_by_subj": subject})
 
+    async def newest_message(self, stream: str, subject: str) -> StoredMessage | None:
+        """Return the last message of *subject*, or None, by the right to read all of *stream*."""
+        return await self._direct(stream, {"last_by_subj": subject})
+
     async def message_delete(self, stream: str, sequence: int) -> bool:
         """Delete a message, whose bytes stay on the disk for a while; return whether there was
         one.
@@ -247,6 +251,16 @@ def time_ns_of(text: str) -> int:
     return int(moment.timestamp()) * 1_000_000_000 + int((digits + "000000000")[:9])
 
 
+def header_fields(headers: bytes) -> dict[str, str]:
+    """Return a message's headers by name."""
+    fields: dict[str, str] = {}
+    for line in headers.decode("utf-8", "replace").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        # The server's own fields come last; a stored message may carry the same names.
+        fields[name] = value.strip()
+    return fields
+
+
 def _checked(request: str, data: bytes) -> Any:
     try:
         answer = json.loads(data)
@@ -266,11 +280,7 @@ def _stored(request: str, answer: RawMessage) -> StoredMessage | None:
         return None
     if answer.status:
         raise ApiError(request, answer.status, 0, answer.description)
-    fields: dict[str, str] = {}
-    for line in answer.headers.decode("utf-8", "replace").split("\r\n")[1:]:
-        name, _, value = line.partition(":")
-        # The server's own fields come last; a stored message may carry the same names.
-        fields[name] = value.strip()
+    fields = header_fields(answer.headers)
     return StoredMessage(
         fields["Nats-Subject"],
         int(fields["Nats-Sequence"]),

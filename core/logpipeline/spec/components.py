@@ -24,6 +24,8 @@ ABSOLUTE = r"^(/|\$\{DATA\}/|~/)[^\x00-\x1f\x7f]*$"
 POD_PATH = r"^/[^\x00-\x1f\x7f]+$"
 TEMPLATE = r"^[^\x00-\x1f\x7f]+$"
 GLOB_EXAMPLE = "/var/log/*.log"
+# From the narrowest to the widest.
+PodNamespaces = Literal["Own", "All"]
 # More processes than a large machine has cores would only wait for each other.
 WORKERS_MAX = 64
 
@@ -155,6 +157,12 @@ class Collectors(PodOptions):
         "The time to begin at (RFC 3339).",
         default=None, max_length=40, pattern=TIME, is_time=True, example="2026-01-31T12:00:00Z",
     )  # fmt: skip
+    on_empty_volume: Literal["Reread", "Continue"] = spec(
+        "What a collector does whose volume is empty, or another one than before: read again from "
+        "the streams, as far as they reach, what the lost volume had; or go on with what is new. "
+        "Both are named in its status.",
+        default="Reread",
+    )
     directory: str = spec(
         "Folder in the pod; on one machine the data folder takes its place.",
         default="/data", max_length=256, pattern=POD_PATH, example="/data",
@@ -297,6 +305,11 @@ class Shippers(PodOptions):
     )
     read_from: Literal["beginning", "end"] = spec(
         "Where a file that is there at the first start is begun.", default="beginning"
+    )
+    pod_namespaces: PodNamespaces | None = spec(
+        "Namespaces whose pods' logs are shipped: the pipeline's own, or all; by default as its "
+        "class says. `match` chooses among them.",
+        default=None,
     )
     match: tuple[Match, ...] = spec(
         "Which pods; the first entry that fits decides.", factory=tuple, max_items=32

@@ -1,4 +1,4 @@
-"""Makes the CustomResourceDefinition: ``python -m logpipeline.spec.crd [FILE]`` writes it."""
+"""Makes the CustomResourceDefinitions: ``python -m logpipeline.spec.crd [FILE]`` writes them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from logpipeline.quantity import (
     format_duration,
 )
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
+from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL, LogPipelineClassSpec
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
 from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
 from logpipeline.spec.model import KIND, NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
@@ -41,6 +42,7 @@ COLUMNS = (
     ("Shippers", "string", ".status.shippers.ready", 0),
     ("Lag", "string", ".status.lag", 0),
     ("Lost", "string", ".status.lost", 0),
+    ("Checked", "date", ".status.lastChecked", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Subject", "string", ".status.subject", 1),
     ("Archive", "string", ".status.archive.lag", 1),
@@ -75,30 +77,66 @@ def crd() -> Schema:
             *(_validation(rule, "spec.") for rule in CHANGE_RULES),
         ],
     }
+    names = {"shortNames": ["lp"], "categories": ["logpipeline"]}
+    return _definition(KIND, PLURAL, "Namespaced", names, _version(schema))
+
+
+def class_crd() -> Schema:
+    """Return the CustomResourceDefinition of classes."""
+    spec = {
+        "description": "What LogPipelines of this class may ask for.",
+        **_object(LogPipelineClassSpec),
+        "default": {},
+    }
+    schema = {
+        "type": "object",
+        "description": "What LogPipelines may choose beyond the rights of who writes them.",
+        "properties": {
+            "apiVersion": {"type": "string", "description": "Version of this schema."},
+            "kind": {"type": "string", "description": f"Always {CLASS_KIND}."},
+            "metadata": {"type": "object"},
+            "spec": spec,
+        },
+    }
+    columns = [
+        {"name": "Pods", "type": "string", "jsonPath": ".spec.podNamespaces"},
+        {"name": "Namespaces", "type": "string", "jsonPath": ".spec.namespaces"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return _definition(CLASS_KIND, CLASS_PLURAL, "Cluster", {"shortNames": ["lpc"]}, version)
+
+
+def _definition(kind: str, plural: str, scope: str, more_names: Schema, version: Schema) -> Schema:
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["lp"],
-                "categories": ["logpipeline"],
-            },
-            "versions": [_version(schema)],
+            "scope": scope,
+            "names": {**names, **more_names},
+            "versions": [version],
         },
     }
 
 
 def render() -> str:
-    """Return the CRD as YAML."""
+    """Return the definitions as YAML: pipelines first, then classes."""
     head = "# Made by `make crd` from core/logpipeline/spec; change it there.\n"
-    return head + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return head + "---\n".join(as_yaml(each) for each in (crd(), class_crd()))
+
+
+def as_yaml(manifest: Schema) -> str:
+    """Return *manifest* as every reader of YAML takes it."""
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -18,6 +18,8 @@ KIND = "LogPipeline"
 NAME_CHARS_MAX = 42
 # A name of Services, and part of pods' host names: a DNS label (RFC 1035), without a dot.
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+# As Kubernetes names what lies in no namespace.
+CLASS_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 # A DNS label.
 NAMESPACE_CHARS_MAX = 63
 
@@ -29,6 +31,10 @@ class LogPipelineSpec:
     management_state: Literal["Managed", "Unmanaged"] = spec(
         "Whether the operator acts on it, or leaves everything as it is.", default="Managed"
     )
+    class_name: str | None = spec(
+        "The LogPipelineClass, which says what this may choose; by default `default`.",
+        default=None, min_length=1, max_length=253, pattern=CLASS_NAME, example="default",
+    )  # fmt: skip
     cluster: str = spec("Name of the cluster, carried by every line.", default="", max_length=63)
     subject: str | None = spec(
         "Root of the subjects; by default derived from namespace and name.",

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from logpipeline.quantity import BYTES_PATTERN, DURATION_PATTERN
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
+from logpipeline.spec.choices import CHOICES
 from logpipeline.spec.components import LocalShipper, Match
-from logpipeline.spec.crd import COLUMNS, Schema, crd
+from logpipeline.spec.crd import COLUMNS, Schema, class_crd, crd
 from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import yaml_name
 from logpipeline.spec.pods import PodOptions
@@ -49,6 +50,19 @@ _PODS = """\
 `spec.collectors`, `spec.shippers` and `spec.nats.managed` have all of these beside their own
 fields. A change replaces the pods of that component one after the other.
 """
+_CLASS = """\
+## `LogPipelineClass`
+
+Lies in no namespace; short name: `lpc`. What an administrator lets LogPipelines choose beyond the
+rights of whoever writes them; [who may ask for what](kubernetes.md#who-may-ask-for-what) says how
+it is used. In a list of names, an entry is a name, or the beginning of names and a `*`; a folder
+stands for all that is in it. A list that is empty allows nothing.
+"""
+_CHOICES = """\
+### What a class decides
+
+Each of these fields of a LogPipeline needs its class to allow the value. All others are free.
+"""
 _TABLE_HEAD = ("| Field | Type | Default | What it says |", "|---|---|---|---|")
 
 
@@ -68,6 +82,7 @@ def reference() -> str:
                 *_rules(),
                 _ANNOTATIONS,
                 *_columns(),
+                *_class(),
                 *_sections("status", root["status"], {}),
             )
         ).rstrip()
@@ -195,6 +210,19 @@ _ENTRIES = {
 def _listed(rules: Iterable[tuple[str, CrossRule | ChangeRule]]) -> Iterator[str]:
     for owner, rule in rules:
         yield f"- `{owner}.{rule.path}".rstrip(".") + f"` {_cell(rule.message)}"
+
+
+def _class() -> Iterator[str]:
+    yield _CLASS
+    schema = class_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    yield from _sections("class.spec", schema["properties"]["spec"], {})
+    yield _CHOICES
+    paths: dict[str, list[str]] = {}
+    for choice in CHOICES:
+        path = choice.path.removesuffix("?").removesuffix("{}")
+        paths.setdefault(choice.field, []).append(f"`spec.{path}`")
+    yield from (f"- `{field}`: {', '.join(found)}" for field, found in paths.items())
+    yield ""
 
 
 def _columns() -> Iterator[str]:

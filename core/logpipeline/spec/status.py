@@ -6,6 +6,11 @@ from typing import Any
 
 Schema = dict[str, Any]
 
+# An operator says at least so often that it looked, and seldom more often: each time is a write.
+CHECKED_EVERY_S = 120.0
+# A status that was not confirmed for so long says nothing about now, and its operator is gone.
+UNCHECKED_AFTER_S = 420.0
+
 
 def _text(description: str, **limits: Any) -> Schema:
     return {"type": "string", "description": description, **limits}
@@ -78,6 +83,9 @@ _SHIPPERS = _object(
         "desired": _count("How many nodes should have one."),
         "readyPods": _count("How many are ready."),
         "ready": _text("Ready and wanted ones, such as 3/3."),
+        "notReadyNodes": _text("Nodes whose shipper is not ready; the first ten."),
+        "behind": _count("Nodes whose lines have waited for more than five minutes."),
+        "behindNodes": _text("Which these are; the first ten."),
     },
 )
 
@@ -128,5 +136,11 @@ STATUS_SCHEMA: Schema = _object(
         "nats": _NATS,
         "archive": _ARCHIVE,
         "version": _text("Version of the operator that wrote this."),
+        "lastChecked": _text(
+            "When an operator last looked; it says so every two minutes. Seven minutes later all "
+            "of this may be out of date.",
+            format="date-time",
+        ),
+        "checkedBy": _text("The operator that looked: its namespace and release.", maxLength=512),
     },
 )  # fmt: skip

@@ -1,0 +1,218 @@
+"""What each role may say to the pipeline's own server, and hear from it. Lists of what is allowed,
+never of what is denied: servers have had holes in the latter.
+
+Nodes have an account of their own, in which nothing is stored. The server answers a message at
+whatever subject its sender names, and checks no permission for that: in the account of the streams
+a node could have its acknowledgements stored as another host's lines, or over a key of the state.
+Only what is named here crosses from one account to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from logpipeline.archiving import archive_key
+from logpipeline.records import assignment_key, epoch_key, member_key
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import ControlSubjects, Subjects, key_value_subject
+
+OPERATOR = "operator"
+COLLECTOR = "collector"
+SHIPPER = "shipper"
+ARCHIVE = "archive"
+
+# The account of streams, buckets and those who read them, and the account of nodes.
+STREAMS_ACCOUNT = "LOGS"
+NODES_ACCOUNT = "NODES"
+
+# A collector answers a question about a host with all of its sources, in pages.
+ANSWERS_MAX = 1000
+ANSWERS_FOR = "1m"
+
+# Also of a server with a domain, which maps its own prefix to this one before it looks here.
+_API = "$JS.API"
+
+Permissions = dict[str, Any]
+
+
+def inbox_prefix(user: str) -> str:
+    """Return where *user* gets its answers: no other user may listen there."""
+    return f"_INBOX_{user}"
+
+
+def permissions(
+    pipeline: LogPipeline,
+    role: str,
+    *,
+    user: str = "",
+    hosts: Sequence[str] | None = None,
+    may_look: bool = False,
+) -> Permissions:
+    """Return what *user* (by default called as its *role*) may publish and subscribe to; a shipper
+    speaks for *hosts* alone, or, where they are not known, for every host, and sees the last
+    message of each if it *may_look*.
+    """
+    inbox = f"{inbox_prefix(user or role)}.>"
+    if role == OPERATOR:
+        return _operator(pipeline, inbox)
+    if role == ARCHIVE:
+        return _archive(pipeline, inbox)
+    if role == COLLECTOR:
+        return _collector(pipeline, inbox)
+    # The resource has to choose such a server; without a look nobody would notice a loss.
+    may_look = may_look or pipeline.spec.nats.managed.sync_interval != "always"
+    return _shipper(pipeline, inbox, hosts, may_look=may_look)
+
+
+def crossings(
+    pipeline: LogPipeline, *, streams: str = STREAMS_ACCOUNT, nodes: str = NODES_ACCOUNT
+) -> dict[str, dict[str, Any]]:
+    """Return for each of the accounts *streams* and *nodes* what it exports to the other, and
+    imports from it, in the server's own terms.
+    """
+    names = pipeline.names
+    control = ControlSubjects(names.control_subject)
+    asked = [
+        f"{names.subject}.*.>",
+        control.asks(),
+        f"{_API}.DIRECT.GET.*.{names.subject}.>",
+    ]
+    told = control.committed_anywhere()
+    status = control.status("shipper")
+    # Several answers may come to one question: pages, or those of many shippers.
+    answered = {"response_type": "stream"}
+    return {
+        streams: {
+            "exports": [
+                *({"service": each, "accounts": [nodes], **answered} for each in asked),
+                {"stream": told, "accounts": [nodes]},
+            ],
+            "imports": [{"service": {"account": nodes, "subject": status}}],
+        },
+        nodes: {
+            "exports": [{"service": status, "accounts": [streams], **answered}],
+            "imports": [
+                *({"service": {"account": streams, "subject": each}} for each in asked),
+                {"stream": {"account": streams, "subject": told}},
+            ],
+        },
+    }
+
+
+def _operator(pipeline: LogPipeline, inbox: str) -> Permissions:
+    names = pipeline.names
+    own = [
+        f"{names.subject}.>",
+        f"{names.control_subject}.>",
+        f"{names.dead_letter_subject}.>",
+        f"{names.snapshot_subject}.>",
+        key_value_subject(names.state_bucket, ">"),
+    ]
+    return {
+        "publish": {"allow": sorted(["$JS.API.>", "$JS.ACK.>", *own])},
+        # A person's tools, which log in as the operator, use the usual inbox.
+        "subscribe": {"allow": sorted([inbox, "_INBOX.>", *own])},
+        # The collectors of a further group log in as the operator as well, and answer shippers.
+        "allow_responses": _answers(),
+    }
+
+
+def _collector(pipeline: LogPipeline, inbox: str) -> Permissions:
+    """Return what collectors need: to read streams, to keep their state, to tell how far they are.
+    No stream is made, changed or deleted, and only snapshots are purged. Single messages go beside
+    the dead letters alone: a letter takes the place of what the server said of its message.
+    """
+    names = pipeline.names
+    group, bucket = pipeline.spec.collectors.group, names.state_bucket
+    state = f"KV_{bucket}"
+    keys = (_any(epoch_key(group, 0)), _any(member_key(group, "*")))
+    return {
+        "publish": {
+            "allow": sorted(
+                [
+                    f"{_API}.STREAM.INFO.*",
+                    f"{_API}.CONSUMER.NAMES.*",
+                    # With a filter there is another token: that form is not allowed.
+                    f"{_API}.CONSUMER.CREATE.*.*",
+                    f"{_API}.CONSUMER.INFO.*.*",
+                    f"{_API}.CONSUMER.DELETE.*.*",
+                    f"{_API}.CONSUMER.MSG.NEXT.*.*",
+                    f"{_API}.DIRECT.GET.*",
+                    f"{_API}.DIRECT.GET.{state}.{key_value_subject(bucket, '>')}",
+                    f"{_API}.STREAM.PURGE.{names.snapshot_stream}",
+                    f"{_API}.STREAM.MSG.DELETE.{names.dead_letter_stream}",
+                    *(key_value_subject(bucket, key) for key in keys),
+                    f"{names.snapshot_subject}.{group}.>",
+                    f"{names.dead_letter_subject}.>",
+                    f"{names.control_subject}.committed.>",
+                ]
+            )
+        },
+        "subscribe": {
+            "allow": sorted(
+                [
+                    inbox,
+                    key_value_subject(bucket, assignment_key(group)),
+                    f"{names.control_subject}.ask.>",
+                    ControlSubjects(names.control_subject).status("collector"),
+                ]
+            )
+        },
+        "allow_responses": _answers(),
+    }
+
+
+def _shipper(
+    pipeline: LogPipeline, inbox: str, hosts: Sequence[str] | None, *, may_look: bool
+) -> Permissions:
+    """Return what shippers need: to send lines, to hear and ask how far they were archived, and to
+    see the last message of a host, by which they notice that a server lost what it acknowledged.
+    """
+    names = pipeline.names
+    control = ControlSubjects(names.control_subject)
+    if hosts is None:
+        publish = [f"{names.subject}.>", control.asks()]
+        subscribe = [control.committed_anywhere()]
+        if may_look:
+            publish.append(f"{_API}.DIRECT.GET.*.{names.subject}.>")
+    else:
+        subjects = Subjects(names.subject, pipeline.spec.partitions)
+        own = [subjects.of_host_anywhere(host) for host in hosts]
+        publish = [*own, *(f"{_API}.DIRECT.GET.*.{subject}" for subject in own)]
+        publish += [control.asks(host) for host in hosts]
+        subscribe = [control.committed_anywhere(host) for host in hosts]
+    return {
+        "publish": {"allow": sorted(publish)},
+        "subscribe": {"allow": sorted([inbox, *subscribe, control.status("shipper")])},
+        "allow_responses": _answers(),
+    }
+
+
+def _archive(pipeline: LogPipeline, inbox: str) -> Permissions:
+    """Return what an archive needs: to read streams without a consumer, and to tell how far its
+    table is, at its own key.
+    """
+    key = archive_key(pipeline.namespace, pipeline.name)
+    return {
+        "publish": {
+            "allow": sorted(
+                [
+                    f"{_API}.STREAM.INFO.*",
+                    f"{_API}.DIRECT.GET.*",
+                    f"{_API}.STREAM.MSG.GET.*",
+                    key_value_subject(pipeline.names.state_bucket, key),
+                ]
+            )
+        },
+        "subscribe": {"allow": [inbox]},
+    }
+
+
+def _answers() -> dict[str, Any]:
+    return {"max": ANSWERS_MAX, "expires": ANSWERS_FOR}
+
+
+def _any(key: str) -> str:
+    """Return the filter of all keys that differ from *key* in the last token only."""
+    return f"{key.rpartition('.')[0]}.*"
