@@ -252,11 +252,9 @@ class Account:
                     self.owe(Gap(name, *part, cause))
         return is_any
 
-    def next_owed(self) -> Gap | None:
-        """Return what is to be sent again first."""
-        return next(
-            (Gap(name, *owed) for name, e in self._entries.items() for owed in e.owed), None
-        )
+    def owed(self) -> list[Gap]:
+        """Return the gaps to send again, those of the oldest generation first."""
+        return [Gap(name, *owed) for name, entry in self._entries.items() for owed in entry.owed]
 
     def pay(self, generation: str, span: Span) -> None:
         """Note that the bytes of *span* were sent again."""

@@ -94,15 +94,15 @@ class Adoption:
     def _owner_of(self, file: ChainFile, key: Key) -> Key | None:
         """Return whose *file* is; None while that cannot be told."""
         known = self._owners.get(file.identity)
-        if known is not None:
-            return known
+        if known is not None or file.is_aside:
+            return known or key
         chains = self._chains()
         if key in chains and file.is_live:
             return key  # its next live file, whatever it holds
         likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
         owner = _owner_by_content(file, likely) if likely else NOBODY
         if owner == NOBODY and any(_may_be_of(file, key, other) for other in self._expected()):
-            owner = None  # one of which nothing can be compared yet may know it
+            owner = None  # a source that the last process read may know it, once its files are read
         if owner is not None:
             self._held_since.pop(file.identity, None)
             return owner if owner != NOBODY else key

@@ -46,7 +46,8 @@ class ShipperConfig:
     Without positions, collectors are asked for so long what they know: *recall_s* at a first start,
     where there may be none yet, *recall_lost_s* where positions were lost. Positions of a pipeline
     other than *pipeline_uid*, which had the same data folder, are set aside. With *kubernetes*, the
-    API server is asked for the pods of the node *node*. With *read_out_s* nobody else writes any
+    API server is asked for the pods of the node *node*, those of the namespace *pods_of* only where
+    one is given. With *read_out_s* nobody else writes any
     more when the shipper is asked to stop: it first ships, for so long at most, what stands in the
     files, to the last byte.
     """
@@ -60,6 +61,7 @@ class ShipperConfig:
     rules: Rules = field(default_factory=Rules)
     kubernetes: Access | None = None
     node: str = ""
+    pods_of: str = ""
     read_from: ReadFrom = "beginning"
     batch: BatchOptions = field(default_factory=BatchOptions)
     in_flight_bytes_max: int = 16 * MIB
@@ -101,6 +103,7 @@ def from_pipeline(
     spec = pipeline.spec
     local = {each.name: each for each in spec.local.shippers}[shipper]
     name = host or host_of(local)
+    is_own_only = spec.shippers.pod_namespaces == "Own"
     return ShipperConfig(
         nats=nats,
         subject_root=pipeline.names.subject,
@@ -110,6 +113,7 @@ def from_pipeline(
         data=data,
         rules=Rules(
             namespace=pipeline.namespace,
+            is_own_only=is_own_only,
             pipeline=pipeline.name,
             matches=spec.shippers.match,
             labels=spec.shippers.labels,
@@ -117,6 +121,7 @@ def from_pipeline(
         ),
         kubernetes=kubernetes,
         node=name if kubernetes is not None else "",
+        pods_of=pipeline.namespace if is_own_only else "",
         read_from=spec.shippers.read_from,
         batch=BatchOptions(
             bytes_max=spec.batch.max_bytes,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logpipeline import cri, wire
-from logpipeline.checksum import Checksum, extend
+from logpipeline.checksum import Checksum
 from logpipeline_shipper.files.chain import Chunk
 
 # A message of this size that is still refused is not refused for its size.
@@ -22,12 +22,14 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
     assert chunk.start < offset < chunk.end
     head, tail = chunk.data[: offset - chunk.start], chunk.data[offset - chunk.start :]
     is_inside = not head.endswith(b"\n")
+    checksums = wire.Checksums.around(head, chunk.checksums.before)
     first = replace(
         chunk,
         end=offset,
         data=head,
         lines=head.count(b"\n") + is_inside,
         last_time_ns=_last_time_ns(head, log_format) or chunk.first_time_ns,
+        checksums=checksums,
         ends_inside_line=is_inside,
     )
     second = replace(
@@ -37,7 +39,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         lines=tail.count(b"\n") + (not tail.endswith(b"\n")),
         first_time_ns=_first_time_ns(tail, log_format) or chunk.last_time_ns,
         previous=None,
-        checksum=extend(chunk.checksum, head),
+        checksums=wire.Checksums(checksums.after, chunk.checksums.after),
         starts_inside_line=is_inside,
         begins=False,
     )
@@ -62,13 +64,14 @@ def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
 
 def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
     """Yield *chunk* line by line, a run of fragments as one line."""
-    data, begin, checksum = chunk.data, 0, chunk.checksum
+    data, begin, checksum = chunk.data, 0, chunk.checksums.before
     for end in _line_ends(data, log_format):
         is_first, is_last = begin == 0, end == len(data)
         if is_first and is_last:
             yield chunk
             return
         line = data[begin:end]
+        checksums = wire.Checksums.around(line, checksum)
         yield replace(
             chunk,
             start=chunk.start + begin,
@@ -78,12 +81,12 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
             first_time_ns=_first_time_ns(line, log_format) or chunk.first_time_ns,
             last_time_ns=_last_time_ns(line, log_format) or chunk.first_time_ns,
             previous=chunk.previous if is_first else None,
-            checksum=checksum,
+            checksums=checksums,
             starts_inside_line=is_first and chunk.starts_inside_line,
             ends_inside_line=is_last and chunk.ends_inside_line,
             begins=is_first and chunk.begins,
         )
-        begin, checksum = end, extend(checksum, line)
+        begin, checksum = end, checksums.after
 
 
 def piece_of(
@@ -114,7 +117,7 @@ def piece_of(
         first_time_ns=_first_time_ns(part, log_format),
         last_time_ns=_last_time_ns(part, log_format),
         previous=None,
-        checksum=checksum,
+        checksums=wire.Checksums.around(part, checksum),
         starts_inside_line=inside,
         ends_inside_line=is_cut,
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from logpipeline.checksum import extend
 from logpipeline.nats.jetstream import PubAck
 from logpipeline.spec.streams import Acknowledge
 from logpipeline_shipper import cutting
@@ -17,9 +17,9 @@ from logpipeline_shipper.account import REFUSED, Account, Gap
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
 from logpipeline_shipper.intents import Intent, Key
-from logpipeline_shipper.parcels import Packer, Parcel
+from logpipeline_shipper.parcels import ATTEMPT_BYTES, Packer, Parcel
 from logpipeline_shipper.past import Past, Piece
-from logpipeline_shipper.sending import Unsendable
+from logpipeline_shipper.sending import IdTaken, Unsendable
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class Delivery:
         try:
             sender.check_size(parcel)
             if is_noted:
-                after = extend(chunk.checksum, chunk.data)
+                after = chunk.checksums.after
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
                 self.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
@@ -169,6 +169,12 @@ class Delivery:
                 # Of a line alone nobody will ever say whether it is archived.
                 if not parcel.is_line:
                     self._note_arrived(parcel, arrived)
+        except IdTaken as error:
+            log.error(
+                "somebody else sent a message under our id; the same goes under another one",
+                extra={**self.key._asdict(), "id": str(error)},
+            )
+            return [Piece(chunk, secrets.token_hex(ATTEMPT_BYTES), True)]
         except Unsendable as error:
             parts = cutting.halves(chunk, self.id.format) if error.is_too_large else None
             if parts is None:

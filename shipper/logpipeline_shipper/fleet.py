@@ -208,7 +208,7 @@ class Fleet:
                 pump.wake()
             elif pump.chain.is_finished() or (not pump.is_wanted and pump.account.is_settled):
                 self._let_go(key, pump)
-            elif pump.chain.backlog_bytes() or pump.chain.wake_at_s() is not None:
+            elif pump.chain.backlog_bytes() or pump.chain.may_go_on_alone():
                 pump.wake()
             elif now_s - pump.active_s >= WARM_S:
                 pump.close_idle()

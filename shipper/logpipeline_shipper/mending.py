@@ -8,7 +8,6 @@ import logging
 import secrets
 from dataclasses import replace
 
-from logpipeline.checksum import extend
 from logpipeline_shipper import cutting
 from logpipeline_shipper.account import Account, Gap
 from logpipeline_shipper.delivery import Delivery
@@ -23,16 +22,20 @@ log = logging.getLogger(__name__)
 async def mend(
     gap: Gap, chain: Chain, account: Account, delivery: Delivery, shared: Shared
 ) -> None:
-    """Send exactly the bytes of *gap* again; what of them is gone is noted as lost."""
+    """Publish exactly the bytes of *gap* once more; those whose file is gone become a loss.
+
+    Raises:
+        NotNow: the rest cannot be read now, and stays owed.
+    """
     generation, at, end = gap.generation, gap.start, gap.end
     attempt, inside = secrets.token_hex(ATTEMPT_BYTES), False
+    checksum = chain.checksum_at(generation, at, shared.clock())
     log.warning("what the server lost is sent again", extra=_fields(delivery.key, gap))
-    checksum = chain.checksum_at(generation, at)
     while at < end and not shared.is_stopping:
         size = min(end - at, shared.options.bytes_max)
         await shared.budget.take(2 * size)
         try:
-            data = chain.read_range(generation, at, at + size)
+            data = chain.read_range(generation, at, at + size, shared.clock())
             if checksum is None or not data:
                 rest = gap._replace(start=at)
                 account.lose(rest)
@@ -56,7 +59,7 @@ async def mend(
             shared.budget.give_back(2 * size)
         account.pay(generation, (chunk.start, chunk.end))
         at, inside = chunk.end, chunk.ends_inside_line
-        checksum = extend(checksum, chunk.data)
+        checksum = chunk.checksums.after
         shared.totals.filled_bytes += len(chunk.data)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import zstandard
 
 from logpipeline import wire
-from logpipeline.checksum import extend
 from logpipeline.nats.connection import headers_size
 from logpipeline_shipper.account import Gap
 from logpipeline_shipper.files.chain import Chunk
@@ -89,7 +88,7 @@ class Packer:
             first_time_ns=chunk.first_time_ns,
             last_time_ns=chunk.last_time_ns,
             previous=chunk.previous,
-            checksums=wire.Checksums(chunk.checksum, extend(chunk.checksum, chunk.data)),
+            checksums=chunk.checksums,
             starts_inside_line=chunk.starts_inside_line,
             ends_inside_line=chunk.ends_inside_line,
             begins=chunk.begins,

@@ -83,7 +83,9 @@ class ProgressListener:
                 while recall.known is None:
                     with contextlib.suppress(NotSent):
                         await self._ask(host, token)
-                    await asyncio.sleep(ASK_EVERY_S)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(ASK_EVERY_S):
+                            await recall.answered.wait()
         del self._recalls[host]
         if recall.known is None:
             log.warning(

@@ -15,6 +15,7 @@ from logpipeline.records import Committed, Progress
 from logpipeline_shipper.account import Gap
 from logpipeline_shipper.delivery import Delivery, Lot
 from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.opening import NotNow
 from logpipeline_shipper.files.selection import Take
 from logpipeline_shipper.files.sources import Listing, SourceId
 from logpipeline_shipper.intents import Key
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # Reading and compressing less than this takes less time than asking a thread to do it.
 THREAD_BYTES_MIN = 32 * 1024
+# A gap whose file cannot be read is tried again after so long, or at the next change of the files.
+MEND_INTERVAL_S = 1.0
 
 
 class Pump:
@@ -35,9 +38,9 @@ class Pump:
 
     # A node may have 10,000 of them, nearly all idle.
     __slots__ = (
-        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_packer",
-        "_row", "_saved", "_shared", "_task", "account", "active_s", "behind_since_s", "chain",
-        "id", "is_wanted", "key", "past", "subject",
+        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_mend_at_s",
+        "_packer", "_row", "_saved", "_shared", "_task", "account", "active_s", "behind_since_s",
+        "chain", "id", "is_wanted", "key", "past", "subject",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +73,7 @@ class Pump:
         self._is_in_thread = False
         self._task: asyncio.Task[None] | None = None
         self._again = False
+        self._mend_at_s = 0.0
 
     @property
     def is_running(self) -> bool:
@@ -90,6 +94,7 @@ class Pump:
     def list(self, listing: Listing) -> None:
         """Take the source's files as they are now."""
         self._listing = listing
+        self._mend_at_s = 0.0
         self._row = None
         if not self._is_in_thread:
             self._update()
@@ -208,12 +213,11 @@ class Pump:
                 self._again = False
                 self._update()
                 self._take_losses()
-                if (gap := self.account.next_owed()) is not None:
-                    await mend(gap, self.chain, self.account, self._delivery, self._shared)
-                elif (lost := self.account.next_loss()) is not None:
+                await self._mend()
+                if (lost := self.account.next_loss()) is not None:
                     await self._delivery.name(lost)
                     self._changed()
-                elif not await self._ship() and not self._again:
+                elif not (self.is_wanted and await self._ship()) and not self._again:
                     return
         except Exception:
             # A fault of ours in one source must not stop the others; the next tick tries again.
@@ -224,6 +228,17 @@ class Pump:
         finally:
             self._task = None
             self.active_s = self._shared.clock()
+
+    async def _mend(self) -> None:
+        """Publish once more each gap whose file can be read now."""
+        if self._shared.clock() < self._mend_at_s:
+            return
+        for gap in self.account.owed():
+            try:
+                await mend(gap, self.chain, self.account, self._delivery, self._shared)
+            except NotNow:
+                # Its file is being renamed, say: new lines need not wait for it.
+                self._mend_at_s = self._shared.clock() + MEND_INTERVAL_S
 
     async def _ship(self) -> bool:
         """Send what can be read now; return whether there was anything."""
@@ -273,6 +288,8 @@ class Pump:
             lot = await self._read()
             if lot is None or not is_patient or 4 * len(lot.chunk.data) >= options.bytes_max:
                 break
+            if not self.chain.can_rewind():
+                break  # what is in memory is all that is left of it
             self._shared.budget.give_back(lot.held_bytes)
             self.chain.rewind()
             await asyncio.sleep(options.linger_s)

@@ -5,6 +5,7 @@ began anew would have all that is still on disk archived once more.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -27,11 +28,12 @@ class _Group:
 
 @dataclass(slots=True)
 class Recall:
-    """The answers of one host's groups of collectors; *known* is there once one of them has
-    archived all that was sent before.
+    """The answers of one host's groups of collectors; *known* is there, and *answered* is set, once
+    one of them has archived all that was sent before.
     """
 
     known: Known | None = None
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
     _groups: defaultdict[str, _Group] = field(default_factory=lambda: defaultdict(_Group))
 
     def take(self, progress: Progress) -> None:
@@ -48,3 +50,4 @@ class Recall:
             for each in parts:
                 known[each.source].append(each)
             self.known = dict(known)
+            self.answered.set()

@@ -38,6 +38,12 @@ class Unsendable(Exception):
         super().__init__(reason)
 
 
+class IdTaken(Exception):
+    """The server knows the id of a message that was never sent: somebody else used it, and the
+    message was dropped. The same bytes need another id.
+    """
+
+
 class Gate(Protocol):
     """What is waited for before each try: a connection, and a look at what the server still has."""
 
@@ -89,6 +95,7 @@ class Sender:
 
         Raises:
             Unsendable: the server will never take it.
+            IdTaken: the server has another message of this id.
         """
         waiting_s = BACKOFF_FIRST_S
         try:
@@ -96,7 +103,10 @@ class Sender:
                 await self._gate.wait()
                 try:
                     async with self._turn(parcel.subject):
-                        return await self._try(parcel, resend=resend)
+                        ack = await self._try(parcel, resend=resend)
+                    if ack.duplicate and not resend:
+                        raise IdTaken(parcel.identifier)
+                    return ack
                 except (ApiError, NotSent, OutcomeUnknown) as error:
                     verdict = judge(error)
                     if verdict in (Verdict.SPLIT, Verdict.REFUSED):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from logpipeline.behind import asked, behind_of
 from logpipeline.nats.connection import Connection, NotSent
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
@@ -246,9 +247,8 @@ class Shipper:
             return []
         directory.listeners.pod = self._gate.changed
         directory.listeners.namespace = self._gate.changed_namespace
-        return [
-            Follower(access, each).run() for each in collections_of(self._config.node, directory)
-        ]
+        found = collections_of(self._config.node, directory, self._config.pods_of)
+        return [Follower(access, each).run() for each in found]
 
     async def _tick(self) -> None:
         while True:
@@ -303,12 +303,20 @@ class Shipper:
 
     def _asked(self, message: RawMessage) -> None:
         if message.reply:
-            self._spawn(self._answer(message.reply.decode("utf-8", "replace")))
+            self._spawn(self._answer(message))
 
-    async def _answer(self, reply: str) -> None:
-        answer = describe(self._fleet, self._shared, self._health, self._config.nats.name)
+    async def _answer(self, question: RawMessage) -> None:
+        name, behind_s = self._config.nats.name, asked(question.data)
+        if behind_s is None:
+            answer = describe(self._fleet, self._shared, self._health, name)
+        else:
+            problem = self._health.live() or self._health.ready()
+            told = behind_of(name, problem, self._fleet.backlogs(), behind_s)
+            if told is None:
+                return
+            answer = told.encode()
         with contextlib.suppress(NotSent):
-            await self._connection.publish(reply, answer)
+            await self._connection.answer(question, answer)
 
     def _note_skipped(self, path: Path, reason: str) -> None:
         if path not in self._skipped and len(self._skipped) < SKIPPED_TOLD_MAX:

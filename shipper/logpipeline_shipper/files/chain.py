@@ -7,19 +7,21 @@ Synchronous and without a clock: whoever drives it says what time it is.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.wire import Previous
 from logpipeline_shipper.files.chunks import DAMAGED, DELETED, ROTATED, Chunk, Lost
 from logpipeline_shipper.files.counts import Counts
-from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation, Place
+from logpipeline_shipper.files.holding import Holding
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.opening import NotNow, Unreadable
 from logpipeline_shipper.files.reading import PACKED_BADLY, Reader
 from logpipeline_shipper.files.recognition import (
+    NOT_READ,
     Copy,
     Finding,
     New,
@@ -28,12 +30,11 @@ from logpipeline_shipper.files.recognition import (
     Same,
     Shadow,
     Unsure,
-    Vanished,
     recognise,
     resemblance,
 )
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
-from logpipeline_shipper.files.tail import Outcome, Patience, Tail
+from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
 from logpipeline_shipper.files.turns import Turns
 
 __all__ = ["Chain", "Chunk", "Lost"]
@@ -41,6 +42,7 @@ __all__ = ["Chain", "Chunk", "Lost"]
 SAVED_VERSION = 2
 
 ReadFrom = Literal["beginning", "end", "live"]
+T = TypeVar("T")
 
 # A file that cannot be read is tried again after 1, 2, 4 … seconds.
 _RETRY_MAX_S = 60.0
@@ -52,6 +54,8 @@ _BROKEN_TRIES = 3
 _PASSES_MAX = 8
 # So long after a file's time its length may be the old one: a write sets them one after the other.
 _REWRITTEN_S = 0.5
+# A listing that is made while files are renamed may lack one: so many have to.
+_LISTINGS_UNTIL_GONE = 2
 # Generations that are done and gone are remembered, so that a late copy of one is known again:
 # logrotate compresses one rotation later. Its usual 4 and kubelet's 5 are far below.
 PAST_MAX = 64
@@ -75,6 +79,7 @@ class Chain(Counts):
         self.id = id
         self._limits = limits
         self._tail = Tail(id.format, limits, self)
+        self._holding = Holding(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
         self._before: list[Generation] = []
@@ -88,6 +93,7 @@ class Chain(Counts):
         self._read_from: ReadFrom = read_from
         self._is_ending = False
         self._turns = Turns(_PATIENCE_S)
+        self._gone_after_s = _LISTINGS_UNTIL_GONE * limits.grace_s
         # When files are looked at once more that could not be looked at, or that changed without
         # getting longer.
         self._look_again_at_s: float | None = None
@@ -98,12 +104,15 @@ class Chain(Counts):
 
     def update(self, listing: Listing, now_s: float) -> None:
         """Take over what files the source has now."""
-        self._files = listing.files
+        known = set(self.identities())
+        self._files = tuple(
+            file for file in listing.files if not file.is_aside or file.identity in known
+        )
         self._recognise(now_s)
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing()
-        self._hold(now_s)
+        self._holding.hold(self._generations, now_s)
         self._settle(now_s)
 
     def identities(self) -> list[tuple[int, int, int]]:
@@ -157,12 +166,12 @@ class Chain(Counts):
                 if size < file.size:
                     made.forget_size(size)
                 return made
-            case Copy(file, generation):
+            case Copy(file, generation, has_more):
                 if generation in self._past:
                     self._past.remove(generation)
                     self._generations.append(generation)
                 generation.close_handle()
-                generation.find()
+                generation.find(has_more=has_more)
                 is_recalled = generation.is_recalled
                 generation.bind(file, now_s)
                 if is_recalled:
@@ -175,8 +184,6 @@ class Chain(Counts):
                 self._tail.see(made, now_s)
                 self._generations.append(made)
                 return made
-            case Vanished():
-                return None  # the next listing tells where it is
             case Unsure():
                 self._look_again(now_s + self._limits.grace_s / 2)
         return None
@@ -249,7 +256,10 @@ class Chain(Counts):
     def _begin_at(self, generation: Generation, offset: int) -> None:
         """Leave out what lies before *offset*, on purpose."""
         start = max(0, offset - self._limits.line_bytes)
-        before = self._tail.peek(generation, start, offset - start) or b""
+        try:
+            before = self._tail.peek(generation, start, offset - start) or b""
+        except NOT_READ:
+            before = b""
         inside = self._tail.is_inside_line(before)
         generation.begin_at(Place(offset - len(before)).behind(before, is_inside_line=inside))
         self._position = (generation.id, offset)
@@ -258,13 +268,7 @@ class Chain(Counts):
 
     def hold(self, now_s: float) -> None:
         """Open what is to be read later: it may be deleted before."""
-        for generation in self._generations:
-            if generation.is_done or generation.is_open or not self._limits.descriptors.has_room():
-                continue
-            try:
-                self._tail.handle_of(generation, now_s)
-            except (Closed, Moved, TooManyOpen, Unreadable, OSError):
-                return  # `read` meets it again, and says so
+        self._holding.hold_all(self._generations, now_s)
 
     def read(self, now_s: float) -> Chunk | None:
         """Return the next bytes after the last chunk that was read, or None while nothing is
@@ -280,12 +284,16 @@ class Chain(Counts):
             # Its file was cut, or another one took its place, since it was listed.
             file = found.file
             if file is not None:
-                self._replace(found, file, now_s, is_cut=True).forget_size()
+                self._cut_off(found, file, now_s)
             else:
                 found.close_handle()
-            self._note_newer(now_s)
-            self._hold(now_s)
+            self._holding.hold(self._generations, now_s)
         return None
+
+    def _cut_off(self, generation: Generation, file: ChainFile, now_s: float) -> None:
+        """Note that *file* has other bytes than those of *generation* since it was listed."""
+        self._replace(generation, file, now_s, is_cut=True).forget_size()
+        self._note_newer(now_s)
 
     def _read_oldest(self, now_s: float) -> Chunk | Generation | None:
         """Return the next bytes, or a generation whose file holds other bytes than it had."""
@@ -301,7 +309,7 @@ class Chain(Counts):
             try:
                 patience = self._patience(generation, now_s)
                 found = self._tail.next(generation, now_s, patience, self._previous(generation))
-            except (Moved, TooManyOpen, Closed):
+            except MOVED:
                 # They say nothing about the file: the next listing, or the next descriptor, does.
                 generation.retry_at_s = now_s + self._limits.grace_s / 2
                 if generation.is_passed:
@@ -333,16 +341,7 @@ class Chain(Counts):
     def _patience(self, generation: Generation, now_s: float) -> Patience:
         if self._is_ending or generation.is_compressed:
             return Patience(may_pass=True, is_final=True)
-        since = generation.changed_since_s
-        if since is None:
-            return Patience(may_pass=False, is_final=False)
-        is_over = now_s - since >= self._limits.grace_s
-        gone_s = generation.gone_since_s
-        is_gone = gone_s is not None
-        is_ended = gone_s is not None and now_s - gone_s >= self._limits.grace_s
-        # A writer that fills a buffer before it writes goes on in the middle of a line.
-        is_old = now_s - max(since, generation.grown_s) >= self._limits.unfinished_s
-        return Patience(may_pass=is_over or is_gone, is_final=is_ended or is_old)
+        return patience_with(generation, now_s, self._limits)
 
     def _previous(self, generation: Generation) -> Previous | None:
         """Return the generation before *generation*, with its length where its end was seen."""
@@ -382,36 +381,70 @@ class Chain(Counts):
         assert chunk.end <= oldest.end
         if chunk.end == oldest.end:
             self._pending.popleft()
-        generation.acknowledge(chunk.data, is_inside_line=chunk.ends_inside_line)
+        generation.acknowledge(chunk)
         self._position = (generation.id, generation.acked.offset)
         if generation.is_done:
             self._settle_done(generation)
 
     def rewind(self) -> None:
-        """Forget what was read but not acknowledged: it will be read again."""
+        """Forget what was read but not acknowledged: it is read again, or missed where its file is
+        gone.
+        """
         for generation in {id(generation): generation for generation, _ in self._pending}.values():
-            if generation.file is None and not generation.is_open:
-                # It was read ahead, and deleted before its turn came: what is in memory is all.
-                self._note_lost(
-                    generation, generation.acked.offset, generation.read.offset, ROTATED
-                )
-                generation.skip_unacknowledged()
-                self._settle_done(generation)
-            else:
-                generation.rewind()
+            generation.rewind()
         self._pending.clear()
 
-    def read_range(self, generation: str, start: int, end: int) -> bytes | None:
-        """Return the bytes ``[start, end)`` of *generation*, or None if they are gone."""
-        found = self._find(generation)
-        data = self._tail.peek(found, start, end - start) if found is not None else None
-        return data if data is not None and len(data) == end - start else None
+    def can_rewind(self) -> bool:
+        """Return whether all that was read, and not acknowledged, can still be read again."""
+        return all(gen.file is not None or gen.is_open for gen, _ in self._pending)
 
-    def checksum_at(self, generation: str, offset: int) -> Checksum | None:
-        """Return the checksum of *generation* before *offset*, None if its bytes are gone."""
-        found = self._find(generation)
-        place = self._tail.place_at(found, offset) if found is not None else None
+    def read_range(self, generation: str, start: int, end: int, now_s: float) -> bytes | None:
+        """Return the bytes ``[start, end)`` of *generation*, or None if they are gone.
+
+        Raises:
+            NotNow: they may be had later.
+        """
+        size = end - start
+        data = self._look_into(generation, now_s, lambda known: self._tail.peek(known, start, size))
+        return data if data is not None and len(data) == size else None
+
+    def checksum_at(self, generation: str, offset: int, now_s: float) -> Checksum | None:
+        """Return the checksum of *generation* before *offset*, None if its bytes are gone.
+
+        Raises:
+            NotNow: they may be had later.
+        """
+        place = self._look_into(generation, now_s, lambda known: self._tail.place_at(known, offset))
         return place.checksum if place is not None else None
+
+    def _look_into(self, id: str, now_s: float, look: Callable[[Generation], T | None]) -> T | None:
+        """Return what *look* finds in the generation *id*, None if its bytes are gone: they are
+        when listings have not shown its file for long enough, not when one look misses it.
+        """
+        known = self._find(id)
+        if known is None:
+            return None
+        if known.file is None and not known.is_open:
+            since = known.gone_since_s
+            if since is None or self._is_gone(since, now_s):
+                return None
+            raise NotNow
+        if known.retry_at_s > now_s:
+            raise NotNow
+        try:
+            found = look(known)
+        except (Unreadable, OSError) as error:
+            self._note_failure(known, error, now_s)
+            if known.is_missed:
+                return None
+            raise NotNow from error
+        except MOVED as error:
+            raise NotNow from error
+        known.failures, known.retry_at_s = 0, 0.0
+        if found is None and known.file is not None:
+            self._cut_off(known, known.file, now_s)
+            raise NotNow
+        return found
 
     def position(self) -> tuple[str, int] | None:
         """Return the generation and offset that was acknowledged last."""
@@ -429,24 +462,19 @@ class Chain(Counts):
         """Return whether the source has vanished and nothing of it is left to send."""
         return not (self._files or self._pending or self._generations)
 
-    def wake_at_s(self) -> float | None:
-        """Return when `read` may return something though no file changes: when a rotated file's
-        grace is over, or a file is tried again.
+    def may_go_on_alone(self) -> bool:
+        """Return whether `read` may return something later though no file changes: when a rotated
+        file's grace is over, or a file is tried again.
         """
-        times = [] if self._look_again_at_s is None else [self._look_again_at_s]
-        for generation in self._generations:
-            if generation.is_read:
-                continue
-            if generation.retry_at_s:
-                times.append(generation.retry_at_s)
-            since = generation.changed_since_s
-            if since is None:
-                continue
-            if not generation.is_passed or generation.file is None:
-                times.append(since + self._limits.grace_s)
-            elif generation.has_rest:
-                times.append(max(since, generation.grown_s) + self._limits.unfinished_s)
-        return min(times, default=None)
+        return self._look_again_at_s is not None or any(
+            generation.retry_at_s
+            or (
+                generation.changed_since_s is not None
+                and (not generation.is_passed or generation.file is None or generation.has_rest)
+            )
+            for generation in self._generations
+            if not generation.is_read
+        )
 
     def saved(self) -> dict[str, Any]:
         """Return, as JSON, what a new chain needs to go on from the acknowledged position."""
@@ -462,13 +490,7 @@ class Chain(Counts):
 
     def close_idle(self, now_s: float) -> None:
         """Close descriptors that were not used for a while, and deleted files over the limits."""
-        for generation in self._generations:
-            handle = generation.handle
-            if handle is None or generation.file is None:
-                continue
-            is_behind = generation.extent > generation.acked.offset
-            if not is_behind and now_s - handle.used_s >= self._limits.idle_close_s:
-                generation.close_handle()
+        self._holding.close_idle(self._generations, now_s)
         self._settle(now_s)
 
     def release(self) -> None:
@@ -489,23 +511,25 @@ class Chain(Counts):
             if handle is not None and handle.deleted_since is not None:
                 # The budget dropped it. It was open to the last, so its length is exact.
                 self._lose(generation, handle.size_at_close, DELETED)
-            elif since is not None and now_s - since >= self._limits.grace_s:
+            elif since is not None and self._is_gone(since, now_s):
                 if not generation.is_verified or generation.has_rest:
                     self.unseen_generations += 1
-                    self._lose(generation, generation.size, ROTATED)
+                    self._lose(generation, generation.extent, ROTATED)
                 else:
                     generation.finish(generation.read.offset)
                     self._settle_done(generation)
+
+    def _is_gone(self, since_s: float, now_s: float) -> bool:
+        """Return whether what no listing has shown since *since_s* will not be in the next one."""
+        return now_s - since_s >= self._gone_after_s and not self._turns.is_unsure(now_s)
 
     def _lose(self, generation: Generation, end: int, cause: str) -> None:
         """Give up what is left of *generation*, which reached up to *end* as far as is known.
         Nothing else may pass over bytes that stood in a file.
         """
-        self._note_lost(generation, generation.read.offset, end, cause)
+        start = generation.read.offset
         generation.miss()
         self._settle_done(generation)
-
-    def _note_lost(self, generation: Generation, start: int, end: int, cause: str) -> None:
         if start < end:
             self.missing_bytes += end - start
             self._lost.append(Lost(generation.id, generation.begin, start, end, cause))
@@ -530,28 +554,9 @@ class Chain(Counts):
             if generation.read.offset > generation.begin:
                 self._past.append(generation)
 
-    def _hold(self, now_s: float) -> None:
-        for generation in list(self._generations):
-            self._keep_open(generation, now_s)
-
-    def _keep_open(self, generation: Generation, now_s: float) -> None:
-        """Hold on to a file with unacknowledged bytes: it may be deleted before they are read."""
-        unread = generation.extent - generation.acked.offset
-        budget = self._limits.descriptors
-        if generation.is_done or generation.file is None:
-            if generation.handle is not None and not generation.is_done:
-                budget.keep_deleted(generation.handle, unread, now_s)
-            return
-        try:
-            if generation.is_open and generation.handle is not None:
-                budget.keep_listed(generation.handle)
-            elif unread and budget.has_room():
-                self._tail.handle_of(generation, now_s)
-        except (Closed, Moved, TooManyOpen, Unreadable, OSError):
-            return  # `read` meets it again, and says so
-
     def _find(self, id: str) -> Generation | None:
-        return next((each for each in self._generations if id in (each.id, each.former)), None)
+        every = (*self._generations, *self._past)
+        return next((each for each in every if id in (each.id, each.former)), None)
 
     def birth(self, id: str) -> list[Any]:
         """Return, as JSON, what a new chain needs to know the generation *id* again: to be kept
@@ -564,17 +569,14 @@ class Chain(Counts):
     def remember(self, birth: list[Any]) -> None:
         """Take in what `birth` returned in a process that was killed before it saved more."""
         made = Generation.restore(birth)
-        if self._find(made.id) is None and all(made.id != past.id for past in self._past):
+        if self._find(made.id) is None:
             self._generations.append(made)
 
     def recall(self, known: Committed) -> bool:
         """Take in what collectors have of a generation; False if it is known here, or cannot be
         known again.
         """
-        ids = {
-            name for each in (*self._generations, *self._past) for name in (each.id, each.former)
-        }
-        if known.generation in ids or known.checksum is None:
+        if known.checksum is None or self._find(known.generation) is not None:
             return False
         self._past.append(Generation.recalled(known, known.checksum))
         return True

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logpipeline.checksum import Checksum
-from logpipeline.wire import Previous
+from logpipeline.wire import Checksums, Previous
 
 # Why bytes that stood in a file were never read.
 ROTATED = "rotated"  # the file was gone before its turn came
@@ -31,9 +30,9 @@ class Chunk:
     """The bytes ``[start, end)`` of a generation.
 
     They end with a line unless *ends_inside_line*; the one exception is the last line of a file
-    that ended without a newline, which *lines* counts as a line. *checksum* is the generation's
-    before the first of them. *begins* says that the source is read from here on, and what lies
-    before is left out on purpose.
+    that ended without a newline, which *lines* counts as a line. *checksums* are the generation's
+    before the first of them and after the last. *begins* says that the source is read from here on,
+    and what lies before is left out on purpose.
     """
 
     generation: str
@@ -44,7 +43,7 @@ class Chunk:
     first_time_ns: int
     last_time_ns: int
     previous: Previous | None
-    checksum: Checksum
+    checksums: Checksums
     starts_inside_line: bool
     ends_inside_line: bool
     begins: bool = False

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logpipeline_shipper.files.identity import look_at
-from logpipeline_shipper.files.naming import chains_of, rotation_of
+from logpipeline_shipper.files.naming import ASIDE, chains_of, rotation_of
 from logpipeline_shipper.files.sources import ChainFile
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
@@ -86,6 +86,11 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
                 files[file.key] = file  # of two hard links the newer name counts
         if files:
             chains[live] = list(files.values())
+        if files and f"{live}{ASIDE}" in names:
+            aside = _observe(folder / f"{live}{ASIDE}", False, follow_link, is_live=False)
+            if aside is not None and aside.key not in files:
+                # Its place among the others is the one that it had when it was the live file.
+                chains[live].insert(0, replace(aside, is_aside=True))
     return chains
 
 

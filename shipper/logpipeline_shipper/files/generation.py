@@ -17,6 +17,7 @@ from typing import Any, Self
 from logpipeline import checksum
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.records import Committed
+from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.descriptors import Handle
 from logpipeline_shipper.files.reading import Content
 from logpipeline_shipper.files.sources import ChainFile
@@ -29,8 +30,9 @@ HEAD_BYTES = 4096
 # So much of a file is read again after a restart, to see by its checksum that it is still the same.
 # Of a larger one its first bytes and its last ones are looked at.
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
-# A larger file that is written again has other bytes than before; one with the same was touched.
-REWRITTEN_BYTES_MAX = 1024 * 1024
+# Of two larger files one does not begin with all of the other's bytes, unless it is a copy. A
+# smaller one may be written again with the same bytes, or hold no more than what each begins with.
+ALIKE_BYTES_MAX = 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 
 
@@ -70,12 +72,15 @@ class Place:
     tail: bytes | Trace = b""
     is_inside_line: bool = False
 
-    def behind(self, data: bytes, *, is_inside_line: bool) -> Place:
-        """Return the place behind *data*, which begins here."""
+    def behind(self, data: bytes, *, is_inside_line: bool, value: Checksum | None = None) -> Place:
+        """Return the place behind *data*, which begins here; *value* is the checksum there, where
+        it was computed before.
+        """
         tail = data[-TAIL_BYTES:]
         if len(tail) < TAIL_BYTES and isinstance(self.tail, bytes):
             tail = (self.tail + tail)[-TAIL_BYTES:]
-        value = checksum.extend(self.checksum, data)
+        if value is None:
+            value = checksum.extend(self.checksum, data)
         return Place(self.offset + len(data), value, tail, is_inside_line)
 
     @property
@@ -219,7 +224,7 @@ class Generation:
     @property
     def extent(self) -> int:
         """Up to where there are bytes, as far as is known."""
-        return max(self.size, self.read.offset)
+        return max(self.size, self.proof.offset)
 
     @property
     def is_open(self) -> bool:
@@ -255,15 +260,24 @@ class Generation:
     def is_copied_in(self, content: Content) -> bool:
         """Return whether *content*, a file that was never seen before, is a copy of it, be it
         compressed: by all of its bytes that were read, since a head and a tail are alike in many
-        files.
+        files. One whose file was read to its end, and removed, is not copied in a small file with
+        more: that one begins alike.
         """
         proof = self.proof
         if proof.offset > self.begin:
-            return proof.is_behind(content) and self._has_checksum(content, proof)
-        if not self.head.begins(content) or (self.size and not self.head.size):
+            if not (proof.is_behind(content) and self._has_checksum(content, proof)):
+                return False
+            has_end = self.length is not None and self.identity is not None
+            may_be_alike = has_end and proof.offset <= ALIKE_BYTES_MAX
+            return not (may_be_alike and self.has_more_in(content))
+        if not self.head.begins(content):
             return False
         mask = 0xFFFFFFFF if content.compressed else -1  # gzip tells lengths modulo 4 GiB
         return not content.tells_size or content.size() >= self.size & mask
+
+    def has_more_in(self, content: Content) -> bool:
+        """Return whether *content*, a copy of it, has bytes behind the last one that was read."""
+        return bool(content.read(self.proof.offset, 1))
 
     def is_proven_in(self, content: Content) -> bool:
         """Return whether *content*, of which not even the name says so, is a copy of it."""
@@ -298,7 +312,7 @@ class Generation:
         """
         size, _ = self.stamp
         is_touched = (file.size, file.mtime_ns) != self.stamp and file.size == size
-        if not is_touched or file.compressed or not 0 < size <= REWRITTEN_BYTES_MAX:
+        if not is_touched or file.compressed or not 0 < size <= ALIKE_BYTES_MAX:
             self.touched = None
             return False
         if self.touched is None or self.touched[0] != file.mtime_ns:
@@ -352,12 +366,14 @@ class Generation:
         self.read = self.read.behind(data, is_inside_line=is_inside_line)
         self.searched = self.read.offset
 
-    def acknowledge(self, data: bytes, *, is_inside_line: bool) -> None:
-        """Note that *data*, at the acknowledged offset, has arrived."""
-        if self.acked.offset + len(data) == self.read.offset:
+    def acknowledge(self, chunk: Chunk) -> None:
+        """Note that *chunk*, at the acknowledged offset, has arrived."""
+        if chunk.end == self.read.offset:
             self.acked = self.read
         else:
-            self.acked = self.acked.behind(data, is_inside_line=is_inside_line)
+            self.acked = self.acked.behind(
+                chunk.data, is_inside_line=chunk.ends_inside_line, value=chunk.checksums.after
+            )
 
     def begin_at(self, place: Place) -> None:
         """Leave out what lies before *place*, on purpose."""
@@ -377,10 +393,12 @@ class Generation:
         self.give_up()
         self.is_missed = True
 
-    def find(self) -> None:
-        """Note that a copy of it turned up."""
+    def find(self, *, has_more: bool) -> None:
+        """Note that a copy of it turned up, which may have more than was read."""
         if self.is_missed:
             self.is_lost = self.is_missed = False
+            self.length = None
+        elif has_more and not self.is_lost:
             self.length = None
 
     def rewind(self) -> None:
@@ -389,10 +407,6 @@ class Generation:
             self.reached = self.read
         self.read = self.acked
         self.searched = self.read.offset
-
-    def skip_unacknowledged(self) -> None:
-        """Note that what was read and not acknowledged is gone."""
-        self.acked = self.read
 
     def go_back(self, place: Place) -> None:
         """Read again from *place*."""

@@ -26,6 +26,8 @@ COMPRESSED = tuple(f".{ending}" for ending in UNPACKERS)
 # Compressed in a way that we do not read, and what is still being written.
 _UNREAD = (".lz4", ".Z", ".zip")
 _TEMPORARY = (".tmp", ".swp", ".part")
+# logrotate's `renamecopy` gives a log this ending, and copies it then.
+ASIDE = ".tmp"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ class Moved(Exception):
     """
 
 
+class NotNow(Exception):
+    """Bytes cannot be had in this moment, and nothing says that they are gone."""
+
+
 class TooManyOpen(Exception):
     """The process or the system has no descriptor left: says nothing about the file."""
 

@@ -28,6 +28,8 @@ _COMPARED_PLACES = 16
 
 Open = Callable[[ChainFile], Reader]
 NOT_OBSERVED = (Moved, Unreadable, TooManyOpen, OSError)
+# Why a file that may be open already is not read now.
+NOT_READ = (*NOT_OBSERVED, Closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +53,14 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
-    """*file*, that of *generation*, is no longer where the listing saw it."""
-
-    file: ChainFile
-    generation: Generation
-
-
-@dataclass(frozen=True, slots=True)
 class Copy:
-    """*file* has the bytes of *generation*, whose own file is gone, or holds others by now."""
+    """*file* has the bytes of *generation*, whose own file is gone, or holds others by now;
+    *has_more* says that others stand behind them.
+    """
 
     file: ChainFile
     generation: Generation
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ class Resemblance(Enum):
     CONTINUES = "continues"  # all that was read of a generation whose own file has them no more
 
 
-Finding = Same | Replaced | Vanished | Copy | Shadow | New | Unsure
+Finding = Same | Replaced | Copy | Shadow | New | Unsure
 
 
 def recognise(
@@ -155,20 +152,27 @@ def resemblance(
             if file is None or not _is_still_in(file, known, open_file):
                 return Resemblance.CONTINUES
             found = Resemblance.COPIES
-        elif content.broken or (file is not None and _is_beginning(content, file, open_file)):
-            # Of what is packed only halfway nobody can tell yet what it will hold.
+        elif content.broken or (
+            file is not None and _is_beginning(content, file, open_file) is not False
+        ):
+            # A packed file that is cut short may still become a copy.
             found = Resemblance.COPIES
     return found
 
 
 def _is_still_in(file: ChainFile, known: Generation, open_file: Open) -> bool:
-    found = _seen_again(file, known, open_file, is_trusted=False)
-    return isinstance(found, Same)
+    try:
+        with _content(file, None, open_file) as content:
+            return known.is_in(content)
+    except Moved:
+        return False
+    except (Unreadable, TooManyOpen, OSError):
+        return True
 
 
 def _seen_again(
     file: ChainFile, known: Generation, open_file: Open, *, is_trusted: bool
-) -> Same | Replaced | Vanished:
+) -> Same | Replaced:
     if is_trusted and (file.size, file.mtime_ns) == known.stamp:
         return Same(file, known)
     has_grown = file.size > known.size and known.is_verified and file.born_ns
@@ -181,10 +185,9 @@ def _seen_again(
                     size = content.size()
                     is_cut = bool(file.born_ns) or size < known.size
                     return Replaced(file, known, is_cut=is_cut, size=size)
-        except Moved:
-            return Vanished(file, known)
-        except (Unreadable, TooManyOpen, Closed, OSError):
-            return Same(file, known)  # who reads on meets it again
+        except NOT_READ:
+            # Reading meets the error again. A renamed file keeps the place at which it was listed.
+            return Same(file, known)
     return Same(file, known)
 
 
@@ -207,28 +210,34 @@ def _first_seen(
         try:
             for known in wanted:
                 if known.is_copied_in(content):
-                    return Copy(file, known)
+                    return Copy(file, known, has_more=known.has_more_in(content))
             for original in [] if file.is_live else originals:
-                if _is_beginning(content, original.file, open_file):
+                is_copy = _is_copied_from(file, content, original.file, open_file)
+                if is_copy is None:
+                    return Unsure(file)
+                if is_copy:
                     return Shadow(file, original.generation)
             for other in [] if file.is_live else begun:
                 # What was renamed is older than the log; what is younger was copied from it.
                 is_younger = 0 < other.born_ns < file.born_ns
-                if is_younger and _is_beginning(content, other, open_file):
+                if is_younger and _is_beginning(content, other, open_file) is not False:
                     return Unsure(file)  # the next look tells: the log itself is new
         except OSError:
             return Unsure(file)
     return New(file)
 
 
-def _is_beginning(content: Content, original: ChainFile, open_file: Open) -> bool:
-    """Return whether *content* is, as far as is looked, what *original* begins with."""
+def _is_beginning(content: Content, original: ChainFile, open_file: Open) -> bool | None:
+    """Return whether *content* is, as far as is looked, what *original* begins with; None where
+    that cannot be opened.
+    """
     size = content.size()  # an empty one begins everything
-    if not original.is_live or original.compressed or content.compressed:
+    is_copied_from = original.is_live or original.is_aside
+    if not is_copied_from or original.compressed or content.compressed:
         return False
     with _opened(original, open_file) as whole:
         if whole is None:
-            return True
+            return None
         # Both may have changed since they were listed.
         if size > whole.size():
             return False
@@ -241,13 +250,34 @@ def _is_beginning(content: Content, original: ChainFile, open_file: Open) -> boo
         )
 
 
+def _is_copied_from(
+    file: ChainFile, content: Content, original: ChainFile, open_file: Open
+) -> bool | None:
+    """Return whether *file*, which holds *content*, is a copy of *original*, packed or not; None
+    where that cannot be told: the log may have been renamed, and *file* be an older one.
+    """
+    if not content.compressed:
+        return _is_beginning(content, original, open_file)
+    # A packed file older than the log was made of a former one, even if both begin alike.
+    is_younger = original.is_live and 0 < original.born_ns < file.born_ns
+    return _is_packed_beginning(content, original, open_file) if is_younger else False
+
+
 def _is_being_packed(packed: ChainFile, whole: ChainFile, open_file: Open) -> bool:
     """Return whether *packed* holds what *whole* begins with, which lies beside it until the packer
     has finished; also where that cannot be told.
     """
-    with _opened(packed, open_file) as content, _opened(whole, open_file) as original:
-        if content is None or original is None:
-            return True
+    with _opened(packed, open_file) as content:
+        return content is None or _is_packed_beginning(content, whole, open_file) is not False
+
+
+def _is_packed_beginning(content: Content, whole: ChainFile, open_file: Open) -> bool | None:
+    """Return whether *content*, of a packed file, is what *whole* begins with, as far as is looked;
+    None where that cannot be told.
+    """
+    with _opened(whole, open_file) as original:
+        if original is None:
+            return None
         try:
             for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
                 data = content.read(at, _COMPARED_BYTES)
@@ -256,7 +286,7 @@ def _is_being_packed(packed: ChainFile, whole: ChainFile, open_file: Open) -> bo
                 if len(data) < _COMPARED_BYTES:
                     break
         except OSError:
-            return True
+            return None
     return True
 
 

@@ -62,12 +62,14 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the resource says. *namespace* and *pipeline* are its own: its pods are left out. *ack*
-    is what is waited for where nothing nearer says it.
+    """What the resource says. *namespace* and *pipeline* are its own: its pods are left out; with
+    *is_own_only* so are those of other namespaces. *ack* is what is waited for where nothing nearer
+    says it.
     """
 
     namespace: str = ""
     pipeline: str = ""
+    is_own_only: bool = False
     matches: tuple[Match, ...] = ()
     labels: tuple[str, ...] = ()
     ack: Acknowledge = "batch"
@@ -107,6 +109,8 @@ Decision = Take | Leave | Unknown
 
 def decide(container: Container, metadata: Metadata | None, rules: Rules) -> Decision:
     """Return what becomes of *container*; without *metadata* only what no metadata can change."""
+    if rules.is_own_only and container.namespace != rules.namespace:
+        return Leave("other-namespace")
     if _is_ours(container, metadata, rules):
         return Leave("own-component")
     if metadata is None:

@@ -41,7 +41,8 @@ def id_of(host: str, source: str) -> SourceId:
 @dataclass(frozen=True, slots=True)
 class ChainFile:
     """A file of a chain as a listing saw it; *born_ns* is 0 where the file system does not tell.
-    *is_live* says that it has the name which is written to, and no rotator's.
+    *is_live* says that it has the name which is written to, and no rotator's, *is_aside* that it
+    has the temporary one of a log that is about to be copied: it is read only if it is known.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class ChainFile:
     compressed: bool
     born_ns: int = 0
     is_live: bool = False
+    is_aside: bool = False
 
     @property
     def key(self) -> tuple[int, int]:

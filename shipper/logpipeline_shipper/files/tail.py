@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from logpipeline.wire import Previous
+from logpipeline.wire import Checksums, Previous
 from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.cutting import Cut, cut, open_streams, times_of
 from logpipeline_shipper.files.descriptors import Closed, Handle
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.opening import Moved, Unreadable, open_reader
+from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable, open_reader
 from logpipeline_shipper.files.reading import Reader, leading_nuls
 from logpipeline_shipper.files.recognition import NOT_OBSERVED
 from logpipeline_shipper.files.sources import ChainFile, Format
 
+# Say nothing about a file: the next listing, or the next descriptor, does.
+MOVED = (Moved, TooManyOpen, Closed)
 # A line may begin with some.
 NUL_RUN_MIN = 512
 
@@ -38,6 +40,22 @@ class Patience:
 
     may_pass: bool
     is_final: bool
+
+
+def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> Patience:
+    """Return whether newer files may be read before *generation*, and whether an unfinished line at
+    its end stays unfinished; a program may still write to its file.
+    """
+    since = generation.changed_since_s
+    if since is None:
+        return Patience(may_pass=False, is_final=False)
+    is_over = now_s - since >= limits.grace_s
+    gone_s = generation.gone_since_s
+    is_gone = gone_s is not None
+    is_ended = gone_s is not None and now_s - gone_s >= limits.grace_s
+    # A writer that fills a buffer before it writes goes on in the middle of a line.
+    is_old = now_s - max(since, generation.grown_s) >= limits.unfinished_s
+    return Patience(may_pass=is_over or is_gone, is_final=is_ended or is_old)
 
 
 class Tail:
@@ -142,25 +160,34 @@ class Tail:
             reader.close()
 
     def peek(self, generation: Generation, start: int, size: int) -> bytes | None:
-        """Return bytes of *generation* without moving in it, None if they cannot be had."""
+        """Return bytes of *generation* without moving in it, None if its file has others now.
+
+        Raises:
+            Moved, TooManyOpen, Unreadable, OSError, Closed: it cannot be read now.
+        """
         if generation.file is None:
-            try:
-                return generation.handle.read(start, size) if generation.handle else None
-            except (Closed, OSError):
-                return None
+            if generation.handle is None:
+                raise Moved("no file")
+            return generation.handle.read(start, size)
+        reader = self.open_file(generation.file)
         try:
-            reader = self.open_file(generation.file)
-        except NOT_OBSERVED:
-            return None
-        try:
-            return reader.read(start, size) if generation.is_in(reader) else None
-        except OSError:
+            data = reader.read(start, size)
+            # Done after the read, as in `next`.
+            if generation.is_in(reader):
+                return data
+            if reader.broken:
+                raise Unreadable(reader.broken)
             return None
         finally:
             reader.close()
 
     def place_at(self, generation: Generation, offset: int) -> Place | None:
-        """Return the place at *offset* of *generation*, read from its file; None if it is gone."""
+        """Return the place at *offset* of *generation*, read from its file; None if that has other
+        bytes now.
+
+        Raises:
+            Moved, TooManyOpen, Unreadable, OSError, Closed: it cannot be read now.
+        """
         place, at = Place(generation.begin), generation.begin
         while at < offset:
             data = self.peek(generation, at, min(self._limits.batch_bytes, offset - at))
@@ -236,7 +263,7 @@ class Tail:
             first_time_ns=first,
             last_time_ns=last,
             previous=previous,
-            checksum=before.checksum,
+            checksums=Checksums(before.checksum, generation.read.checksum),
             starts_inside_line=starts_inside,
             ends_inside_line=found.inside_line,
             begins=bool(generation.begin) and before.offset == generation.begin,

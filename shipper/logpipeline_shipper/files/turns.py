@@ -29,5 +29,8 @@ class Turns:
 
     def has_to_wait(self, id: str, now_s: float) -> bool:
         """Return whether the generation *id* is not to be read yet."""
-        is_patient = self._since_s is not None and now_s - self._since_s < self._patience_s
-        return is_patient and id in self._newer
+        return id in self._newer and self.is_unsure(now_s)
+
+    def is_unsure(self, now_s: float) -> bool:
+        """Return whether there is such a file, which may be any that is missed."""
+        return self._since_s is not None and now_s - self._since_s < self._patience_s

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from logpipeline_shipper.kubernetes.client import Access, Away, Gone, Refused, list_all, watch
 from logpipeline_shipper.kubernetes.directory import Directory
@@ -40,18 +41,25 @@ class Collection:
     denied: Callable[[], None]
 
 
-def collections_of(node: str, directory: Directory) -> tuple[Collection, Collection]:
-    """Return the pods of *node*, and the namespaces."""
+def collections_of(node: str, directory: Directory, namespace: str = "") -> tuple[Collection, ...]:
+    """Return the pods of *node*, and the namespaces; the pods alone where only those of *namespace*
+    are read: a right to see namespaces shows all of them.
+    """
+    of_namespace = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    pods = Collection(
+        name="pods",
+        path=f"/api/v1{of_namespace}/pods",
+        query={"fieldSelector": f"spec.nodeName={node}"},
+        replace=directory.replace_pods,
+        put=directory.put_pod,
+        remove=directory.remove_pod,
+        denied=lambda: None,
+    )
+    if namespace:
+        directory.do_without_namespaces()
+        return (pods,)
     return (
-        Collection(
-            name="pods",
-            path="/api/v1/pods",
-            query={"fieldSelector": f"spec.nodeName={node}"},
-            replace=directory.replace_pods,
-            put=directory.put_pod,
-            remove=directory.remove_pod,
-            denied=lambda: None,
-        ),
+        pods,
         Collection(
             name="namespaces",
             path="/api/v1/namespaces",
