@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
@@ -13,6 +13,8 @@ from logpipeline_collector.beginning import DeliverPolicy
 
 if TYPE_CHECKING:
     from logpipeline.spec import LogPipeline
+
+EmptyVolumePolicy = Literal["Reread", "Continue"]
 
 COMMIT_INTERVAL_S = 0.2
 COMMIT_BYTES = 16 * 1024 * 1024
@@ -55,6 +57,8 @@ class CollectorConfig:
     # Where the group begins in a partition that it never had.
     deliver_policy: DeliverPolicy = "all"
     opt_start_time: str | None = None
+    # What becomes of messages whose lines were in a folder that is gone.
+    on_empty_volume: EmptyVolumePolicy = "Reread"
 
     @property
     def partitions(self) -> int:
@@ -110,6 +114,7 @@ def from_pipeline(
         http_port=http_port,
         deliver_policy=collectors.deliver_policy,
         opt_start_time=collectors.opt_start_time,
+        on_empty_volume=collectors.on_empty_volume,
     )
 
 

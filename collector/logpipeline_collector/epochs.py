@@ -12,13 +12,15 @@ from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.records import (
-    EPOCH_HISTORY_MAX,
+    SUCCESSION_HEADER,
     BadRecord,
     EpochRecord,
-    EpochStart,
+    GoneFolder,
+    Reached,
     StreamPosition,
     epoch_key,
 )
+from logpipeline_collector.succession import Successor, succeed
 
 log = logging.getLogger(__name__)
 
@@ -63,46 +65,43 @@ class EpochRecords:
         *,
         epoch: int,
         assignment: int,
-        position: StreamPosition,
-        rollbacks: int,
+        reached: Reached,
         is_beginning: bool = False,
+        gone: GoneFolder | None = None,
     ) -> HeldEpoch:
-        """Become the owner in *epoch*, going on from *position*; where *is_beginning*, the group
-        begins behind it, for good.
+        """Become the owner in *epoch*, going on behind what was *reached*; where *is_beginning*,
+        the group begins there, for good. With *gone* the folder of the last owner is.
 
         Raises:
             Fenced: the record is no longer the one that was *seen*.
             NotSent, OutcomeUnknown, ApiError: nobody knows; read again. Where it did succeed, the
             next attempt finds our own incarnation in the record.
         """
-        former = seen.record
-        start = EpochStart(epoch, position.sequence)
-        record = EpochRecord(
-            epoch=epoch,
-            owner=self._member,
+        successor = Successor(
+            member=self._member,
             incarnation=self._incarnation,
+            epoch=epoch,
             assignment=assignment,
-            position=position,
-            rollbacks=rollbacks,
-            snapshot=former.snapshot if former else 0,
-            snapshot_at=former.snapshot_at if former else 0,
-            history=((former.history if former else ()) + (start,))[-EPOCH_HISTORY_MAX:],
-            begun=position.sequence if is_beginning else former.begun if former else 0,
-            begun_ns=position.time_ns if is_beginning else former.begun_ns if former else 0,
-            lost_bytes=former.lost_bytes if former else 0,
+            reached=reached,
         )
+        record = succeed(seen.record, successor, is_beginning=is_beginning, gone=gone)
         held = HeldEpoch(self._bucket, epoch_key(self._group, partition), record, seen.revision)
         await held.take()
         return held
 
-    async def let_go(self, partition: int, seen: Seen, position: StreamPosition) -> None:
-        """Mark a record of our own dead predecessor as released at *position*.
+    async def let_go(self, partition: int, seen: Seen, reached: Reached) -> None:
+        """Mark a record of our own dead predecessor as released behind what it *reached*.
 
         Raises:
             Fenced: somebody else has written it since.
         """
         assert seen.record is not None
-        record = replace(seen.record, position=position, released=True)
+        record = replace(
+            seen.record,
+            position=reached.position,
+            rollbacks=reached.rollbacks or 0,
+            released=True,
+        )
         held = HeldEpoch(self._bucket, epoch_key(self._group, partition), record, seen.revision)
         await held.take()
 
@@ -121,13 +120,22 @@ class HeldEpoch:
         """Write the record for the first time, once."""
         try:
             self._revision = await self._bucket.swap(
-                self._key, self.record.encode(), revision=self._revision
+                self._key,
+                self.record.encode(),
+                revision=self._revision,
+                headers=_headers(self.record),
             )
         except Conflict as error:
             raise Fenced(str(error)) from error
 
     async def advance(
-        self, position: StreamPosition, *, rollbacks: int, assignment: int, lost_bytes: int
+        self,
+        position: StreamPosition,
+        *,
+        rollbacks: int,
+        assignment: int,
+        lost_bytes: int,
+        refused: tuple[int, ...] = (),
     ) -> None:
         """Write how far the partition is committed; returns only when that is certain.
 
@@ -142,6 +150,7 @@ class HeldEpoch:
                     rollbacks=rollbacks,
                     assignment=assignment,
                     lost_bytes=lost_bytes,
+                    refused=refused,
                 )
             )
 
@@ -149,6 +158,32 @@ class HeldEpoch:
         """Write where the newest snapshot of the sources' positions is."""
         async with self._lock:
             await self._write(replace(self.record, snapshot=snapshot, snapshot_at=at))
+
+    async def look(self) -> None:
+        """Look at the record, if it can be seen now.
+
+        Raises:
+            Fenced: it is another's, or lost.
+        """
+        async with self._lock:
+            try:
+                found = _seen(await self._bucket.get(self._key)).record
+            except (NotSent, OutcomeUnknown, ApiError):
+                return
+            except BadRecord as error:
+                raise Fenced(f"the epoch record was overwritten: {error}") from error
+            # An older one may be a replica's that lags, and the next commit decides.
+            if found is None or found.epoch > self.record.epoch:
+                raise Fenced(_why(found, self.record))
+
+    async def begin_behind(self, position: StreamPosition) -> None:
+        """Write that of sources before *position* nothing is known, as where a group begins there:
+        shippers do not send again what was stored up to it.
+        """
+        async with self._lock:
+            await self._write(
+                replace(self.record, begun=position.sequence, begun_ns=position.time_ns)
+            )
 
     async def release(self) -> None:
         """Write that a successor may begin at once."""
@@ -158,11 +193,13 @@ class HeldEpoch:
     async def _write(self, wanted: EpochRecord) -> None:
         if wanted == self.record:
             return
-        value = wanted.encode()
+        value, headers = wanted.encode(), _headers(wanted)
         wait_s = RETRY_FIRST_S
         while True:
             try:
-                self._revision = await self._bucket.swap(self._key, value, revision=self._revision)
+                self._revision = await self._bucket.swap(
+                    self._key, value, revision=self._revision, headers=headers
+                )
                 break
             except (Conflict, OutcomeUnknown) as error:
                 if await self._is_written(value, error):
@@ -210,4 +247,11 @@ def _why(found: EpochRecord | None, ours: EpochRecord) -> str:
 def _seen(entry: Entry | None) -> Seen:
     if entry is None:
         return Seen(None, 0)
-    return Seen(EpochRecord.decode(entry.value), entry.revision)
+    record = EpochRecord.decode(entry.value, entry.header(SUCCESSION_HEADER))
+    return Seen(record, entry.revision)
+
+
+def _headers(record: EpochRecord) -> dict[str, str]:
+    if record.succession is None:
+        return {}
+    return {SUCCESSION_HEADER: record.succession.encode()}

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.records import EpochRecord, StreamPosition
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import REFUSED_MAX, EpochRecord, StreamPosition
+from logpipeline_collector.archive.partition import PayloadNeeded
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.reading import ConsumerName, StreamReader
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
@@ -50,30 +52,19 @@ async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
     return Found(snapshot)
 
 
-async def catch_up(
-    js: JetStream, intake: Intake, tenure: Tenure, name: ConsumerName, found: Found
-) -> int:
-    """Bring the sources' positions up to where the tenure begins, and return how many messages'
-    headers that took.
-
-    Raises:
-        Interrupted: reading broke off; begin again with the snapshot.
-    """
-    start = _import(tenure, found)
-    if start.created != tenure.position.created or start.sequence >= tenure.position.sequence:
-        return 0
-    reader = StreamReader(js, tenure.stream, name, pull_bytes=PULL_BYTES, headers_only=True)
+async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
+    """Return whether the snapshot that *record* points to is there; True where nobody can say."""
     try:
-        await reader.open(start)
-        return await _take_until(reader, intake, tenure)
-    finally:
-        await reader.close(delete=True)
+        return record.snapshot > 0 and await store.is_there(record.snapshot)
+    except (NotSent, OutcomeUnknown, ApiError):
+        return True
 
 
-def _import(tenure: Tenure, found: Found) -> StreamPosition:
-    """Take the snapshot's sources over, and return the position that they describe."""
+def import_snapshot(tenure: Tenure, found: Found) -> StreamPosition | None:
+    """Take the snapshot's sources over, and return the position that they describe; without a
+    snapshot that can be used nothing is known, and None returned.
+    """
     why = found.why
-    begun = tenure.held.record.begun
     if found.snapshot is not None:
         try:
             tenure.archive.import_sources(found.snapshot.sources)
@@ -82,22 +73,75 @@ def _import(tenure: Tenure, found: Found) -> StreamPosition:
         else:
             return found.snapshot.position
     tenure.archive.import_sources(b"")
-    if tenure.position.sequence > begun:
+    if tenure.position.sequence > tenure.held.record.begun:
         log.warning(
-            "no snapshot of the sources' positions; reading the headers of the whole stream",
+            "no snapshot of the sources' positions; reading the whole stream",
             extra={"partition": tenure.partition, "reason": why},
         )
-    return StreamPosition(tenure.position.created, begun, 0)
+    return None
 
 
-async def _take_until(reader: StreamReader, intake: Intake, tenure: Tenure) -> int:
+def is_past_gone(tenure: Tenure) -> bool:
+    """Return whether the stream's headers no longer tell of all that was archived."""
+    begun, stream = tenure.held.record.begun, tenure.stream_state
+    return tenure.position.sequence > begun and stream is not None and stream.first > begun + 1
+
+
+async def catch_up(
+    js: JetStream, intake: Intake, tenure: Tenure, name: ConsumerName, start: StreamPosition
+) -> int:
+    """Bring the sources' positions from *start* up to where the tenure begins, and return how many
+    messages' headers that took.
+
+    Raises:
+        Interrupted: reading broke off; begin again with the snapshot.
+    """
+    if start.created != tenure.position.created or start.sequence >= tenure.position.sequence:
+        return 0
+    # Headers say all, but for the messages that they lie about: those behind the newest snapshot
+    # are listed, unless they are too many.
+    is_listed = start.sequence >= tenure.held.record.snapshot_at
+    headers_only = is_listed and len(tenure.refused) < REFUSED_MAX
+    reader = StreamReader(js, tenure.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
+    learner = _Learner(js, intake, tenure, headers_only=headers_only)
+    try:
+        await reader.open(start)
+        return await _take_until(reader, learner, tenure)
+    finally:
+        await reader.close(delete=True)
+
+
+class _Learner:
+    """Learns from messages, and asks for the payload of those whose headers do not tell enough."""
+
+    def __init__(
+        self, js: JetStream, intake: Intake, tenure: Tenure, *, headers_only: bool
+    ) -> None:
+        self._js = js
+        self._intake = intake
+        self._tenure = tenure
+        self._headers_only = headers_only
+
+    async def learn(self, delivered: Delivered) -> None:
+        """Learn what was archived of the message."""
+        try:
+            self._intake.learn(self._tenure, delivered, has_payload=not self._headers_only)
+        except PayloadNeeded:
+            stored = await self._js.message(self._tenure.stream, delivered.sequence)
+            if stored is None:
+                return  # Removed a moment ago: what it brought may come twice, and is not lost.
+            whole = replace(delivered, message=delivered.message._replace(data=stored.data))
+            self._intake.learn(self._tenure, whole, has_payload=True)
+
+
+async def _take_until(reader: StreamReader, learner: _Learner, tenure: Tenure) -> int:
     taken = 0
     is_more = reader.pending > 0
     while is_more:
         for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
             if delivered.sequence > tenure.position.sequence:
                 return taken
-            intake.take_headers(tenure, delivered)
+            await learner.learn(delivered)
             taken += 1
             is_more = delivered.pending > 0 and delivered.sequence < tenure.position.sequence
             if taken % MESSAGES_AT_ONCE == 0:

@@ -4,10 +4,13 @@ the ones behind it.
 
 from __future__ import annotations
 
-from logpipeline.messages import has_its_size, read_message
+from dataclasses import replace
+
+from logpipeline.deadletters import RETRY_OF
+from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats.pull import Delivered
 from logpipeline.subjects import Subjects
-from logpipeline.wire import BadMessage
+from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.deadletters import DeadLetters
 from logpipeline_collector.tenure import Tenure
 
@@ -28,26 +31,46 @@ class Intake:
         if tenure.is_left_out(delivered):
             tenure.note_read(delivered)
             return
+        read: Read | None = None
+        is_read_again = tenure.is_known_already(delivered)
         try:
             read = read_message(self._subjects, tenure.partition, delivered)
-            if read.batch is not None or not tenure.is_known_already(delivered):
+            if read.batch is not None or not is_read_again:
                 tenure.archive.take(
                     read.host,
-                    read.batch,
+                    _batch_of(read),
                     delivered.message.data,
                     sequence=delivered.sequence,
                     time_ns=delivered.time_ns,
+                    is_read_again=is_read_again,
                 )
         except BadMessage as error:
             tenure.dead_letters += 1
+            if read is not None:
+                tenure.refuse(delivered.sequence)
             await self.dead_letters.put(delivered, tenure, reason=error.reason, detail=str(error))
         tenure.note_read(delivered)
 
-    def take_headers(self, tenure: Tenure, delivered: Delivered) -> None:
-        """Note what another collector has archived of this message."""
+    def learn(self, tenure: Tenure, delivered: Delivered, *, has_payload: bool) -> None:
+        """Note what another collector has archived of this message.
+
+        Raises:
+            PayloadNeeded: the message *has_payload* not, and nothing else tells.
+        """
+        if delivered.sequence in tenure.refused:
+            return
         try:
             read = read_message(self._subjects, tenure.partition, delivered)
+            batch = _batch_of(read)
+            if batch is None or not (has_payload or has_its_size(batch, read.fields)):
+                return
+            payload = delivered.message.data if has_payload else None
+            tenure.archive.learn(read.host, batch, payload)
         except BadMessage:
             return  # Nobody archived it.
-        if read.batch is not None and has_its_size(read.batch, read.fields):
-            tenure.archive.take_headers(read.host, read.batch)
+
+
+def _batch_of(read: Read) -> Batch | None:
+    # A letter that is sent again may have been made up for meanwhile.
+    is_letter = read.batch is not None and RETRY_OF in read.fields
+    return replace(read.batch, resend=True) if read.batch and is_letter else read.batch

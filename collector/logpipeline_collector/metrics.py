@@ -17,6 +17,7 @@ ARCHIVE_COUNTERS = {
     "duplicates": "Messages whose bytes were all there already",
     "cut_bytes": "Bytes of messages that were there already, and were cut",
     "late_ranges": "Ranges that came after later ones, and were written late",
+    "contradicted_bytes": "Bytes archived of which another message says something else",
     "unknown_chains": "Generations that name a predecessor nobody has seen",
 }
 
@@ -55,6 +56,9 @@ class CollectorMetrics:
         )
         self.warnings = counter(
             "recovery_warnings", "Folder and state bucket contradicted each other", by_partition
+        )
+        self.gone_folders = counter(
+            "gone_folders", "Partitions whose files were gone with our volume", by_partition
         )
         self.lag_messages = gauge("lag_messages", "Messages still to read", by_partition)
         self.lag_seconds = gauge("lag_seconds", "Age of the last message read", by_partition)

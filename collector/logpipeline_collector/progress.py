@@ -103,7 +103,7 @@ class ProgressTeller:
         for tenure in self._tenures():
             if tenure.partition == partition:
                 for message in self._messages(tenure, await tenure.sources_of(host)):
-                    await self._connection.publish(question.reply.decode(), message)
+                    await self._connection.answer(question, message)
 
     def _messages(self, tenure: Tenure, sources: list[Committed]) -> list[bytes]:
         stream = tenure.stream_state

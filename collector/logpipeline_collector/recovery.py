@@ -7,10 +7,10 @@ decided here, from values alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from logpipeline.records import EpochRecord, StreamPosition
+from logpipeline.records import EpochRecord, Reached, StreamPosition
 
 NOWHERE = StreamPosition("", 0, 0)
 
@@ -22,18 +22,23 @@ class Source(Enum):
     FOLDER = "our folder is current"
     UNDO = "our last commit came too late: take it back, then look again"
     SNAPSHOT = "another folder went on after ours"
+    STREAM = "our folder is gone with what it had, which is read again"
 
 
 @dataclass(frozen=True, slots=True)
 class FolderCommit:
-    """The last commit of a folder, and the position of the one before it: `NOWHERE` for a first
-    commit, None where the last one can no longer be taken back.
+    """The last commit of a folder, and epoch and reach of the one before it; None where the last
+    one can no longer be taken back.
     """
 
     epoch: int
-    position: StreamPosition
-    previous: StreamPosition | None
-    rollbacks: int = 0
+    reached: Reached
+    previous: tuple[int, Reached] | None
+
+    @property
+    def rollbacks(self) -> int:
+        """How often the stream had gone back."""
+        return self.reached.rollbacks or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,18 @@ class Recovery:
     position: StreamPosition
     rollbacks: int
     warning: str = ""
+    is_folder_gone: bool = False
 
 
 BUCKET_LOST = "the state bucket lost the partition's record; it is written again from the folder"
+BUCKET_RESTORED = (
+    "the state bucket lost the partition's record; it is written again from the last snapshot, and "
+    "what its owner archived behind that, if he does not come back, stands in both folders"
+)
+SOURCES_UNKNOWN = (
+    "the snapshot of the sources' positions is gone, and so are the messages that told them; what "
+    "a shipper without positions sends again cannot be recognised, and may stand twice"
+)
 BUCKET_OLDER = (
     "the state bucket is older than the folder (was it restored from a copy?); it is written again"
 )
@@ -61,14 +75,27 @@ CANNOT_UNDO = (
     "the next owner began before our last commits, and only one can be taken back; lines may stand "
     "in both folders"
 )
+FOLDER_GONE = (
+    "the folder of the partition's last owner, this very collector, is gone: its volume is empty "
+    "or another one; spec.collectors.onEmptyVolume says whether messages are read again"
+)
+UNKNOWN_END = (
+    "the state bucket no longer knows the owner that followed our last commits; if it began before "
+    "the last of them, lines stand in both folders"
+)
 TWO_OWNERS = "the state bucket names another owner of our epoch: it was restored from a copy"
 
 
 def recover(
-    folder: FolderCommit | None, record: EpochRecord | None, *, is_our_folder: bool
+    folder: FolderCommit | None,
+    record: EpochRecord | None,
+    *,
+    identity: str,
+    member: str = "",
+    is_read_again: bool = True,
 ) -> Recovery:
-    """Return how to go on; *is_our_folder* says that the record was written by a process of this
-    very folder.
+    """Return how to go on in the folder that is called *identity*, of *member*; *is_read_again* is
+    what a folder that is gone had, as far as streams reach.
     """
     if record is None:
         if folder is None:
@@ -76,16 +103,22 @@ def recover(
         return _keep(folder, folder.epoch + 1, folder.rollbacks, BUCKET_LOST)
     epoch = max(record.epoch, folder.epoch if folder else 0) + 1
     if folder is None:
-        return _follow(record, epoch)
+        is_gone = record.owner == member and record.folder != identity
+        return _instead(record, epoch, is_read_again) if is_gone else _follow(record, epoch)
     if record.epoch < folder.epoch:
         return _keep(folder, epoch, max(folder.rollbacks, record.rollbacks), BUCKET_OLDER)
+    is_ours = record.folder == identity
     if record.epoch == folder.epoch:
-        return _same_epoch(folder, record, epoch, is_our_folder=is_our_folder)
-    return _later_epoch(folder, record, epoch, is_our_folder=is_our_folder)
+        return _same_epoch(folder, record, epoch, is_ours=is_ours)
+    end = _end_of(folder, record, identity)
+    if end is not None and is_late(folder, end):
+        assert folder.previous is not None
+        return Recovery(Source.UNDO, epoch, folder.previous[1].position, folder.rollbacks)
+    return _later_epoch(folder, record, epoch, is_ours=is_ours, end=end)
 
 
 def _keep(folder: FolderCommit, epoch: int, rollbacks: int, warning: str = "") -> Recovery:
-    return Recovery(Source.FOLDER, epoch, folder.position, rollbacks, warning)
+    return Recovery(Source.FOLDER, epoch, folder.reached.position, rollbacks, warning)
 
 
 def _follow(record: EpochRecord, epoch: int, warning: str = "") -> Recovery:
@@ -93,44 +126,79 @@ def _follow(record: EpochRecord, epoch: int, warning: str = "") -> Recovery:
     return Recovery(source, epoch, record.position, record.rollbacks, warning)
 
 
+def _instead(record: EpochRecord, epoch: int, is_read_again: bool) -> Recovery:
+    """Go on in place of a folder that is gone. Only what it had itself is read again: what others
+    had before it stands in their folders.
+    """
+    since = record.succession.since if record.succession is not None else record.reached
+    if since.is_same(record.reached):
+        return _follow(record, epoch)
+    if not is_read_again:
+        followed = _follow(record, epoch, FOLDER_GONE)
+        return replace(followed, is_folder_gone=True)
+    return Recovery(Source.STREAM, epoch, since.position, record.rollbacks, FOLDER_GONE, True)
+
+
 def _same_epoch(
-    folder: FolderCommit, record: EpochRecord, epoch: int, *, is_our_folder: bool
+    folder: FolderCommit, record: EpochRecord, epoch: int, *, is_ours: bool
 ) -> Recovery:
     rollbacks = max(folder.rollbacks, record.rollbacks)
-    if not is_our_folder:
-        if record.position.sequence > folder.position.sequence:
+    if not is_ours:
+        if folder.reached.is_before(record.reached):
             return _follow(record, epoch, TWO_OWNERS)
         return _keep(folder, epoch, rollbacks, TWO_OWNERS)
-    if _is_same(record.position, folder.position) or _is_same(record.position, folder.previous):
+    before = folder.previous[1] if folder.previous is not None else folder.reached
+    if record.reached.is_same(folder.reached) or record.reached.is_same(before):
         return _keep(folder, epoch, rollbacks)
-    is_ahead = folder.position.sequence > record.position.sequence
+    is_ahead = record.reached.is_before(folder.reached)
     return _keep(folder, epoch, rollbacks, BUCKET_OLDER if is_ahead else FOLDER_OLDER)
 
 
 def _later_epoch(
-    folder: FolderCommit, record: EpochRecord, epoch: int, *, is_our_folder: bool
+    folder: FolderCommit, record: EpochRecord, epoch: int, *, is_ours: bool, end: Reached | None
 ) -> Recovery:
-    starts = {entry.epoch: entry.sequence for entry in record.history}
-    next_start = starts.get(folder.epoch + 1)
-    ours = folder.position.sequence
-    if (
-        next_start is not None
-        and next_start != ours
-        and folder.previous is not None
-        and next_start == folder.previous.sequence
-    ):
-        return Recovery(Source.UNDO, epoch, folder.previous, folder.rollbacks)
-    if _is_same(record.position, folder.position):
+    if record.reached.is_same(folder.reached):
         return _keep(folder, epoch, record.rollbacks)
-    if is_our_folder and starts.get(record.epoch) != record.position.sequence:
+    start = _start_of(record)
+    if is_ours and not (start is not None and start.is_same(record.reached)):
         # The last owner was this folder, and committed; the folder does not know it.
         return _keep(folder, epoch, record.rollbacks, FOLDER_OLDER)
-    warning = CANNOT_UNDO if next_start is not None and next_start < ours else ""
-    return _follow(record, epoch, warning)
+    if end is None:
+        # What cannot be taken back any more was rotated since, and so was known to the bucket.
+        return _follow(record, epoch, UNKNOWN_END if folder.previous is not None else "")
+    return _follow(record, epoch, CANNOT_UNDO if end.is_before(folder.reached) else "")
 
 
-def _is_same(position: StreamPosition, other: StreamPosition | None) -> bool:
-    if other is None:
+def is_late(folder: FolderCommit, end: Reached) -> bool:
+    """Return whether the folder's last commit counts for nothing, where the owner of the next epoch
+    began at *end*: that one reads all that the commit holds.
+    """
+    if folder.previous is None or not end.is_before(folder.reached):
         return False
-    # Who has read nothing need not know yet of which stream.
-    return position == other or position.sequence == other.sequence == 0
+    epoch, before = folder.previous
+    return epoch < folder.epoch or not before.is_before(end)
+
+
+def _end_of(folder: FolderCommit, record: EpochRecord, identity: str) -> Reached | None:
+    """Return where the next owner after the folder's last commit began, None where that is not
+    known.
+    """
+    former = record.succession.of(identity) if record.succession is not None else None
+    if former is not None and former.epoch == folder.epoch:
+        return former.end
+    if former is not None and former.epoch > folder.epoch:
+        # The folder was compared with the record of that time before it took that epoch.
+        return folder.reached
+    starts = {entry.epoch: entry.sequence for entry in record.history}
+    return _sequence_only(starts.get(folder.epoch + 1))
+
+
+def _start_of(record: EpochRecord) -> Reached | None:
+    if record.succession is not None:
+        return record.succession.start
+    starts = {entry.epoch: entry.sequence for entry in record.history}
+    return _sequence_only(starts.get(record.epoch))
+
+
+def _sequence_only(sequence: int | None) -> Reached | None:
+    return None if sequence is None else Reached(StreamPosition("", sequence, 0), None)

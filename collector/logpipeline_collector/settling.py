@@ -5,8 +5,9 @@ committed and nothing else, whether the partition is ours or no longer.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
-from logpipeline.records import EpochRecord
+from logpipeline.records import EpochRecord, Reached
 from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.context import Context
 from logpipeline_collector.recovery import FolderCommit, Recovery, Source, recover
@@ -20,12 +21,18 @@ def settle(
     """Take back what came too late, and return how to go on. Opening the archive has already
     removed what was never committed.
     """
-    is_ours = record is not None and context.folder.is_ours(record.incarnation)
-    found = recover(_last_commit(archive), record, is_our_folder=is_ours)
+    compare = partial(
+        recover,
+        record=record,
+        identity=context.folder.identity,
+        member=context.config.member,
+        is_read_again=context.config.on_empty_volume == "Reread",
+    )
+    found = compare(_last_commit(archive))
     if found.source is Source.UNDO:
         log.info("last commit taken back", extra={"partition": partition})
         archive.undo()
-        found = recover(_last_commit(archive, can_undo=False), record, is_our_folder=is_ours)
+        found = compare(_last_commit(archive, can_undo=False))
     if found.warning:
         context.metrics.warnings.labels(partition).inc()
         log.warning(found.warning, extra={"partition": partition, "epoch": found.epoch})
@@ -46,7 +53,8 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
         if record is None or is_wanted or record.released:
             return
         if context.folder.is_ours(record.incarnation):
-            await context.epochs.let_go(partition, seen, found.position)
+            reached = Reached(found.position, found.rollbacks)
+            await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
     finally:
         archive.close()
@@ -56,5 +64,5 @@ def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderC
     last = archive.committed()
     if last is None:
         return None
-    previous = last.previous[1] if can_undo and last.previous is not None else None
-    return FolderCommit(last.epoch, last.position, previous, last.rollbacks)
+    previous = last.previous if can_undo else None
+    return FolderCommit(last.epoch, last.reached, previous)

@@ -7,13 +7,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from logpipeline.nats.jetstream import JetStream, StoredMessage
-from logpipeline.records import StreamPosition
+from logpipeline.nats.connection import NoResponders
+from logpipeline.nats.jetstream import JetStream, StoredMessage, header_fields
+from logpipeline.records import SUCCESSION_HEADER, BadRecord, EpochRecord, StreamPosition
 
 VERSION = 1
+RECORD_HEADER = "Log-Epoch"
 # Beside the chunk travel its headers and subject.
 CHUNK_OVERHEAD_BYTES = 4096
 # 64 KiB less is still a chunk; a tiny max_payload shall not make thousands of messages.
@@ -29,11 +31,14 @@ class SnapshotBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The archive's own bytes *sources*, as of *position*, with the encoded marks of the stream."""
+    """The archive's own bytes *sources*, as of *position*, with the encoded marks of the stream,
+    and the epoch record of that moment: a second copy, for when the state bucket is lost.
+    """
 
     position: StreamPosition
     marks: dict[str, Any]
     sources: bytes
+    record: EpochRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,9 @@ class SnapshotStore:
             hashlib.sha256(snapshot.sources).hexdigest(),
             tuple(chunks),
         )
-        return (await self._js.publish(self._subject, manifest.encode())).sequence
+        # Older collectors refuse a manifest with a field that they do not know.
+        headers = _headers(snapshot.record) if snapshot.record is not None else None
+        return (await self._js.publish(self._subject, manifest.encode(), headers)).sequence
 
     async def read(self, sequence: int) -> Snapshot:
         """Return the snapshot that `write` stored at *sequence*.
@@ -119,6 +126,53 @@ class SnapshotStore:
         if hashlib.sha256(sources).hexdigest() != manifest.sha256:
             raise SnapshotBroken(f"the checksum of the snapshot at {sequence} does not match")
         return Snapshot(manifest.position, manifest.marks, bytes(sources))
+
+    async def is_there(self, sequence: int) -> bool:
+        """Return whether the snapshot at *sequence* is there still, as far as its ends tell.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        try:
+            manifest = await self._manifest(sequence)
+            for chunk in manifest.chunks[:1]:
+                await self._message(chunk)
+        except SnapshotBroken:
+            return False
+        return True
+
+    async def last_record(self) -> EpochRecord | None:
+        """Return the epoch record as it was at the newest snapshot, which it points to; None where
+        there is none.
+
+        Raises:
+            NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        """
+        # Collectors have the right to the stream, and to no single subject of it.
+        try:
+            stored = await self._js.newest_message(self._stream, self._subject)
+        except NoResponders:
+            # A stream that has no leader now may hold one, and a stream that is not there none.
+            if await self._js.stream_info(self._stream) is not None:
+                raise
+            return None
+        if stored is None:
+            return None
+        fields = header_fields(stored.headers)
+        try:
+            manifest = Manifest.decode(stored.data)
+            record = EpochRecord.decode(
+                fields.get(RECORD_HEADER, "").encode(), fields.get(SUCCESSION_HEADER, "")
+            )
+        except (SnapshotBroken, BadRecord):
+            # A chunk of a snapshot that was not finished, or an older collector's.
+            return None
+        return replace(
+            record,
+            position=manifest.position,
+            snapshot=stored.sequence,
+            snapshot_at=manifest.position.sequence,
+        )
 
     async def drop_before(self, sequence: int) -> None:
         """Remove what is older than the snapshot at *sequence*.
@@ -151,3 +205,10 @@ class SnapshotStore:
         size = max(limit, CHUNK_BYTES_MIN)
         for start in range(0, len(data), size):
             yield data[start : start + size]
+
+
+def _headers(record: EpochRecord) -> dict[str, str]:
+    headers = {RECORD_HEADER: record.encode().decode()}
+    if record.succession is not None:
+        headers[SUCCESSION_HEADER] = record.succession.encode()
+    return headers

@@ -7,10 +7,12 @@ import json
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from logpipeline.nats.connection import NotSent
 from logpipeline.nats.session import RawMessage
+from logpipeline.records import GoneFolder
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.context import Context
 from logpipeline_collector.metrics import lag_seconds
@@ -27,6 +29,8 @@ QUESTIONS_MAX = 100
 MISSING_TOLD_MAX = 50
 # Losses that are told, per partition, the newest first; their bytes are all in the sum.
 LOSSES_TOLD_MAX = 200
+# Long enough that a person sees that a folder was gone, and not for ever.
+GONE_TOLD_S = 86_400
 
 
 def live(context: Context, workers: Iterable[PartitionWorker]) -> str | None:
@@ -100,6 +104,8 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
         "uncommitted_bytes": archive.dirty_bytes,
         "lag_seconds": round(lag_seconds(tenure), 3),
         "rollbacks": tenure.rollbacks,
+        "recovery_warning": tenure.warning,
+        "gone_folders": [asdict(each) for each in _gone(tenure)],
         "missed_messages": tenure.missed.count,
         "missing_bytes": archive.missing_bytes,
         "missing": [
@@ -114,10 +120,18 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
         "duplicates": archive.duplicates,
         "late_ranges": archive.late_ranges,
         "cut_bytes": archive.cut_bytes,
+        "contradicted_bytes": archive.contradicted_bytes,
         "lines": archive.lines,
         "bytes": archive.bytes,
         "dead_letters": tenure.dead_letters,
     }
+
+
+def _gone(tenure: Tenure) -> tuple[GoneFolder, ...]:
+    succession = tenure.held.record.succession
+    oldest_ns = time.time_ns() - GONE_TOLD_S * 10**9
+    known = succession.gone if succession is not None else ()
+    return tuple(each for each in known if each.time_ns > oldest_ns)
 
 
 class StatusAnswers:
@@ -149,8 +163,8 @@ class StatusAnswers:
             question = await self._questions.get()
             text = json.dumps(report(self._context, self._workers.values()))
             try:
-                await self._context.connection.publish(question.reply.decode(), text.encode())
-            except (NotSent, UnicodeDecodeError) as error:
+                await self._context.connection.answer(question, text.encode())
+            except NotSent as error:
                 log.debug("status not answered", extra={"reason": str(error)})
 
     async def _look_forever(self) -> None:

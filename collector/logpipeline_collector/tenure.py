@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from logpipeline.failpoints import reach
 from logpipeline.nats.pull import Delivered
-from logpipeline.records import Committed, StreamPosition
+from logpipeline.records import REFUSED_MAX, Committed, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_collector.archive.errors import ArchiveFull
 from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
@@ -56,7 +56,8 @@ class Lag:
 class Tenure:
     """One partition in one epoch. *position* is what was read, *committed* what everybody knows.
 
-    *failure* is set when a commit did not succeed: nothing is written after it.
+    *failure* is set when a commit did not succeed: nothing is written after it. *warning* is what
+    was not as it should be when the partition was taken.
     """
 
     partition: int
@@ -76,6 +77,8 @@ class Tenure:
     commit_problem: str | None = None
     missed: Missed = field(default_factory=Missed)
     dead_letters: int = 0
+    warning: str = ""
+    refused: tuple[int, ...] = field(init=False)
     lag: Lag = field(default_factory=Lag)
     verified: Verified | None = None
     stream_state: StreamState | None = None
@@ -87,6 +90,7 @@ class Tenure:
     def __post_init__(self) -> None:
         self.committed = self.position
         self.committed_rollbacks = self.rollbacks
+        self.refused = self.held.record.refused
         self._may_take.set()
 
     @property
@@ -133,6 +137,9 @@ class Tenure:
             self.verified = verified
             self.lag.pending = 1
             self.missed.go_back()
+            # Others will have these sequences.
+            last = verified.position.sequence
+            self.refused = tuple(each for each in self.refused if each <= last)
         elif self.is_clean:
             # A stream's name for itself is learned at the first look, and is no progress.
             self.committed = verified.position
@@ -157,8 +164,16 @@ class Tenure:
         self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
         self.lag.note(delivered)
 
+    def refuse(self, sequence: int) -> None:
+        """Note for a successor, who reads headers, that the message at *sequence* was not what they
+        say.
+        """
+        covered = self.held.record.snapshot_at
+        listed = [each for each in self.refused if each > covered]
+        self.refused = tuple([*listed, sequence][:REFUSED_MAX])
+
     def is_known_already(self, delivered: Delivered) -> bool:
-        """Return whether a message without a range was read before a roll-back."""
+        """Return whether a message was read before a roll-back."""
         return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
 
     def is_left_out(self, delivered: Delivered) -> bool:
@@ -197,14 +212,20 @@ class Tenure:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
-        lost_bytes = self.archive.lost_bytes
+        lost_bytes, refused = self.archive.lost_bytes, self.refused
         pending = self.archive.prepare(
-            position, epoch=self.epoch, rollbacks=rollbacks, since=self.committed
+            Reached(position, rollbacks),
+            epoch=self.epoch,
+            since=Reached(self.committed, self.committed_rollbacks),
         )
         await self._write(pending, executor)
         reach("collector.before-swap")
         await self.held.advance(
-            position, rollbacks=rollbacks, assignment=self.assignment(), lost_bytes=lost_bytes
+            position,
+            rollbacks=rollbacks,
+            assignment=self.assignment(),
+            lost_bytes=lost_bytes,
+            refused=refused,
         )
         reach("collector.after-swap")
         self.archive.confirm(pending)
@@ -234,7 +255,12 @@ class Tenure:
         # the one with the sources of the other would skip what lies between.
         async with self._lock:
             self.raise_failure()
-            return Snapshot(self.committed, self.marks.encode(), self.archive.export_sources())
+            return Snapshot(
+                self.committed,
+                self.marks.encode(),
+                self.archive.export_sources(),
+                self.held.record,
+            )
 
     async def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
         """Return the number of the last commit, and what changed after *commit*: (host, source)."""

@@ -15,7 +15,7 @@ from logpipeline.streamstate import Verdict
 from logpipeline_collector.archive.errors import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced
-from logpipeline_collector.handover import SNAPSHOT_DEADLINE_S, write_snapshot
+from logpipeline_collector.handover import SNAPSHOT_DEADLINE_S, has_snapshot, write_snapshot
 from logpipeline_collector.marks import save_marks
 from logpipeline_collector.reading import Interrupted, StreamReader
 from logpipeline_collector.settling import tidy
@@ -31,6 +31,8 @@ TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 # The event loop serves others after so many messages.
 MESSAGES_AT_ONCE = 64
+# Where nothing is committed, snapshot and record are looked for once in so many periods.
+PERIODS_BETWEEN_LOOKS = 6
 
 
 class PartitionWorker:
@@ -47,6 +49,7 @@ class PartitionWorker:
         self._is_ending = False
         self._changed = asyncio.Event()
         self._snapshot_s = 0.0
+        self._periods = 0
         self._reader: StreamReader | None = None
 
     @property
@@ -209,8 +212,23 @@ class PartitionWorker:
         return True
 
     async def _snapshot_if_due(self, tenure: Tenure) -> None:
-        is_due = time.monotonic() - self._snapshot_s >= self._context.config.snapshot_every_s
-        if is_due and tenure.held.record.snapshot_at != tenure.committed.sequence:
+        if time.monotonic() - self._snapshot_s < self._context.config.snapshot_every_s:
+            return
+        self._snapshot_s = time.monotonic()
+        self._periods += 1
+        if tenure.held.record.snapshot_at != tenure.committed.sequence:
+            await self._snapshot(tenure)
+        elif self._periods % PERIODS_BETWEEN_LOOKS == 0:
+            # No commit would find that the record is gone, or another's.
+            await tenure.held.look()
+            await self._restore_snapshot(tenure)
+
+    async def _restore_snapshot(self, tenure: Tenure) -> None:
+        """Write the snapshot again if it is gone: nobody else could, once we are."""
+        if tenure.committed.sequence and not await has_snapshot(
+            self._context.snapshots(self.partition), tenure.held.record
+        ):
+            log.warning("the snapshot is gone, written again", extra={"partition": self.partition})
             await self._snapshot(tenure)
 
     async def _snapshot(self, tenure: Tenure) -> None:
@@ -230,6 +248,8 @@ class PartitionWorker:
         await tenure.commit_all(self._context.executor)
         if tenure.held.record.snapshot_at != tenure.committed.sequence:
             await self._snapshot(tenure)
+        else:
+            await self._restore_snapshot(tenure)
         await tenure.held.release()
         reach("collector.after-release")
         self._context.metrics.releases.labels(self.partition).inc()

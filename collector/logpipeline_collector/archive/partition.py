@@ -13,9 +13,10 @@ import time
 from typing import Self
 
 from logpipeline import wire
-from logpipeline.checksum import extend
-from logpipeline.knowledge import Decision, Loss
-from logpipeline.records import Committed, StreamPosition
+from logpipeline.checksum import Checksum, extend
+from logpipeline.knowledge import Decision, Loss, Range
+from logpipeline.records import Committed, Reached
+from logpipeline.strands import Repeat, Sums
 from logpipeline_collector.archive import committing, snapshot
 from logpipeline_collector.archive.committing import Mark, PendingCommit
 from logpipeline_collector.archive.config import ArchiveConfig
@@ -57,6 +58,7 @@ class PartitionArchive:
         self.partition = partition
         self.dirty_bytes = 0
         self.duplicates = self.late_ranges = self.cut_bytes = self.unknown_chains = 0
+        self.contradicted_bytes = 0
         self._flock = lock
         # Held by commits and maintenance, which never overlap.
         self._working = threading.Lock()
@@ -128,10 +130,18 @@ class PartitionArchive:
         return self._state.last()
 
     def take(
-        self, host: str, batch: wire.Batch | None, payload: bytes, *, sequence: int, time_ns: int
+        self,
+        host: str,
+        batch: wire.Batch | None,
+        payload: bytes,
+        *,
+        sequence: int,
+        time_ns: int,
+        is_read_again: bool = False,
     ) -> None:
         """Write what is new of a message; *batch* None is a message without our headers. The
-        server has it at *sequence*, since *time_ns*.
+        server has it at *sequence*, since *time_ns*; *is_read_again* says that it was taken before,
+        when the stream had not gone back yet.
 
         Raises:
             BadMessage: its payload is not what its headers say; nothing was written.
@@ -142,33 +152,66 @@ class PartitionArchive:
             if batch is None:
                 self.dirty_bytes += self._writer.write_foreign(host, payload, time_ns)
                 return
-            decision = self._sources.decide(host, batch)
-            _check_fit(batch, is_fit=not decision.is_misfit)
-            if batch.lost:
-                wire.decode_payload(batch, payload)
-            elif decision.ranges:
-                data = wire.decode_payload(batch, payload)
-                _check_fit(batch, is_fit=_is_continued(batch, data, decision))
-                self.dirty_bytes += self._writer.write(host, batch, data, decision.ranges, time_ns)
+            data = _Payload(batch, payload)
+            decision = self._decide(host, batch, data.sum_at, is_read_again=is_read_again)
+            if decision.ranges or batch.lost:
+                self._write(host, batch, data.decode(), decision.ranges, time_ns)
             self._sources.learn(host, batch, decision, sequence=sequence)
             self.duplicates += not decision.ranges
             self.cut_bytes += decision.cut_bytes
             self.late_ranges += sum(part.is_late for part in decision.ranges)
             self.unknown_chains += decision.is_unknown_chain
+            self.contradicted_bytes += decision.contradicted
+
+    def _decide(
+        self, host: str, batch: wire.Batch, sums: Sums | None, *, is_read_again: bool = False
+    ) -> Decision:
+        repeat = Repeat.READ if is_read_again else None
+        decision = self._sources.decide(host, batch, repeat=repeat, sums=sums)
+        if decision.is_misfit:
+            raise wire.BadMessage(
+                "misfit", f"{batch.start}-{batch.end} does not continue what is archived"
+            )
+        return decision
+
+    def _write(
+        self, host: str, batch: wire.Batch, data: bytes, ranges: tuple[Range, ...], time_ns: int
+    ) -> None:
+        if ranges:
+            self.dirty_bytes += self._writer.write(host, batch, data, ranges, time_ns)
 
     def begin_midway(self) -> None:
         """Expect sources to have older bytes, which nobody here wants."""
         self._sources.is_from_midway = True
 
-    def take_headers(self, host: str, batch: wire.Batch) -> None:
-        """Note that another collector has archived *batch*."""
-        with self._output.lock:
-            self._sources.learn(host, batch, self._sources.decide(host, batch))
+    def learn(
+        self, host: str, batch: wire.Batch, payload: bytes | None, *, is_believed: bool = False
+    ) -> None:
+        """Note what another collector has archived of *batch*, by the rule by which it did.
 
-    def prepare(
-        self, position: StreamPosition, *, epoch: int, rollbacks: int, since: StreamPosition
-    ) -> PendingCommit:
-        """Return a commit of all that was taken so far; *since* is the position before it, which a
+        Raises:
+            BadMessage: it archived nothing.
+            PayloadNeeded: its headers do not tell, and are not believed; give the *payload* too.
+        """
+        data = _Payload(batch, payload)
+        with self._output.lock:
+            decision = self._decide(host, batch, None if is_believed else data.sum_at)
+            if payload is not None and (decision.ranges or batch.lost):
+                data.decode()
+            self._sources.learn(host, batch, decision)
+
+    def keep_succession(self, epoch: int, text: str) -> None:
+        """Keep what the group's record tells of former folders when *epoch* begins here: whoever
+        reads their files learns from ours what of them counts. Before the epoch's first commit.
+
+        Raises:
+            ArchiveFull: there is no room for it.
+        """
+        with self._working:
+            self._state.keep_succession(epoch, text)
+
+    def prepare(self, reached: Reached, *, epoch: int, since: Reached) -> PendingCommit:
+        """Return a commit of all that was taken so far; *since* is how far it was before, which a
         folder that never committed cannot know.
         """
         with self._output.lock:
@@ -176,9 +219,9 @@ class PartitionArchive:
             commit = LocalCommit(
                 number=last.number + 1 if last is not None else 1,
                 epoch=epoch,
-                position=position,
-                rollbacks=rollbacks,
-                previous=(last.epoch, last.position) if last is not None else (epoch, since),
+                position=reached.position,
+                rollbacks=reached.rollbacks or 0,
+                previous=(last.epoch, last.reached) if last is not None else (epoch, since),
             )
             files = {file: Mark(file.length, file.tail) for file in self._output.dirty}
             self._output.dirty = set()
@@ -314,16 +357,32 @@ class PartitionArchive:
         self._upkeep.load()
 
 
-def _check_fit(batch: wire.Batch, *, is_fit: bool) -> None:
-    if not is_fit:
-        raise wire.BadMessage(
-            "misfit", f"{batch.start}-{batch.end} does not continue what is archived"
-        )
+class PayloadNeeded(Exception):
+    """What a collector made of a message depends on its payload."""
 
 
-def _is_continued(batch: wire.Batch, data: bytes, decision: Decision) -> bool:
-    """Return whether the first bytes of *data* are those that are archived already."""
-    if decision.known is None or batch.checksums is None:
-        return True
-    offset, known = decision.known
-    return extend(batch.checksums.before, data[: offset - batch.start]) == known
+class _Payload:
+    """The payload of a batch, decoded when it is looked at; None is one that was not read."""
+
+    def __init__(self, batch: wire.Batch, payload: bytes | None) -> None:
+        self._batch = batch
+        self._payload = payload
+        self._decoded: bytes | None = None
+
+    def decode(self) -> bytes:
+        """Return the batch's bytes.
+
+        Raises:
+            BadMessage: they are not what its headers say.
+        """
+        if self._decoded is None:
+            if self._payload is None:
+                raise PayloadNeeded
+            self._decoded = wire.decode_payload(self._batch, self._payload)
+        return self._decoded
+
+    def sum_at(self, offset: int) -> Checksum:
+        """Return the running checksum at *offset* in the batch."""
+        sums = self._batch.checksums
+        assert sums is not None
+        return extend(sums.before, self.decode()[: offset - self._batch.start])

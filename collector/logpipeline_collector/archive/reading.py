@@ -4,12 +4,16 @@ collector runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from logpipeline.records import Succession
+from logpipeline.statefile import StateBroken
 from logpipeline_collector.archive.rows import FileRow, Stage
-from logpipeline_collector.archive.state import read_rows
+from logpipeline_collector.archive.state import Stored, read_stored, read_succession
+from logpipeline_collector.folder import known_identity
+from logpipeline_collector.recovery import FolderCommit, is_late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,14 @@ class CommittedFile:
     is_compressed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFolder:
+    """What the states of a collector's *folder* held when they were read."""
+
+    folder: Path
+    states: tuple[tuple[Path, Stored], ...]
+
+
 def committed_files(folder: Path, group: str | None = None) -> Iterator[CommittedFile]:
     """Yield the files of a collector's *folder*, of one group or all, by place, each place's oldest
     first.
@@ -42,14 +54,71 @@ def committed_files(folder: Path, group: str | None = None) -> Iterator[Committe
     Raises:
         sqlite3.DatabaseError, ValueError, TypeError: a state cannot be read.
     """
-    found = [
-        _file(folder, state, row)
-        for state in sorted((folder / "state").glob(f"{group or '*'}/p*.sqlite"))
-        for row in read_rows(state)
-        if row.stage not in (Stage.NEW, Stage.GONE)
-    ]
-    # An active file is the youngest of its place; the names of rotated ones sort by time.
-    yield from sorted(found, key=lambda file: (file.place, not file.is_rotated, file.name))
+    for _, file in settled_files([read_folder(folder, group)]):
+        yield file
+
+
+def read_folder(folder: Path, group: str | None = None) -> StoredFolder:
+    """Return what stands in the states of *folder*, of one group or all.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: a state cannot be read.
+    """
+    paths = sorted((folder / "state").glob(f"{group or '*'}/p*.sqlite"))
+    return StoredFolder(folder, tuple((path, read_stored(path)) for path in paths))
+
+
+def settled_files(folders: Sequence[StoredFolder]) -> Iterator[tuple[Path, CommittedFile]]:
+    """Yield the files of *folders*, whose collectors share groups, each with its folder.
+
+    An owner may have died before its group knew of its last commit, and another one have archived
+    the same lines since. Whether it counts is decided by recovery's rule, from what the folders of
+    later owners say.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: a state cannot be read.
+    """
+    # Asked when all files are known: who succeeds says so before its own first commit.
+    told = _successions(folders) if len(folders) > 1 else {}
+    for stored in folders:
+        found = [
+            _file(stored.folder, path, row)
+            for path, state in stored.states
+            for row in _rows(stored.folder, path, state, told.get(_partition(path)))
+            if row.stage not in (Stage.NEW, Stage.GONE)
+        ]
+        # An active file is the youngest of its place; the names of rotated ones sort by time.
+        found.sort(key=lambda file: (file.place, not file.is_rotated, file.name))
+        yield from ((stored.folder, file) for file in found)
+
+
+def _partition(path: Path) -> tuple[str, str]:
+    return path.parent.name, path.stem
+
+
+def _successions(folders: Sequence[StoredFolder]) -> dict[tuple[str, str], Succession]:
+    """Return what the last owner of each partition was told of former ones, as of now."""
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for path, _ in (state for stored in folders for state in stored.states):
+        kept = read_succession(path)
+        newest[_partition(path)] = max(kept, newest.get(_partition(path), kept))
+    decoded = {key: Succession.decode(text) for key, (_, text) in newest.items()}
+    return {key: succession for key, succession in decoded.items() if succession is not None}
+
+
+def _rows(folder: Path, path: Path, state: Stored, succession: Succession | None) -> list[FileRow]:
+    last = state.last
+    if last is None or last.previous is None or succession is None:
+        return state.files
+    try:
+        identity = known_identity(folder, path.parent.name)
+    except StateBroken:
+        return state.files
+    former = succession.of(identity) if identity is not None else None
+    if former is None or former.epoch != last.epoch:
+        return state.files
+    commit = FolderCommit(last.epoch, last.reached, last.previous)
+    return state.before if is_late(commit, former.end) else state.files
 
 
 def _file(folder: Path, state: Path, row: FileRow) -> CommittedFile:

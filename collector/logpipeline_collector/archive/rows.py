@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from logpipeline.records import StreamPosition
+from logpipeline.records import Reached, StreamPosition
 from logpipeline_collector.archive.render import Tail
 
 SourceName = tuple[str, str]
@@ -70,19 +70,28 @@ class Rotations(NamedTuple):
 
 
 class LocalCommit(NamedTuple):
-    """The last commit of a folder; *previous* (epoch and position) is what would be the last
-    without it, None where it cannot be taken back.
+    """The last commit of a folder; *previous* (epoch, and how far it was read) is what would be the
+    last without it, None where it cannot be taken back.
     """
 
     number: int
     epoch: int
     position: StreamPosition
     rollbacks: int
-    previous: tuple[int, StreamPosition] | None
+    previous: tuple[int, Reached] | None
+
+    @property
+    def reached(self) -> Reached:
+        """How far the stream was read."""
+        return Reached(self.position, self.rollbacks)
 
     def encode(self) -> str:
         """Return the commit as JSON."""
-        previous = None if self.previous is None else (self.previous[0], _list(self.previous[1]))
+        previous: tuple[Any, ...] | None = None
+        if self.previous is not None:
+            epoch, before = self.previous
+            # Older programs read the first two.
+            previous = (epoch, _list(before.position), before.rollbacks)
         return json.dumps((self.number, self.epoch, _list(self.position), self.rollbacks, previous))
 
     @staticmethod
@@ -93,7 +102,14 @@ class LocalCommit(NamedTuple):
             ValueError, TypeError: it is nothing of the kind.
         """
         number, epoch, position, rollbacks, previous = json.loads(text)
-        before = None if previous is None else (int(previous[0]), StreamPosition(*previous[1]))
+        before = None
+        if previous is not None:
+            epoch_before, position_before, *told = previous
+            rollbacks_before = told[0] if told else None
+            before = (
+                int(epoch_before),
+                Reached(StreamPosition(*position_before), rollbacks_before),
+            )
         return LocalCommit(number, epoch, StreamPosition(*position), rollbacks, before)
 
 

@@ -16,6 +16,7 @@ from logpipeline.knowledge import (
     decide,
 )
 from logpipeline.records import Committed
+from logpipeline.strands import Repeat, Sums
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.rows import LocalCommit, SourceName
 
@@ -26,8 +27,10 @@ log = logging.getLogger(__name__)
 SOURCES_MAX = 250_000
 # Commits whose changes are told apart; who was told longer ago is told everything.
 COMMITS_TOLD_MAX = 1024
-# Holes that are named between two commits; all are counted.
-HOLES_NAMED_MAX = 20
+# What is named between two commits; all of it is counted.
+NAMED_MAX = 20
+HOLE = "bytes are missing before a message"
+CONTRADICTED = "a message contradicts what is archived: one of both is forged, and both are kept"
 
 
 class Sources:
@@ -54,10 +57,15 @@ class Sources:
         self._last = self._complete_since = last.number if last is not None else 0
         self._sum_up()
 
-    def decide(self, host: str, batch: Batch) -> Decision:
-        """Return what is new in *batch* of *host*; nothing is changed by it."""
+    def decide(
+        self, host: str, batch: Batch, *, repeat: Repeat | None = None, sums: Sums | None = None
+    ) -> Decision:
+        """Return what is new in *batch* of *host*, as `logpipeline.knowledge.decide` takes *repeat*
+        and *sums*; nothing is changed by it.
+        """
         known = self._known.get((host, batch.source), NOTHING)
-        return decide(known, batch, is_from_midway=self.is_from_midway)
+        midway = self.is_from_midway
+        return decide(known, batch, is_from_midway=midway, repeat=repeat, sums=sums)
 
     def learn(self, host: str, batch: Batch, decision: Decision, *, sequence: int = 0) -> None:
         """Know what *decision* says: its bytes were written."""
@@ -69,7 +77,9 @@ class Sources:
             self.missing_bytes += decision.after.missing - before.missing
         self.lost_bytes += decision.after.lost - before.lost
         for generation, start, end in decision.holes:
-            self._name_hole(name, generation, end - start, sequence)
+            self._name(HOLE, name, generation, end - start, sequence)
+        if decision.contradicted:
+            self._name(CONTRADICTED, name, batch.generation, decision.contradicted, sequence)
         if len(self._known) > SOURCES_MAX:
             self._forget_oldest()
 
@@ -141,11 +151,11 @@ class Sources:
         self.lost_bytes -= known.lost
         self._changed[name] = None
 
-    def _name_hole(self, name: SourceName, generation: str, size: int, sequence: int) -> None:
+    def _name(self, what: str, name: SourceName, generation: str, size: int, sequence: int) -> None:
         self._named += 1
-        if self._named <= HOLES_NAMED_MAX:
+        if self._named <= NAMED_MAX:
             log.warning(
-                "bytes are missing before a message",
+                what,
                 extra={
                     "host": name[0],
                     "source": name[1],

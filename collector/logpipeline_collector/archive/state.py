@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from logpipeline.knowledge import Knowledge, decode, encode
 from logpipeline_collector.archive.errors import ArchiveBroken, ArchiveFailed, ArchiveFull
@@ -68,6 +68,14 @@ class State:
         with self._reading() as db:
             row = db.execute("SELECT value FROM meta WHERE key = 'commit'").fetchone()
             return LocalCommit.decode(row[0]) if row else None
+
+    def keep_succession(self, epoch: int, text: str) -> None:
+        """Store what the group's record told of former folders when *epoch* began here. Taking a
+        commit back leaves it.
+        """
+        with self._writing() as db:
+            value = json.dumps((epoch, text))
+            db.execute("REPLACE INTO meta VALUES ('succession', ?)", (value,))
 
     def files(self) -> dict[int, FileRow]:
         """Return all files by their numbers."""
@@ -198,8 +206,16 @@ class State:
         )
 
 
-def read_rows(path: Path) -> list[FileRow]:
-    """Return the files in a state that another process may be writing.
+class Stored(NamedTuple):
+    """What a state holds at one moment: its last commit, and the files with it and *before* it."""
+
+    last: LocalCommit | None
+    files: list[FileRow]
+    before: list[FileRow]
+
+
+def read_stored(path: Path) -> Stored:
+    """Return what stands in a state that another process may be writing.
 
     Raises:
         sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
@@ -208,18 +224,41 @@ def read_rows(path: Path) -> list[FileRow]:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version != VERSION:
             raise ValueError(f"{path}: version {version}, this program knows {VERSION}")
-        return [FileRow.decode(text) for (text,) in db.execute("SELECT value FROM files")]
+        # All of one moment: a commit between two of the questions would mix two states.
+        db.execute("BEGIN")
+        commit = db.execute("SELECT value FROM meta WHERE key = 'commit'").fetchone()
+        files = dict(db.execute("SELECT key, value FROM files"))
+        undo = db.execute("SELECT key, value FROM undo WHERE kind = 'files'").fetchall()
+    before = files | dict(undo)
+    return Stored(
+        LocalCommit.decode(commit[0]) if commit is not None else None,
+        [FileRow.decode(text) for text in files.values()],
+        [FileRow.decode(text) for text in before.values() if text is not None],
+    )
+
+
+def read_succession(path: Path) -> tuple[int, str]:
+    """Return the epoch and the text that were last kept by `keep_succession`, 0 and nothing where
+    none was.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
+    """
+    with contextlib.closing(_open_to_read(path)) as db:
+        row = db.execute("SELECT value FROM meta WHERE key = 'succession'").fetchone()
+    epoch, text = json.loads(row[0]) if row is not None else (0, "")
+    return int(epoch), str(text)
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S)
+    db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         db.execute("SELECT 1 FROM meta").fetchone()
     except sqlite3.OperationalError:
         # Who may not write beside it cannot join a log, but then no collector runs either.
         db.close()
-        return sqlite3.connect(f"{uri}&immutable=1", uri=True)
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
     return db
 
 
