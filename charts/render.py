@@ -2,7 +2,8 @@
 """Writes what is made of other files: the chart's copy of the definition, which Helm cannot read
 from outside of the chart, and the manifests for those who do without Helm.
 
-charts/render.py [--helm PROGRAM] writes charts/logpipeline/files/crd.yaml and deploy/operator.yaml;
+charts/render.py [--helm PROGRAM] writes charts/logpipeline/files/{crd,admission}.yaml, and
+deploy/operator.yaml and deploy/classes.yaml;
 with --check it writes nothing, and fails where one of them is not up to date.
 """
 
@@ -21,21 +22,29 @@ ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "logpipeline"
 DEFINITION = ROOT / "deploy" / "crd.yaml"
 COPY = CHART / "files" / "crd.yaml"
+POLICY = ROOT / "deploy" / "admission.yaml"
+POLICY_COPY = CHART / "files" / "admission.yaml"
+CLASSES = ROOT / "deploy" / "classes.yaml"
 OPERATOR = ROOT / "deploy" / "operator.yaml"
 
 NAMESPACE = "logging"
 # Helm checks the chart's kubeVersion even where no cluster is asked, against its own default.
 KUBE_VERSION = "1.29.0"
+# Neither the namespace nor the definition is in the file: `kubectl delete -f` of it, which undoes
+# `kubectl apply -f`, would take all pipelines with it, and in the namespace their claims as well.
 HEAD = """\
-# Made by `charts/render.py` from charts/logpipeline; change it there. The operator, in the
-# namespace logging, for all namespaces: `kubectl apply --server-side -f deploy/`.
+# Made by `charts/render.py` from charts/logpipeline; change it there. The operator alone, in the
+# namespace logging, which has to exist, for all namespaces. What else an install takes, and how
+# all of it is removed, is in docs/kubernetes.md.
 """
-# All but the shippers would do with `restricted`: those read the node's files, as root.
-NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "privileged"}
+HEAD_CLASSES = """\
+# Made by `charts/render.py` from charts/logpipeline; change it there. What LogPipelines may ask
+# for.
+"""
 
 
-def rendered(helm: str) -> str:
-    """Return the operator's manifests, as `kubectl apply` takes them."""
+def rendered(helm: str) -> tuple[str, str]:
+    """Return the operator's manifests, and the classes, as `kubectl apply` takes them."""
     run = subprocess.run(
         [
             helm, "template", "logpipeline", str(CHART), "--namespace", NAMESPACE,
@@ -45,13 +54,14 @@ def rendered(helm: str) -> str:
         capture_output=True,
         text=True,
     )  # fmt: skip
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": NAMESPACE, "labels": NAMESPACE_LABELS},
-    }
-    objects = [namespace, *(_without_helm(found) for found in yaml.safe_load_all(run.stdout))]
-    return HEAD + "".join("---\n" + yaml.safe_dump(found, sort_keys=False) for found in objects)
+    objects = [_without_helm(each) for each in yaml.safe_load_all(run.stdout) if each]
+    classes = [each for each in objects if each["kind"] == "LogPipelineClass"]
+    others = [each for each in objects if each not in classes]
+    return HEAD + _documents(others), HEAD_CLASSES + _documents(classes)
+
+
+def _documents(objects: list[dict[str, Any]]) -> str:
+    return "".join("---\n" + yaml.safe_dump(each, sort_keys=False) for each in objects)
 
 
 def _without_helm(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -62,12 +72,18 @@ def _without_helm(manifest: dict[str, Any]) -> dict[str, Any]:
 
     labels: Mapping[str, str] = manifest["metadata"]["labels"]
     kept = {name: value for name, value in labels.items() if is_kept(name, value)}
-    return {**manifest, "metadata": {**manifest["metadata"], "labels": kept}}
+    metadata = {**manifest["metadata"], "labels": kept}
+    if "helm.sh/hook" in metadata.get("annotations", {}):
+        del metadata["annotations"]
+    return {**manifest, "metadata": metadata}
 
 
 def _wanted(helm: str) -> Iterator[tuple[Path, str]]:
     yield COPY, DEFINITION.read_text()
-    yield OPERATOR, rendered(helm)
+    yield POLICY_COPY, POLICY.read_text()
+    operator, classes = rendered(helm)
+    yield OPERATOR, operator
+    yield CLASSES, classes
 
 
 def main() -> int:

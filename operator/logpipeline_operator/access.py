@@ -6,6 +6,7 @@ import secrets as random_secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
@@ -21,8 +22,20 @@ from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.queue import Key
 
 PASSWORD_BYTES = 24
+# Of a text that only has to differ.
+HASH_CHARS = 32
 # Kubernetes makes it with the cluster, and nobody makes it anew.
 CLUSTER_NAMESPACE = "kube-system"
+
+
+class Login(NamedTuple):
+    """The operator's credentials, by path below their folder; *users* and *archive_user* change
+    with the Secrets that the managed server knows its users from, and are empty without these.
+    """
+
+    files: dict[str, bytes]
+    users: str = ""
+    archive_user: str = ""
 
 
 @dataclass(slots=True)
@@ -33,23 +46,27 @@ class Access:
     links: Links
     _installation: str | None = None
 
-    async def files(self, pipeline: LogPipeline, *, may_write: bool) -> dict[str, bytes]:
-        """Return the operator's credentials for the pipeline's NATS, by path below their folder.
+    async def login(self, pipeline: LogPipeline, *, may_write: bool) -> Login:
+        """Return the operator's credentials for the pipeline's NATS.
 
         Raises:
             SecretProblem: a Secret is missing, or lacks a key.
             ClusterError, ClusterAway: it could not be read.
         """
-        if not pipeline.spec.nats.servers and pipeline.spec.archive.enabled:
-            await self._archive_user(pipeline, may_write=may_write)
         wanted = credential_files(pipeline, nats_auth.OPERATOR)
-        found: dict[str, Manifest | None] = {}
-        for name in sorted({file.secret for file in wanted}):
-            if pipeline.spec.nats.servers:
-                found[name] = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
-            else:
-                found[name] = await self._managed(pipeline, may_write=may_write)
-        return credentials.contents(wanted, found)
+        if pipeline.spec.nats.servers:
+            names = sorted({file.secret for file in wanted})
+            found = {
+                name: await self.cluster.get(kind("Secret"), pipeline.namespace, name)
+                for name in names
+            }
+            return Login(credentials.contents(wanted, found))
+        secret, archive = await self._managed(pipeline, may_write=may_write), None
+        if pipeline.spec.archive.enabled:
+            archive = await self._archive_user(pipeline, may_write=may_write)
+        held = {nats_auth.name(pipeline): secret}
+        files = credentials.contents(wanted, held, is_ours=True)
+        return Login(files, _hash_of(secret), _hash_of(archive))
 
     async def connect(self, key: Key, pipeline: LogPipeline, files: dict[str, bytes]) -> JetStream:
         """Return the pipeline's JetStream.
@@ -100,14 +117,16 @@ class Access:
 
         return await self._once(pipeline, nats_auth.name(pipeline), make, may_write=may_write)
 
-    async def _archive_user(self, pipeline: LogPipeline, *, may_write: bool) -> None:
-        """Make the archive's user, before the server that is to know it, and who logs in as it."""
+    async def _archive_user(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
+        """Return the Secret of the archive's user. It is made before the server that is to know
+        it, and before who logs in as it.
+        """
 
         def make() -> Manifest:
             return nats_auth.archive_secret(pipeline, _password())
 
         name = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
-        await self._once(pipeline, name, make, may_write=may_write)
+        return await self._once(pipeline, name, make, may_write=may_write)
 
     async def _once(
         self, pipeline: LogPipeline, name: str, make: Callable[[], Manifest], *, may_write: bool
@@ -122,6 +141,14 @@ class Access:
             if error.status != 409:
                 raise
             return await self.cluster.get(kind("Secret"), pipeline.namespace, name)
+
+
+def _hash_of(secret: Manifest | None) -> str:
+    """Return what changes when *secret* is made anew, or holds something else."""
+    if secret is None:
+        return ""
+    data = {key: str(value).encode() for key, value in (secret.get("data") or {}).items()}
+    return credentials.fingerprint(data)[:HASH_CHARS]
 
 
 def _password() -> str:

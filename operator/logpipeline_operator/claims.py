@@ -1,4 +1,6 @@
-"""Volumes that shall be larger: a StatefulSet's claims are made once, and grow only one by one."""
+"""What a StatefulSet's claims say: they are made once, grow only one by one, and tell how the
+server began that wrote to them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from logpipeline.quantity import QuantityError, parse_bytes
-from logpipeline_operator.children.model import Manifest
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL
+from logpipeline_operator.children.model import Component, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,24 @@ def to_grow(desired: Iterable[Manifest], claims: Iterable[Manifest]) -> list[Gro
         if storage and prefix != name and _is_less(_storage(claim), storage):
             found.append(Growth(name, storage))
     return sorted(found, key=lambda growth: growth.name)
+
+
+def may_have_accounts(
+    pipeline: LogPipeline, server: Manifest | None, claims: Iterable[Manifest]
+) -> bool:
+    """Return whether the managed server, as it is there, and all of its *claims* began with
+    accounts, or are still to be made.
+    """
+    # Calls of JetStream under a domain are not carried from one account to another.
+    if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
+        return False
+    made = [claim for claim in claims if _labels(claim).get(COMPONENT_LABEL) == Component.NATS]
+    made += (server or {}).get("spec", {}).get("volumeClaimTemplates", [])
+    return all(ACCOUNTS_LABEL in _labels(claim) for claim in made)
+
+
+def _labels(manifest: Manifest) -> Manifest:
+    return manifest["metadata"].get("labels") or {}
 
 
 def _is_less(there: str, wanted: str) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL, PIPELINE_LABEL
 from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.intrusions import Intrusion, intrusions, managers
 
 Place = tuple[str, str]
 
@@ -34,11 +35,17 @@ DRIFT_PATHS_MAX = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A child to be applied; *drift* names what somebody else had changed in it."""
+    """A child to be applied; *drift* names what somebody else had changed in it, *intrusions* what
+    somebody else added that changes its meaning, and *managers* who, by the paths of the drift.
+    """
 
     manifest: Manifest
     is_new: bool = False
     drift: tuple[str, ...] = ()
+    intrusions: tuple[Intrusion, ...] = ()
+    managers: Mapping[str, str] = field(default_factory=dict)
+    # Nothing of ours has changed: only others' changes are put right.
+    is_as_applied: bool = False
     # Its pods go on while it is made anew with what cannot be changed in place.
     replaces_uid: str = ""
 
@@ -91,6 +98,18 @@ def changes(
     return Changes(apply=tuple(apply), delete=tuple(unwanted), foreign=tuple(foreign))
 
 
+def words_of(wanted: Wanted) -> list[str]:
+    """Return what others did to a child: each field, who did it, and why that matters."""
+    said = {
+        each.path: f"{each.path}, set by {each.manager}: it changes {each.why}"
+        for each in wanted.intrusions
+    }
+    for path in wanted.drift:
+        manager = wanted.managers.get(path)
+        said.setdefault(path, f"{path}, changed by {manager}" if manager else path)
+    return list(said.values())[:DRIFT_PATHS_MAX]
+
+
 def stamped(manifest: Manifest) -> Manifest:
     """Return *manifest* with its hash, as it is applied."""
     metadata = dict(manifest["metadata"])
@@ -101,7 +120,9 @@ def stamped(manifest: Manifest) -> Manifest:
 
 
 def differing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of what *wanted* says and *there* does not; more in *there* is no matter."""
+    """Yield the paths of what *wanted* says and *there* does not; of more in *there* that matters,
+    `intrusions` knows.
+    """
     if isinstance(wanted, Mapping):
         if not isinstance(there, Mapping):
             if wanted:
@@ -144,13 +165,20 @@ def _change(manifest: Manifest, there: Manifest | None) -> Wanted | None:
     annotations = there["metadata"].get("annotations") or {}
     is_as_applied = annotations.get(APPLIED_ANNOTATION) == _hash(manifest)
     paths = tuple(_limited(differing(manifest, there)))
-    if is_as_applied and not paths:
+    added = intrusions(manifest, there)
+    if is_as_applied and not paths and not added:
         return None
     replaces = ""
     if _is_immutable(str(manifest["kind"]), paths):
         replaces = str(there["metadata"]["uid"])
+    drift = paths if is_as_applied else ()
     return Wanted(
-        manifest=stamped(manifest), drift=paths if is_as_applied else (), replaces_uid=replaces
+        manifest=stamped(manifest),
+        drift=drift,
+        intrusions=added,
+        managers=managers(there, drift),
+        is_as_applied=is_as_applied,
+        replaces_uid=replaces,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import kopf
 
+from logpipeline.spec.classes import CLASS_PLURAL
 from logpipeline_operator.children.labels import PIPELINE_LABEL
 from logpipeline_operator.cluster.kinds import GROUP, PLURAL, VERSION
 from logpipeline_operator.queue import Key
@@ -28,8 +29,8 @@ CHILDREN = (
 )
 
 
-def registry_for(add: Callable[[Key], None]) -> kopf.OperatorRegistry:
-    """Return handlers that call *add* with what changed."""
+def registry_for(add: Callable[[Key], None], add_all: Callable[[], None]) -> kopf.OperatorRegistry:
+    """Return handlers that call *add* with what changed, and *add_all* when a class did."""
     registry = kopf.OperatorRegistry()
 
     # Called again whenever the server says 401: tokens of service accounts last an hour.
@@ -42,6 +43,10 @@ def registry_for(add: Callable[[Key], None]) -> kopf.OperatorRegistry:
     async def pipeline_changed(namespace: str | None, name: str | None, **_: Any) -> None:
         if namespace and name:
             add(Key(namespace, name))
+
+    @kopf.on.event(GROUP, VERSION, CLASS_PLURAL, registry=registry)
+    async def class_changed(**_: Any) -> None:
+        add_all()
 
     async def child_changed(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
         pipeline = labels.get(PIPELINE_LABEL)

@@ -16,7 +16,8 @@ from logpipeline_operator.claims import Growth
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of
-from logpipeline_operator.differences import Changes, Wanted, place, title
+from logpipeline_operator.differences import Changes, Wanted, place, title, words_of
+from logpipeline_operator.intrusions import intrusions, removal
 from logpipeline_operator.queue import Key
 
 log = logging.getLogger(__name__)
@@ -175,13 +176,20 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
             uid=wanted.replaces_uid,
             orphan=True,
         )
-    await cluster.apply(manifest)
+    there = await cluster.apply(manifest)
     done.written += 1
-    if wanted.drift:
-        done.drifted.append(f"{title(manifest)} ({', '.join(wanted.drift)})")
+    # Applying takes back what is ours; what others added beside it has to be taken out.
+    named = {each.path for each in wanted.intrusions}
+    left = tuple(each for each in intrusions(manifest, there) if each.path in named)
+    if left:
+        await cluster.patch(kind_of(manifest), there, removal(there, left))
+        done.written += 1
+    put_right = words_of(wanted)
+    if put_right:
+        done.drifted.append(f"{title(manifest)} ({', '.join(put_right)})")
     log.info(
         "applied a child",
-        extra={"child": title(manifest), "new": wanted.is_new, "drift": list(wanted.drift)},
+        extra={"child": title(manifest), "new": wanted.is_new, "drift": put_right},
     )
 
 

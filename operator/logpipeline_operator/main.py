@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -113,6 +114,8 @@ class Operator:
     reconciler: Reconciler = field(init=False)
     _is_leading: bool = False
     _last_round: float = 0.0
+    # Set when something changed that any pipeline may depend on.
+    _is_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.queue = Queue(clock=lambda: asyncio.get_running_loop().time())
@@ -125,7 +128,7 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(self.reconciler.look))
             group.create_task(self._resync())
-            group.create_task(watch(self.settings, self.queue.add))
+            group.create_task(watch(self.settings, self.queue.add, self._is_asked.set))
 
     async def close(self) -> None:
         """End what the reconciler holds."""
@@ -145,9 +148,13 @@ class Operator:
         return None
 
     async def _resync(self) -> None:
-        """Look at every pipeline now and then: watches only make it sooner."""
+        """Look at every pipeline now and then, and when a class changed: watches only make it
+        sooner.
+        """
         loop = asyncio.get_running_loop()
         while True:
+            spread_s = 0.0 if self._is_asked.is_set() else self.settings.resync_s
+            self._is_asked.clear()
             self._last_round = loop.time()
             try:
                 keys = await self._all()
@@ -158,8 +165,10 @@ class Operator:
                 continue
             for key in keys:
                 # Spread over the period, so that a thousand pipelines are no burst.
-                self.queue.add(key, after_s=random.random() * self.settings.resync_s)
-            await asyncio.sleep(self.settings.resync_s * (0.9 + 0.2 * random.random()))
+                self.queue.add(key, after_s=random.random() * spread_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.resync_s * (0.9 + 0.2 * random.random())):
+                    await self._is_asked.wait()
 
     async def _all(self) -> list[Key]:
         found: list[Key] = []

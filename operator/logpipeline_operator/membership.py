@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState
-from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.labels import COMPONENT_LABEL
+from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
+from logpipeline_operator.children.model import Component, Manifest
 
 # A pod that is replaced, or whose image is pulled, is back before; its files lie on its volume, so
 # that it is better waited for. A node that is gone is not.
@@ -103,6 +106,23 @@ def pods_in_the_way(
         and "deletionTimestamp" not in pod["metadata"]
         and _revision(pod) not in ("", update)
         and _is_broken(pod, now)
+    ]
+
+
+def servers_apart(pods: Iterable[Manifest], pipeline: LogPipeline, users: str) -> list[Manifest]:
+    """Return the managed servers of a cluster that know other users than *users*: neither a client
+    nor another server that was started since gets in. One after the other they would not be
+    replaced: the first finds no other, and does not become ready.
+    """
+    if pipeline.spec.nats.servers or pipeline.spec.nats.managed.replicas == 1:
+        return []
+    return [
+        pod
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == Component.NATS
+        # A pod without one is older than this rule: its server knows the users of now.
+        and pod["metadata"].get("annotations", {}).get(USERS_ANNOTATION, users) != users
     ]
 
 

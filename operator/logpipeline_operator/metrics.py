@@ -15,6 +15,8 @@ class OperatorMetrics(Metrics):
     writes: Family[Counter]
     ready: Family[Gauge]
     lag_bytes: Family[Gauge]
+    checked: Family[Gauge]
+    waiting: Family[Gauge]
 
     def __init__(self) -> None:
         super().__init__("operator")
@@ -26,8 +28,15 @@ class OperatorMetrics(Metrics):
         self.lag_bytes = self.gauge(
             "pipeline_lag_bytes", "What is stored and not yet written to files", labels
         )
+        self.checked = self.gauge(
+            "pipeline_checked_timestamp_seconds", "When a look at a pipeline last ended", labels
+        )
+        self.waiting = self.gauge(
+            "pipelines_of_others", "Pipelines here that another operator looks after", ["operator"]
+        )
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
         """Drop the numbers of a pipeline that is gone."""
         self.ready.forget(namespace, name)
         self.lag_bytes.forget(namespace, name)
+        self.checked.forget(namespace, name)

@@ -4,11 +4,13 @@ begins from what it sees, not from what it remembers.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
@@ -16,8 +18,18 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.components import Local
-from logpipeline_operator import bindings, claims, deletion, differences, live, membership
-from logpipeline_operator.access import Access
+from logpipeline_operator import (
+    accounts,
+    bindings,
+    claims,
+    classes,
+    deletion,
+    differences,
+    live,
+    membership,
+)
+from logpipeline_operator.access import Access, Login
+from logpipeline_operator.charge import Charge
 from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
@@ -26,6 +38,7 @@ from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.features import Features
 from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.contests import Contests
 from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
@@ -59,12 +72,15 @@ class Reconciler:
     _reporter: Reporter = field(init=False)
     _features: Features = field(init=False)
     _patience: Patience = field(init=False)
+    _charge: Charge = field(init=False)
+    _contests: Contests = field(default_factory=Contests)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
         self._access = Access(self.cluster, Links(Path(self._folder.name), self.fence))
         self._features = Features(self.cluster)
         self._reporter = Reporter(self.cluster, self.settings, self.metrics)
+        self._charge = Charge(self.cluster, self.settings.operator, self.metrics)
         self._patience = Patience(
             first_s=self.settings.look_again_s, longest_s=self.settings.resync_s
         )
@@ -81,6 +97,7 @@ class Reconciler:
             ClusterAway, ClusterError: what they left could not be looked for.
         """
         self._patience.keep_only(keys)
+        self._charge.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
@@ -93,20 +110,34 @@ class Reconciler:
         Raises:
             ClusterAway, ClusterError: Kubernetes could not be asked, or did not take the report.
         """
-        started = time.monotonic()
         resource = await self.cluster.get(kind("LogPipeline"), key.namespace, key.name)
         if resource is None:
+            self._charge.forget(key)
+            self._contests.forget(key)
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
                 await bindings.forget(self.cluster, key)
             return None
-        if "deletionTimestamp" in resource["metadata"]:
-            return await self._end(key, resource)
+        turn = await self._charge.take(key, resource)
+        if not turn.is_ours:
+            # Who looks after it has its numbers, too.
+            await self._access.drop(key)
+            self.metrics.forget_pipeline(key.namespace, key.name)
+            return turn.again_s
+        async with asyncio.timeout(turn.within_s):
+            if "deletionTimestamp" in resource["metadata"]:
+                return await self._end(key, turn.resource)
+            return await self._look_at(key, turn.resource)
+
+    async def _look_at(self, key: Key, resource: Manifest) -> float | None:
+        started = time.monotonic()
         seen = self._begin(resource)
         if seen.pipeline is not None:
             try:
-                await self._go(key, seen, seen.pipeline)
+                await self._judge(seen, seen.pipeline)
+                if seen.pipeline is not None:
+                    await self._go(key, seen, seen.pipeline)
             except ClusterError as error:
                 found = errors.of_kubernetes(
                     differences.title(resource),
@@ -141,18 +172,27 @@ class Reconciler:
             seen.pipeline = None
         return seen
 
+    async def _judge(self, seen: Seen, pipeline: LogPipeline) -> None:
+        """Have the look go on with what of *pipeline* its class allows."""
+        # Until that is known, nothing is.
+        seen.pipeline = None
+        judgement = await classes.judge(self.cluster, pipeline, may_write=seen.may_write)
+        seen.pipeline = judgement.pipeline
+        if judgement.finding is not None:
+            seen.findings.append(judgement.finding)
+
     async def _go(self, key: Key, seen: Seen, pipeline: LogPipeline) -> None:
         if seen.may_write:
             kept = deletion.keep_finalizer(self.cluster, seen.resource, pipeline)
             seen.resource = await kept
         try:
-            files = await self._access.files(pipeline, may_write=seen.may_write)
+            login = await self._access.login(pipeline, may_write=seen.may_write)
         except SecretProblem as error:
             seen.secret_problem = str(error)
             # Pods without their Secret would only hang; those that run go on with what they have.
-            await self._observe(seen, pipeline)
+            await self._observe(seen, pipeline, Login({}))
             return
-        await self._observe(seen, pipeline)
+        await self._observe(seen, pipeline, login)
         collectors = names.collector(pipeline)
         for name in (collectors, names.archive(pipeline)):
             stateful_set = seen.child("StatefulSet", name)
@@ -164,12 +204,15 @@ class Reconciler:
             seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
-        await self._ask_jetstream(key, seen, pipeline, files)
+        if seen.may_write:
+            apart = membership.servers_apart(seen.pods, pipeline, login.users)
+            await live.delete_pods(self.cluster, apart)
+        await self._ask_jetstream(key, seen, pipeline, login.files)
         wanted = [m for m in seen.desired if differences.place(m) == ("StatefulSet", collectors)]
         await self._apply_collectors(seen, pipeline, wanted)
 
-    async def _observe(self, seen: Seen, pipeline: LogPipeline) -> None:
-        settings = await self._child_settings(pipeline)
+    async def _observe(self, seen: Seen, pipeline: LogPipeline, login: Login) -> None:
+        settings = await self._child_settings(pipeline, login)
         try:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
@@ -181,6 +224,9 @@ class Reconciler:
         seen.children = {differences.place(manifest): manifest for manifest in found}
         seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
         seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
+        server = seen.child("StatefulSet", names.nats(pipeline))
+        if seen.desired and claims.may_have_accounts(pipeline, server, seen.claims):
+            seen.desired = tuple(build(pipeline, replace(settings, nats_has_accounts=True)))
         lacking = [there for there in found if live.lacks_pods(there)]
         seen.refusals = await live.refusals(self.cluster, lacking)
         seen.sync = await sync_of(pipeline)
@@ -201,10 +247,16 @@ class Reconciler:
             may_adopt=pipeline.annotations.get(ADOPT_ANNOTATION) == "true",
         )
         seen.foreign += changes.foreign
+        changes = accounts.without_strangers(changes, seen.foreign)
+        key = Key(pipeline.namespace, pipeline.name)
         if not seen.may_write:
             seen.pending += [differences.title(wanted.manifest) for wanted in changes.apply]
             seen.pending += [f"delete {differences.title(m)}" for m in changes.delete]
             return
+        changes, contests = self._contests.settle(key, changes)
+        seen.findings += [
+            errors.of_contest(each.child, each.path, each.manager) for each in contests
+        ]
         done = await live.carry_out(self.cluster, changes)
         seen.failures += done.failures
         seen.drifted += done.drifted
@@ -268,17 +320,21 @@ class Reconciler:
         )
 
     async def _end(self, key: Key, resource: Manifest) -> float | None:
-        try:
-            pipeline: LogPipeline | None = parse(resource)
-        except SpecError:
-            pipeline = None
+        pipeline: LogPipeline | None = None
+        with contextlib.suppress(SpecError):
+            # Also at its end nothing is asked of servers, or shown to them, that was not allowed.
+            judged = await classes.judge(self.cluster, parse(resource), may_write=False)
+            pipeline = judged.pipeline
 
         async def remove_all() -> list[str]:
             assert pipeline is not None
-            files = await self._access.files(pipeline, may_write=False)
-            js = await self._access.connect(key, pipeline, files)
+            login = await self._access.login(pipeline, may_write=False)
+            js = await self._access.connect(key, pipeline, login.files)
             return await remove(js, pipeline, installation=await self._access.installation())
 
+        seen = Seen(resource=resource, findings=[errors.of_ending(resource)])
+        await self._reporter.report(seen)
+        resource = seen.resource
         if self.settings.is_read_only:
             return None
         after_s, note = await deletion.finish(
@@ -290,7 +346,7 @@ class Reconciler:
             await self._access.drop(key)
         return after_s
 
-    async def _child_settings(self, pipeline: LogPipeline) -> ChildSettings:
+    async def _child_settings(self, pipeline: LogPipeline, login: Login) -> ChildSettings:
         await self._features.refresh(pipeline.namespace)
         return ChildSettings(
             image_collector=self.settings.image_collector,
@@ -300,8 +356,11 @@ class Reconciler:
             image_pull_policy=self.settings.image_pull_policy,
             image_pull_secrets=self.settings.image_pull_secrets,
             shipper_cluster_role=self.settings.shipper_cluster_role,
+            shipper_role=self.settings.shipper_role,
             spark_role=self.settings.spark_role,
             spark_api=self._features.spark_api,
             has_pod_monitors=self._features.has_pod_monitors,
             has_max_unavailable=self._features.has_max_unavailable,
+            nats_users=login.users,
+            nats_archive_user=login.archive_user,
         )

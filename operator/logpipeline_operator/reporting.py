@@ -53,7 +53,7 @@ class Reporter:
         Raises:
             ClusterError, ClusterAway: it was not written; the next look does it.
         """
-        facts = facts_of(seen, version=self._settings.version)
+        facts = facts_of(seen, version=self._settings.version, operator=self._settings.operator)
         previous = seen.resource.get("status") or {}
         now = datetime.now(UTC)
         status = status_of(facts, previous, now)
@@ -61,7 +61,8 @@ class Reporter:
         self._measure(metadata, seen, status)
         if is_changed(previous, status):
             try:
-                await self._cluster.apply(_status_manifest(metadata, status), subresource="status")
+                manifest = _status_manifest(metadata, status)
+                seen.resource = await self._cluster.apply(manifest, subresource="status")
             except NotFound:
                 # Deleted meanwhile: nobody is left to tell.
                 return True
@@ -115,6 +116,7 @@ class Reporter:
 
     def _measure(self, metadata: Mapping[str, Any], seen: Seen, status: Mapping[str, Any]) -> None:
         place = metadata["namespace"], metadata["name"]
+        self._metrics.checked.labels(*place).set(time.time())
         ready: Any = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), {})
         self._metrics.ready.labels(*place).set(1.0 if ready.get("status") == "True" else 0.0)
         if seen.jetstream is not None:
@@ -122,10 +124,11 @@ class Reporter:
             self._metrics.lag_bytes.labels(*place).set(lag)
 
 
-def facts_of(seen: Seen, *, version: str) -> Facts:
+def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
     """Return what was *seen* as the status reads it."""
     metadata = seen.resource["metadata"]
     facts = Facts(
+        operator=operator,
         generation=int(metadata.get("generation", 0)),
         version=version,
         name=str(metadata["name"]),
@@ -149,7 +152,9 @@ def facts_of(seen: Seen, *, version: str) -> Facts:
     return replace(
         facts,
         collectors=pods.stateful_set(collectors, wanted=wanted),
-        shippers=pods.daemon_set(seen.child("DaemonSet", names.shipper(pipeline))),
+        shippers=pods.daemon_set(
+            seen.child("DaemonSet", names.shipper(pipeline)), pods.nodes_without(seen.pods)
+        ),
         archive=_archive(seen, pipeline),
         nats=(
             None
@@ -206,6 +211,7 @@ def _jetstream(seen: Seen) -> JetStreamFacts | None:
         partitions=there.partitions,
         commit_ages_s=there.commit_ages_s(time.time_ns()),
         archive=there.archive,
+        behind=there.behind,
     )
 
 

@@ -16,6 +16,8 @@ RESYNC_S = 30.0
 LOOK_AGAIN_S = 3.0
 # An operator that waits leads when the former one was silent for so long.
 LEASE_S = 15.0
+# Of an operator's name in the status: it gives way to one that acts.
+READ_ONLY_SUFFIX = " (read-only)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,14 @@ class Settings:
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     shipper_cluster_role: str = ""
+    shipper_role: str = ""
     spark_role: str = ""
+
+    @property
+    def operator(self) -> str:
+        """What the status calls this operator; all replicas of a release are one."""
+        suffix = READ_ONLY_SUFFIX if self.is_read_only else ""
+        return f"{self.lease_namespace}/{self.lease_name}{suffix}"
 
     @property
     def version(self) -> str:
@@ -107,6 +116,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         image_pull_policy=given("IMAGE_PULL_POLICY"),
         image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
         shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
+        shipper_role=given("SHIPPER_ROLE"),
         spark_role=given("SPARK_ROLE"),
     )
 

@@ -25,29 +25,36 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 
 
-async def watch(settings: Settings, add: Callable[[Key], None]) -> None:
-    """Call *add* with each pipeline that something happened to, for ever: kopf is started again
-    whenever it ends.
+async def watch(
+    settings: Settings, add: Callable[[Key], None], add_all: Callable[[], None]
+) -> None:
+    """Call *add* with each pipeline that something happened to, and *add_all* when a class changed,
+    for ever: kopf is started again whenever it ends.
     """
     ours = asyncio.get_running_loop()
 
     def add_from_there(key: Key) -> None:
         ours.call_soon_threadsafe(add, key)
 
+    def add_all_from_there() -> None:
+        ours.call_soon_threadsafe(add_all)
+
     while True:
         try:
-            await _in_thread(partial(_kopf, settings, add_from_there))
+            await _in_thread(partial(_kopf, settings, add_from_there, add_all_from_there))
         except Exception as error:  # noqa: BLE001 - kopf raises whatever ended one of its tasks
             log.warning("kopf ended, starting it again", extra={"why": repr(error)})
         await asyncio.sleep(RETRY_S)
 
 
-async def _kopf(settings: Settings, add: Callable[[Key], None]) -> None:
+async def _kopf(
+    settings: Settings, add: Callable[[Key], None], add_all: Callable[[], None]
+) -> None:
     where: dict[str, Any] = {"clusterwide": True}
     if settings.namespaces:
         where = {"namespaces": settings.namespaces}
     await kopf.operator(
-        registry=handlers.registry_for(add),
+        registry=handlers.registry_for(add, add_all),
         settings=handlers.kopf_settings(),
         # By default it asks for the user's name, and a pod's user has none.
         identity=Identity(settings.identity),

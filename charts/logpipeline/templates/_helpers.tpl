@@ -91,6 +91,10 @@ annotations:
 {{- include "logpipeline.fullname" . }}-shipper
 {{- end -}}
 
+{{- define "logpipeline.shipperOwnRole" -}}
+{{- include "logpipeline.fullname" . }}-shipper-own
+{{- end -}}
+
 {{/* "true", or nothing. */}}
 {{- define "logpipeline.hasSparkRole" -}}
 {{- if and .Values.rbac.create .Values.rbac.sparkExecutors }}true{{ end -}}
@@ -101,7 +105,7 @@ annotations:
 {{- end -}}
 
 {{/* Where only some namespaces are watched, each has the role, and the cluster none. */}}
-{{- define "logpipeline.sparkRoleKind" -}}
+{{- define "logpipeline.roleKind" -}}
 {{- ternary "Role" "ClusterRole" (not (empty .Values.watchNamespaces)) -}}
 {{- end -}}
 
@@ -122,6 +126,7 @@ annotations:
 {{- $root := .root -}}
 {{- $text := .root.Files.Get "files/rbac.yaml"
       | replace "SHIPPER_CLUSTER_ROLE" (include "logpipeline.shipperRole" .root)
+      | replace "SHIPPER_ROLE" (include "logpipeline.shipperOwnRole" .root)
       | replace "SPARK_ROLE" (include "logpipeline.sparkRole" .root)
       | replace "LEASE" (include "logpipeline.operator" .root) -}}
 {{- $all := fromYaml $text -}}

@@ -35,16 +35,18 @@ SIDECAR_FILES = "/var/log/app/*.log"
 _COLLECTORS = (
     "group", "path", "file_path", "output", "rotation", "compression", "retention",
     "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns", "workers",
-    "deliver_policy", "opt_start_time",
+    "deliver_policy", "opt_start_time", "on_empty_volume",
 )  # fmt: skip
 _ARCHIVE = (
     "format", "catalog", "runner", "trigger", "max_bytes_per_batch", "rollups", "retention",
     "compaction", "driver_memory", "executors",
 )  # fmt: skip
 _SHIPPERS = (
-    "read_from", "match", "labels", "container_logs", "max_in_flight_bytes", "deleted_files",
-    "max_open_files", "rescan_ns",
+    "pod_namespaces", "read_from", "match", "labels", "container_logs", "max_in_flight_bytes",
+    "deleted_files", "max_open_files", "rescan_ns",
 )  # fmt: skip
+# Where kubelet, and runtimes, keep what containers print.
+_CONTAINER_LOGS = ("/var/log/pods/**", "/var/log/containers/**", "/var/lib/docker/containers/**")
 
 
 def servers(pipeline: LogPipeline) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def for_shipper(pipeline: LogPipeline) -> LogPipeline:
         pipeline,
         LocalShipper(
             name=NODE_SHIPPER,
-            files=shippers.host_files,
+            files=tuple(_without_container_logs(pipeline, files) for files in shippers.host_files),
             pods=POD_LOGS if shippers.container_logs else None,
         ),
     )
@@ -174,6 +176,19 @@ def hash_of(*parts: Any) -> str:
     """Return a text that changes with what a pod reads; of Secrets that is their names."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def reads_all_namespaces(pipeline: LogPipeline) -> bool:
+    """Return whether shippers read the logs of other namespaces' pods. Who was not asked, reads
+    none.
+    """
+    return pipeline.spec.shippers.pod_namespaces == "All"
+
+
+def _without_container_logs(pipeline: LogPipeline, files: FilePatterns) -> FilePatterns:
+    """Return *files*; a glob must not find what selecting by namespace leaves out."""
+    more = () if reads_all_namespaces(pipeline) else _CONTAINER_LOGS
+    return FilePatterns(include=files.include, exclude=(*files.exclude, *more), ack=files.ack)
 
 
 def _for_shipper(pipeline: LogPipeline, local: LocalShipper) -> LogPipeline:

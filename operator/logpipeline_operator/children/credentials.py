@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from logpipeline.authority import inbox_prefix
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalNats
 from logpipeline.spec.streams import Nats
 from logpipeline_operator.children import nats_auth
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.children.permissions import inbox_prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ POD_MONITOR = ChildKind("monitoring.coreos.com/v1", "PodMonitor")
 def kinds(settings: ChildSettings) -> tuple[ChildKind, ...]:
     """Return the kinds of which there may be children in this cluster."""
     found = [*KINDS]
-    if settings.spark_role:
+    if settings.spark_role or settings.shipper_role:
         found.append(ROLE_BINDING)
     if settings.spark_api:
         found.append(ChildKind(settings.spark_api, SPARK_APPLICATION))

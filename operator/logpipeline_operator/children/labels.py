@@ -15,6 +15,8 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 PIPELINE_LABEL = "logpipeline.dev/pipeline"
 # Only on what lies in no namespace.
 NAMESPACE_LABEL = "logpipeline.dev/namespace"
+# Of claims of a managed server whose streams lie in an account.
+ACCOUNTS_LABEL = "logpipeline.dev/nats-accounts"
 
 NAME = "logpipeline"
 MANAGED_BY = "logpipeline-operator"

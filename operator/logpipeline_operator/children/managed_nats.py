@@ -20,11 +20,15 @@ from logpipeline_operator.children.model import (
     ChildSettings,
     Component,
     Manifest,
+    given,
 )
 
 CONFIG_FOLDER = "/etc/nats"
 CONFIG_FILE = "nats.conf"
 CLAIM = "data"
+# With which users the server of a pod was started.
+USERS_ANNOTATION = "logpipeline.dev/nats-users"
+ARCHIVE_USER_ANNOTATION = "logpipeline.dev/nats-archive-user"
 RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 # It writes the indexes of its streams; without them the next start reads every message.
 GRACE_S = 60
@@ -45,7 +49,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     if pipeline.spec.nats.servers:
         return []
     name, component = names.nats(pipeline), Component.NATS
-    text = nats_conf.render(pipeline)
+    text = nats_conf.render(pipeline, has_accounts=settings.nats_has_accounts)
     children = [
         {
             "apiVersion": "v1",
@@ -81,6 +85,22 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         config_hash=config.hash_of(text, volume),
         is_spread=True,
     )
+    claim = services.claim_template(
+        pipeline,
+        Component.NATS,
+        CLAIM,
+        size_bytes=managed.storage,
+        storage_class=managed.storage_class_name,
+    )
+    if settings.nats_has_accounts:
+        claim["metadata"]["labels"][labels.ACCOUNTS_LABEL] = "true"
+    template = pods.template(pipeline, plan, settings)
+    template["metadata"]["annotations"] |= given(
+        {
+            USERS_ANNOTATION: settings.nats_users,
+            ARCHIVE_USER_ANNOTATION: settings.nats_archive_user,
+        }
+    )
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -92,16 +112,8 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels.selector(pipeline, Component.NATS)},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": FROM_FIRST},
-            "template": pods.template(pipeline, plan, settings),
-            "volumeClaimTemplates": [
-                services.claim_template(
-                    pipeline,
-                    Component.NATS,
-                    CLAIM,
-                    size_bytes=managed.storage,
-                    storage_class=managed.storage_class_name,
-                )
-            ],
+            "template": template,
+            "volumeClaimTemplates": [claim],
         },
     }
 

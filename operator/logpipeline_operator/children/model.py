@@ -60,8 +60,11 @@ class ChildSettings:
     image_archive: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
-    # Lets shippers read labels of pods and annotations; without it they select by path alone.
+    # Lets shippers of all namespaces read labels of pods and annotations; without it they select
+    # by path alone.
     shipper_cluster_role: str = ""
+    # The same for shippers of their own namespace, bound in it, as Kind/name.
+    shipper_role: str = ""
     # Lets an archive make pods for its executors: a ClusterRole, or a Role in every namespace that
     # the operator looks after, as Kind/name; without it accounts have to have the right already.
     spark_role: str = ""
@@ -70,6 +73,13 @@ class ChildSettings:
     has_pod_monitors: bool = False
     # An API server before 1.35 drops the field, and we would find it changed for ever.
     has_max_unavailable: bool = False
+    # They change with the Secrets of the managed server's users and of the archive's: a server
+    # reads them at its start alone.
+    nats_users: str = ""
+    nats_archive_user: str = ""
+    # Whether the managed server has accounts. One that began without does not get any: it would not
+    # find its streams, which lie where their account is.
+    nats_has_accounts: bool = False
 
     def image(self, component: Component) -> str:
         """Return the image of *component*, or an empty text."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from logpipeline.authority import ARCHIVE, COLLECTOR, OPERATOR, SHIPPER
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import labels, names
 from logpipeline_operator.children.model import NATS_CLUSTER_PORT, Component, Manifest
 
-OPERATOR = "operator"
-COLLECTOR = "collector"
-SHIPPER = "shipper"
-ARCHIVE = "archive"
+__all__ = ["ARCHIVE", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "USERS"]
+
 # Servers of a cluster show it to each other.
 ROUTE = "route"
 USERS = (OPERATOR, COLLECTOR, SHIPPER)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from logpipeline.authority import NODES_ACCOUNT, STREAMS_ACCOUNT, crossings, permissions
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import names, nats_auth
 from logpipeline_operator.children.model import (
@@ -14,7 +15,6 @@ from logpipeline_operator.children.model import (
     NATS_MONITOR_PORT,
     NATS_PORT,
 )
-from logpipeline_operator.children.permissions import permissions
 
 MIB = 2**20
 # The server's own default.
@@ -37,11 +37,14 @@ class Variable:
     name: str
 
 
-def render(pipeline: LogPipeline) -> str:
-    """Return the configuration; it holds no secret."""
+def render(pipeline: LogPipeline, *, has_accounts: bool = False) -> str:
+    """Return the configuration; it holds no secret. With *has_accounts* nodes have an account of
+    their own.
+    """
     managed = pipeline.spec.nats.managed
     lines = [f'include "{file}"' for file in user_files(pipeline)]
     lines += [f"{name}: {_value(value)}" for name, value in _server(pipeline).items()]
+    lines += [f"{name}: {_value(value)}" for name, value in _users(pipeline, has_accounts).items()]
     if managed.replicas > 1:
         lines += [
             "cluster: {",
@@ -94,16 +97,31 @@ def _server(pipeline: LogPipeline) -> dict[str, Any]:
         "http": f"0.0.0.0:{NATS_MONITOR_PORT}",
         "max_payload": payload_bytes(pipeline),
         "jetstream": jetstream,
-        "authorization": {
-            "users": [
-                {
-                    "user": role,
-                    "password": Variable(nats_auth.variable(role)),
-                    "permissions": permissions(pipeline, role),
-                }
-                for role in nats_auth.users(pipeline)
-            ]
-        },
+    }
+
+
+def _users(pipeline: LogPipeline, has_accounts: bool) -> dict[str, Any]:
+    users = {
+        role: {
+            "user": role,
+            "password": Variable(nats_auth.variable(role)),
+            "permissions": permissions(pipeline, role),
+        }
+        for role in nats_auth.users(pipeline)
+    }
+    if not has_accounts:
+        return {"authorization": {"users": list(users.values())}}
+    nodes = [users.pop(nats_auth.SHIPPER)]
+    crossing = crossings(pipeline)
+    return {
+        "accounts": {
+            STREAMS_ACCOUNT: {
+                "jetstream": "enabled",
+                "users": list(users.values()),
+                **crossing[STREAMS_ACCOUNT],
+            },
+            NODES_ACCOUNT: {"users": nodes, **crossing[NODES_ACCOUNT]},
+        }
     }
 
 

@@ -43,7 +43,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     if shippers.service_account_name is None:
         children.append(pods.service_account(pipeline, component, name))
     if asks_kubernetes(pipeline, settings):
-        children.append(_binding(pipeline, settings.shipper_cluster_role))
+        children.append(_binding(pipeline, settings))
     return children
 
 
@@ -51,7 +51,9 @@ def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
     """Return whether shippers learn labels and annotations of pods from the API server."""
     shippers = pipeline.spec.shippers
     is_on_nodes = shippers.enabled and shippers.mode == "daemonset"
-    return is_on_nodes and shippers.container_logs and bool(settings.shipper_cluster_role)
+    is_all = config.reads_all_namespaces(pipeline)
+    role = settings.shipper_cluster_role if is_all else settings.shipper_role
+    return is_on_nodes and shippers.container_logs and bool(role)
 
 
 def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
@@ -144,25 +146,39 @@ def _volume_name(number: int) -> str:
     return f"logs-{number}"
 
 
-def _binding(pipeline: LogPipeline, cluster_role: str) -> Manifest:
-    """Return what lets this pipeline's shippers read pods and namespaces. It lies in no namespace,
-    so that no owner removes it: the operator does, before the pipeline goes.
+def _binding(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
+    """Return what lets this pipeline's shippers read pods: of their own namespace, or of all, with
+    the namespaces. The latter lies in no namespace, so that no owner removes it: the operator does,
+    before the pipeline goes.
     """
     account = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
+    kind, role, metadata = "ClusterRoleBinding", settings.shipper_cluster_role, _lies_nowhere
+    role_kind = "ClusterRole"
+    if not config.reads_all_namespaces(pipeline):
+        kind, metadata = "RoleBinding", _lies_in_namespace
+        role_kind, _, role = settings.shipper_role.rpartition("/")
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {
-            "name": names.binding_name(pipeline.namespace, pipeline.name),
-            "labels": {
-                **labels.labels(pipeline, Component.SHIPPER),
-                labels.NAMESPACE_LABEL: pipeline.namespace,
-            },
-        },
+        "kind": kind,
+        "metadata": metadata(pipeline),
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": cluster_role,
+            "kind": role_kind or "ClusterRole",
+            "name": role,
         },
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
+    }
+
+
+def _lies_in_namespace(pipeline: LogPipeline) -> Manifest:
+    return labels.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
+
+
+def _lies_nowhere(pipeline: LogPipeline) -> Manifest:
+    return {
+        "name": names.binding_name(pipeline.namespace, pipeline.name),
+        "labels": {
+            **labels.labels(pipeline, Component.SHIPPER),
+            labels.NAMESPACE_LABEL: pipeline.namespace,
+        },
     }

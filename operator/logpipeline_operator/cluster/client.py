@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -112,15 +112,32 @@ class Cluster:
         return await self._request("POST", kind.path(metadata.get("namespace")), query, manifest)
 
     async def merge(
-        self, kind: Kind, namespace: str | None, name: str, change: Manifest
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        change: Manifest,
+        *,
+        subresource: str = "",
     ) -> Manifest:
         """Change the fields that *change* names; a resource version in it must still be true."""
         return await self._request(
             "PATCH",
-            kind.path(namespace, name),
+            kind.path(namespace, name, subresource),
             {"fieldManager": FIELD_MANAGER},
             body=change,
             content_type="application/merge-patch+json",
+        )
+
+    async def patch(self, kind: Kind, there: Manifest, steps: Sequence[Manifest]) -> Manifest:
+        """Change the object *there* by the *steps* of a JSON patch, all of them or none."""
+        metadata = there["metadata"]
+        return await self._request(
+            "PATCH",
+            kind.path(metadata.get("namespace"), metadata["name"]),
+            {"fieldManager": FIELD_MANAGER},
+            body=list(steps),
+            content_type="application/json-patch+json",
         )
 
     async def delete(
@@ -147,7 +164,7 @@ class Cluster:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Manifest | None = None,
+        body: Manifest | Sequence[Manifest] | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
         try:
@@ -170,7 +187,7 @@ class Cluster:
         method: str,
         path: str,
         query: Mapping[str, str] | None,
-        body: Manifest | None,
+        body: Manifest | Sequence[Manifest] | None,
         content_type: str,
     ) -> bytes:
         request = await self._api.param_serialize(

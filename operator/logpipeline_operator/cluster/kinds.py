@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL
+
 GROUP = "logpipeline.dev"
 VERSION = "v1alpha1"
 PLURAL = "logpipelines"
@@ -34,6 +36,7 @@ class Kind:
 
 _TABLE = (
     Kind(f"{GROUP}/{VERSION}", "LogPipeline", PLURAL),
+    Kind(f"{GROUP}/{VERSION}", CLASS_KIND, CLASS_PLURAL, is_namespaced=False),
     Kind("v1", "ConfigMap", "configmaps"),
     Kind("v1", "Namespace", "namespaces", is_namespaced=False),
     Kind("v1", "Event", "events"),
@@ -43,6 +46,7 @@ _TABLE = (
     Kind("v1", "Service", "services"),
     Kind("v1", "ServiceAccount", "serviceaccounts"),
     Kind("coordination.k8s.io/v1", "Lease", "leases"),
+    Kind("apps/v1", "ControllerRevision", "controllerrevisions"),
     Kind("apps/v1", "DaemonSet", "daemonsets"),
     Kind("apps/v1", "StatefulSet", "statefulsets"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),

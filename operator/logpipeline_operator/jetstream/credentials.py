@@ -16,14 +16,23 @@ from logpipeline_operator.children.credentials import CredentialFile
 Manifest = Mapping[str, Any]
 
 
+# What to do about a Secret of the managed server's users.
+MADE_BY_US = "the operator makes it, unless it is away or the pipeline is paused"
+TO_DELETE = "delete it: the operator makes it anew, and the server with it"
+
+
 class SecretProblem(Exception):
     """A Secret is not there, or lacks a key."""
 
 
 def contents(
-    files: Iterable[CredentialFile], secrets: Mapping[str, Manifest | None]
+    files: Iterable[CredentialFile],
+    secrets: Mapping[str, Manifest | None],
+    *,
+    is_ours: bool = False,
 ) -> dict[str, bytes]:
-    """Return the content of each of *files* by its path below the folder of credentials.
+    """Return the content of each of *files* by its path below the folder of credentials. The
+    operator makes the *secrets* that are ours, and the user those of other servers.
 
     Raises:
         SecretProblem: the message names what is missing.
@@ -33,14 +42,15 @@ def contents(
         secret = secrets.get(file.secret)
         if secret is None:
             raise SecretProblem(
-                f"the Secret {file.secret} does not exist; create it, or correct spec.nats"
+                f"the Secret {file.secret} does not exist; "
+                + (MADE_BY_US if is_ours else "create it, or correct spec.nats")
             )
         data = secret.get("data") or {}
         if file.key not in data:
             there = ", ".join(sorted(data)) or "no key at all"
             raise SecretProblem(
-                f"the Secret {file.secret} has no key {file.key} (it has: {there}); add it, or "
-                "correct spec.nats"
+                f"the Secret {file.secret} has no key {file.key} (it has: {there}); "
+                + (TO_DELETE if is_ours else "add it, or correct spec.nats")
             )
         try:
             found[file.path] = base64.b64decode(data[file.key], validate=True)

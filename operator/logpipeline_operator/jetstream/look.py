@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from logpipeline.archiving import ArchiveState
 from logpipeline.assigning import GroupTaken, ensure_assigned
+from logpipeline.behind import Behind
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NoResponders
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -18,6 +20,7 @@ from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState, survey
 from logpipeline_operator.jetstream.archive import archive_state
+from logpipeline_operator.jetstream.behind import behind
 from logpipeline_operator.jetstream.removal import forget_archive
 
 
@@ -31,6 +34,7 @@ class JetStreamSeen:
     # When the assignment was written, in the server's time.
     assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
+    behind: tuple[Behind, ...] = ()
     # None where there shall be no table.
     archive: ArchiveState | None = None
 
@@ -93,12 +97,14 @@ async def look(
         if pipeline.spec.stream.external and not pipeline.spec.archive.enabled:
             # Their owner would keep what a table that is no longer kept has not read.
             await forget_archive(js, pipeline)
+    partitions, late = await asyncio.gather(survey(js, pipeline), behind(js.connection, pipeline))
     return JetStreamSeen(
         plan=plan,
         report=report,
         assignment=_decoded(entry),
         assigned_ns=entry.time_ns if entry else 0,
-        partitions=tuple(await survey(js, pipeline)),
+        partitions=tuple(partitions),
+        behind=late,
         archive=await archive_state(js, pipeline) if pipeline.spec.archive.enabled else None,
     )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from logpipeline_operator.status.facts import Facts, Mode, Workload
+from logpipeline_operator.status.facts import Facts, JetStreamFacts, Mode, Workload
 from logpipeline_operator.status.finding import Finding, Part, first
 from logpipeline_operator.status.judging_streams import warnings_of
 from logpipeline_operator.status.reasons import Reason
-from logpipeline_operator.status.text import bounded, clean, counted, numbered, sentence
+from logpipeline_operator.status.text import bounded, clean, counted, listed, numbered, sentence
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -30,8 +30,12 @@ class Condition:
 
 def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
     """Return all conditions, sorted by type; *found* is what `judging.findings` says."""
+    ready = _ready(found)
     all_of_them = (
-        _ready(found),
+        ready,
+        # What kstatus, and so Flux, reads: under way by itself, or waiting for a person.
+        replace(ready, type="Reconciling", status=_truth(_is_passing(ready))),
+        replace(ready, type="Stalled", status=_truth(_is_lasting(ready))),
         _streams(facts, found),
         _collectors(facts, found),
         _shippers(facts, found),
@@ -41,6 +45,18 @@ def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
         _paused(facts),
     )
     return sorted(all_of_them, key=lambda condition: condition.type)
+
+
+def _is_passing(ready: Condition) -> bool:
+    return ready.status != "True" and ready.reason.value.is_passing
+
+
+def _is_lasting(ready: Condition) -> bool:
+    return ready.status != "True" and not ready.reason.value.is_passing
+
+
+def _truth(holds: bool) -> Truth:
+    return "True" if holds else "False"
 
 
 def _ready(found: Sequence[Finding]) -> Condition:
@@ -140,11 +156,33 @@ def _complete(facts: Facts, found: Sequence[Finding]) -> Condition:
         cause = _first(found, Part.PIPELINE, Part.NATS)
         return _from(kind, "Unknown", cause) if cause is not None else _unseen(kind)
     lost = [state for state in facts.jetstream.partitions if state.lost_bytes]
+    if gone := _gone(facts.jetstream, is_whole=False):
+        what = f"Archived lines are gone with a volume: {gone}"
+        return _from(kind, "False", _told(Reason.VOLUME_GONE, what))
     if not lost:
+        if again := _gone(facts.jetstream, is_whole=True):
+            what = f"A volume was empty, and what it had is read again: {again}"
+            return _holds(kind, Reason.VOLUME_REREAD, sentence(what))
         return _holds(kind, Reason.NOTHING_LOST)
     size = sum(state.lost_bytes for state in lost)
     what = f"{size} bytes are lost, in partitions {numbered([each.partition for each in lost])}"
     return _from(kind, "False", _told(Reason.BYTES_LOST, what))
+
+
+def _gone(jetstream: JetStreamFacts, *, is_whole: bool) -> str:
+    """Return the partitions and collectors of folders that were gone: of those that the streams
+    held as a *whole*, or of the others.
+    """
+    gone = [
+        (state.partition, each.member)
+        for state in jetstream.partitions
+        for each in state.gone
+        if (each.again_from == each.after + 1) is is_whole
+    ]
+    if not gone:
+        return ""
+    members = listed(sorted({member for _, member in gone}))
+    return f"partitions {numbered(sorted({number for number, _ in gone}))} of {members}"
 
 
 def _paused(facts: Facts) -> Condition:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from logpipeline.nats.bucket import Conflict
 from logpipeline.nats.connection import ConnectFailed, NoResponders, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
+from logpipeline.spec import SpecError
 from logpipeline_operator.children.model import NoImage
 from logpipeline_operator.status.finding import Finding, Part, part_of
 from logpipeline_operator.status.reasons import Reason
+from logpipeline_operator.status.text import listed
 
 # Error codes of JetStream, by what they mean to us; the others are told as they are.
 _JETSTREAM_CODES = {
@@ -38,8 +42,25 @@ _CONNECT_WORDS = (
     ),
     (Reason.NATS_PERMISSION_DENIED, ("permissions violation",)),
 )
+# As many as a person reads; the rest is counted.
+REFUSED_SHOWN_MAX = 5
 _QUOTA_WORDS = ("exceeded quota", "failed quota", "limitrange", "maximum cpu", "maximum memory")
 _ADMISSION_WORDS = ("podsecurity", "pod security", "admission webhook", "security context")
+
+
+def of_contest(child: str, path: str, manager: str) -> Finding:
+    """Return that *manager* sets the field *path* of *child* again and again."""
+    what = f"{child}: {manager} sets {path} again and again, so it is left for an hour"
+    return Finding(reason=Reason.FIELD_CONFLICT, part=part_of(child), what=what)
+
+
+def of_ending(resource: Mapping[str, Any]) -> Finding:
+    """Return that *resource* is being deleted, and what it waits for."""
+    metadata = resource["metadata"]
+    waiting = listed([str(name) for name in metadata.get("finalizers") or []])
+    since = f"it is being deleted since {metadata['deletionTimestamp']}"
+    what = f"{since}, and waits for {waiting or 'Kubernetes'}"
+    return Finding(reason=Reason.ENDING, part=Part.PIPELINE, what=what)
 
 
 def of_nats(error: Exception, *, denied: str = "") -> Finding:
@@ -83,6 +104,19 @@ def of_kubernetes(child: str, *, status: int, reason: str, message: str) -> Find
     meaning = _kubernetes_reason(status, reason, message.lower())
     what = f"{child}: Kubernetes says: {message or reason} ({status})"
     return Finding(reason=meaning, part=part_of(child), what=what)
+
+
+def of_refused_choices(refused: Sequence[str]) -> Finding:
+    """Return what it means that a class does not allow what the texts *refused* name."""
+    what = f"the resource may not say that: {listed(refused, shown_max=REFUSED_SHOWN_MAX)}"
+    return Finding(reason=Reason.NOT_ALLOWED_BY_CLASS, part=Part.PIPELINE, what=what)
+
+
+def of_class(name: str, error: SpecError | None) -> Finding:
+    """Return what it means that the class *name* is not there, or has mistakes."""
+    why = "does not exist" if error is None else f"has mistakes: {error.mistakes[0]}"
+    what = f"the LogPipelineClass {name} {why}"
+    return Finding(reason=Reason.CLASS_UNUSABLE, part=Part.PIPELINE, what=what)
 
 
 def of_no_image(error: NoImage) -> Finding:

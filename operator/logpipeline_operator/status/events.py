@@ -73,7 +73,7 @@ def news_of(facts: Facts) -> list[Event]:
         return []
     reason = Reason.DRIFT_CORRECTED
     children = listed(sorted(facts.drifted), shown_max=DRIFTS_SHOWN_MAX)
-    text = sentence(f"Put right what somebody changed: {children}")
+    text = sentence(f"Put right what others changed: {children}")
     return [Event("Normal", reason.word, bounded(clean(f"{text} {reason.value.do}")))]
 
 

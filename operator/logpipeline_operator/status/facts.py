@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from logpipeline.archiving import ArchiveState
+from logpipeline.behind import Behind
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
@@ -36,6 +37,8 @@ class Workload:
     ready: int = 0
     updated: int = 0
     is_current: bool = True
+    # The nodes whose pod is not ready, sorted.
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ class JetStreamFacts:
     assignment: Assignment | None = None
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
+    # What shippers say that are behind, or have a problem.
+    behind: tuple[Behind, ...] = ()
     # None where there shall be no table.
     archive: ArchiveState | None = None
 
@@ -80,6 +85,8 @@ class Facts:
     generation: int
     version: str
     name: str
+    # Who looked, as `checkedBy` has it.
+    operator: str
     pipeline: LogPipeline | None = None
     mistakes: SpecError | None = None
     has_local: bool = False

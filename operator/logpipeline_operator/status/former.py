@@ -5,7 +5,7 @@ have written anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 # The schema allows no more collectors than that.
@@ -63,7 +63,7 @@ def archive(status: Mapping[str, Any]) -> dict[str, Any]:
         name: known[name] for name in ("path", "lag") if isinstance(known.get(name), str)
     }
     found |= {name: known[name] for name in ("commit", "rows") if _is_count(known.get(name))}
-    if _is_time(known.get("committedAt")):
+    if time_of(known.get("committedAt")) is not None:
         found["committedAt"] = known["committedAt"]
     if isinstance(known.get("streams"), list):
         found["streams"] = _streams(known["streams"])
@@ -84,12 +84,12 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _is_time(value: Any) -> bool:
+def time_of(value: Any) -> datetime | None:
+    """Return the time that *value* is, None where it is none."""
     try:
-        datetime.strptime(value, TIME)
+        return datetime.strptime(value, TIME).replace(tzinfo=UTC)
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
 
 
 def _collectors(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from logpipeline.behind import BEHIND_S
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.status.facts import Facts, JetStreamFacts, Mode, Workload
 from logpipeline_operator.status.finding import Finding, Part, grouped
@@ -68,6 +69,7 @@ def _of_jetstream(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
     jetstream = facts.jetstream
     if jetstream is None:
         return
+    yield from _of_nodes(jetstream)
     yield from of_plan(jetstream, facts.name, facts.generation, is_active=facts.mode is Mode.ACTIVE)
     if pipeline.spec.collectors.replicas > 0:
         yield from _of_partitions(jetstream, pipeline)
@@ -138,6 +140,24 @@ def _of_shippers(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
         yield from _of_workload(workload, Part.SHIPPERS, "shipper", *kinds)
 
 
+def _of_nodes(jetstream: JetStreamFacts) -> Iterator[Finding]:
+    """Yield what shippers say themselves."""
+    part = Part.SHIPPERS
+    for each in jetstream.behind:
+        if each.problem:
+            what = f"{each.name}: {each.problem}"
+            yield Finding(reason=Reason.SHIPPER_TROUBLE, part=part, what=what, advice="")
+    if late := behind_hosts(jetstream):
+        limit = f"more than {BEHIND_S / 60:.0f} min"
+        what = f"lines of {counted(len(late), 'node')} have waited for {limit}: {listed(late)}"
+        yield Finding(reason=Reason.NODES_BEHIND, part=part, what=what)
+
+
+def behind_hosts(jetstream: JetStreamFacts) -> list[str]:
+    """Return the hosts whose lines wait for long, sorted."""
+    return sorted({host for each in jetstream.behind for host in each.hosts})
+
+
 def _of_archive(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
     if not pipeline.spec.archive.enabled:
         return
@@ -169,7 +189,8 @@ def _of_workload(
 ) -> Iterator[Finding]:
     wanted = counted(workload.wanted, noun)
     if workload.ready < workload.wanted:
-        what = f"{workload.ready} of {wanted} ready"
+        where = f", not on {listed(workload.nodes)}" if workload.nodes else ""
+        what = f"{workload.ready} of {wanted} ready{where}"
         yield Finding(reason=not_ready, part=part, what=what)
     elif not workload.is_current:
         what = f"Kubernetes has not acted on the last change of the {noun}s yet"

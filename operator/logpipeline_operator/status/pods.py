@@ -59,8 +59,39 @@ def stateful_set(manifest: Manifest | None, *, wanted: int) -> Workload | None:
     )
 
 
-def daemon_set(manifest: Manifest | None) -> Workload | None:
-    """Return the state of a DaemonSet, None where there is none."""
+def nodes_without(found: Iterable[Manifest]) -> tuple[str, ...]:
+    """Return the nodes whose shipper is there and not ready."""
+    nodes: dict[str, bool] = {}
+    for pod in found:
+        labels = pod["metadata"].get("labels") or {}
+        node = _node_of(pod)
+        if labels.get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
+            # While one replaces another, a node has two.
+            nodes[node] = nodes.get(node, False) or _is_ready(pod)
+    return tuple(sorted(node for node, is_ready in nodes.items() if not is_ready))
+
+
+def _node_of(pod: Manifest) -> str:
+    """Return the node that *pod* runs on, or is meant for: its DaemonSet says it by affinity."""
+    spec = pod.get("spec") or {}
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or []:
+        for each in term.get("matchFields") or []:
+            if each.get("key") == "metadata.name" and each.get("values"):
+                return str(each["values"][0])
+    return ""
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def daemon_set(manifest: Manifest | None, nodes: tuple[str, ...] = ()) -> Workload | None:
+    """Return the state of a DaemonSet, None where there is none; *nodes* have no ready pod."""
     if manifest is None:
         return None
     status = manifest.get("status") or {}
@@ -70,6 +101,7 @@ def daemon_set(manifest: Manifest | None) -> Workload | None:
         ready=int(status.get("numberReady", 0)),
         updated=int(status.get("updatedNumberScheduled", 0)),
         is_current=_is_current(manifest),
+        nodes=nodes,
     )
 
 

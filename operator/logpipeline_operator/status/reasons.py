@@ -25,10 +25,31 @@ class Reason(Enum):
         "The resource has spec.local, which is for `logpipeline up` on one machine.",
         "Remove spec.local.",
     )
+    NOT_ALLOWED_BY_CLASS = Meaning(
+        "NotAllowedByClass",
+        "The resource asks for something that its LogPipelineClass does not allow. The pipeline "
+        "runs on as it was last allowed; one that never was is not touched.",
+        "Choose what the class allows, name another class in spec.className, or have an "
+        "administrator allow it in the class.",
+    )
+    CLASS_UNUSABLE = Meaning(
+        "ClassUnusable",
+        "The LogPipelineClass of the resource is not there, or has mistakes, so nothing is "
+        "allowed. The pipeline runs on as it was last allowed.",
+        "Have an administrator make or correct it (the chart makes those of its value classes), "
+        "or name another one in spec.className.",
+    )
     IMAGE_UNKNOWN = Meaning(
         "ImageUnknown",
         "Neither the resource nor the operator's settings say which image pods run.",
         "Set the image in the spec, or LOGPIPELINE_IMAGE_* of the operator (the chart does).",
+    )
+
+    ENDING = Meaning(
+        "Ending",
+        "The resource is being deleted, and waits for its finalizers.",
+        "The operator ends it within about a minute; a finalizer of others is theirs to remove.",
+        is_passing=True,
     )
 
     # Somebody said that nothing be changed, and something would have to be.
@@ -90,8 +111,8 @@ class Reason(Enum):
     )
     FIELD_CONFLICT = Meaning(
         "FieldConflict",
-        "Somebody else manages a field of a child, or changes it all the time.",
-        "Have the other one leave the field alone; kubectl get --show-managed-fields names it.",
+        "Another manager sets a field of a child again and again, or in this very moment.",
+        "Have it leave the field alone; kubectl get --show-managed-fields names managers.",
     )
     KUBERNETES_AWAY = Meaning(
         "KubernetesAway",
@@ -291,11 +312,21 @@ class Reason(Enum):
         "Lines of some partitions wait to be written to files, and nothing is committed.",
         "Look at the owner's log: a full disk, a slow one, or one that failed.",
     )
+    SHIPPER_TROUBLE = Meaning(
+        "ShipperTrouble",
+        "A shipper says why it cannot deliver lines, or keep its positions.",
+        "Do what the message says; the shipper goes on by itself then.",
+    )
     SHIPPERS_NOT_READY = Meaning(
         "ShippersNotReady",
         "Not all nodes have a shipper that is ready.",
         "They take seconds to start; look at their pods and nodes when it lasts.",
         is_passing=True,
+    )
+    NODES_BEHIND = Meaning(
+        "NodesBehind",
+        "Lines of some nodes have waited for more than five minutes to be sent.",
+        "Look at the log of the shipper on the node, its CPU limit, and the network to NATS.",
     )
     NO_NODES = Meaning(
         "NoNodes",
@@ -354,6 +385,13 @@ class Reason(Enum):
     )
 
     # What is lost.
+    VOLUME_GONE = Meaning(
+        "VolumeGone",
+        "A collector's volume was empty or another one, and the streams no longer hold all that it "
+        "had.",
+        "`kubectl logpipeline status --check` says which messages; a backup of the volume may have "
+        "them.",
+    )
     BYTES_LOST = Meaning(
         "BytesLost",
         "Bytes of log files are lost: rotated before they were read, expired, removed or refused.",
@@ -376,6 +414,10 @@ class Reason(Enum):
     ARCHIVE_RUNNING = Meaning("ArchiveRunning", "The table follows the streams.")
     ARCHIVE_DISABLED = Meaning("ArchiveDisabled", "spec.archive.enabled is false.")
     SYNC_ALWAYS = Meaning("SyncAlways", "The server syncs each message before it acknowledges it.")
+    VOLUME_REREAD = Meaning(
+        "VolumeReread",
+        "A collector's volume was empty; the streams hold all that it had, and it is read again.",
+    )
     NOTHING_LOST = Meaning("NothingLost", "No byte that a shipper saw is lost.")
     ACTIVE = Meaning("Active", "The operator carries changes out.")
     NOT_SEEN = Meaning("NotSeen", "It could not be looked at yet.", is_passing=True)
@@ -383,7 +425,7 @@ class Reason(Enum):
     # What is told once, as an event.
     DRIFT_CORRECTED = Meaning(
         "DriftCorrected",
-        "Somebody changed a child by hand, and it was put right.",
+        "Another manager changed a child, or added what changes its meaning, and it was put right.",
         "Change the LogPipeline instead, or pause it before.",
     )
 

@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from logpipeline.spec.status import CHECKED_EVERY_S
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status import former
 from logpipeline_operator.status.archive import archive_status
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
-from logpipeline_operator.status.judging import findings
+from logpipeline_operator.status.judging import behind_hosts, findings
 from logpipeline_operator.status.lag import UNKNOWN, lag_text, lost_text
 from logpipeline_operator.status.reasons import reason_of
+from logpipeline_operator.status.text import bounded, clean, listed
 
 Status = dict[str, Any]
 
+# As many as a person reads; the rest is counted.
+NODES_SHOWN_MAX = 10
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -39,13 +43,14 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         "collectors": _collectors(facts, previous),
         "shippers": _shippers(facts, previous),
         "version": facts.version,
+        "checkedBy": facts.operator,
     }
     archive = _archive(facts, previous, now)
     if archive is not None:
         status["archive"] = archive
     if facts.nats is not None:
         status["nats"] = {"ready": _ready(facts.nats)}
-    return status
+    return {**status, "lastChecked": _checked(status, previous, now)}
 
 
 def is_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
@@ -58,6 +63,18 @@ def is_settled(status: Mapping[str, Any]) -> bool:
     ready = former.condition(status, "Ready")
     reason = reason_of(str(ready.get("reason", "")))
     return ready.get("status") == "True" or (reason is not None and not reason.value.is_passing)
+
+
+def _checked(status: Status, previous: Mapping[str, Any], now: datetime) -> str:
+    """Return when was looked: the time that is written already while it is recent enough, and
+    nothing else is to be written.
+    """
+    written = former.time_of(previous.get("lastChecked"))
+    if written is not None and 0 <= (now - written).total_seconds() < CHECKED_EVERY_S:
+        stamp = str(previous["lastChecked"])
+        if not is_changed(previous, {**status, "lastChecked": stamp}):
+            return stamp
+    return now.astimezone(UTC).strftime(former.TIME)
 
 
 def _written(
@@ -152,10 +169,23 @@ def _shippers(facts: Facts, previous: Mapping[str, Any]) -> Status:
         "desired": workload.wanted,
         "readyPods": workload.ready,
         "ready": _ready(workload),
+        **_nodes(facts, workload, previous),
     }
     if facts.pipeline is None and facts.shippers is None:
         figures |= former.figures(previous, "shippers", _kinds(figures))
     return figures
+
+
+def _nodes(facts: Facts, workload: Workload, previous: Mapping[str, Any]) -> Status:
+    if facts.jetstream is None:
+        kinds = {"behind": int, "behindNodes": str}
+        late: Status = former.figures(previous, "shippers", kinds)
+    else:
+        hosts = behind_hosts(facts.jetstream)
+        late = {"behind": len(hosts), "behindNodes": listed(hosts, shown_max=NODES_SHOWN_MAX)}
+    not_ready = bounded(clean(listed(workload.nodes, shown_max=NODES_SHOWN_MAX)))
+    late |= {"behindNodes": bounded(clean(late["behindNodes"]))} if "behindNodes" in late else {}
+    return {"notReadyNodes": not_ready, **late}
 
 
 def _archive(facts: Facts, previous: Mapping[str, Any], now: datetime) -> Status | None:

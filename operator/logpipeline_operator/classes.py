@@ -1,0 +1,148 @@
+"""What of a pipeline is carried out: all of it where its class allows that, else what was allowed
+last.
+
+What was allowed is kept in a ControllerRevision: Kubernetes changes no such object, and its usual
+roles let nobody but controllers make one. A place that a writer of LogPipelines can write, such as
+an annotation, would let him say himself what he was allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from logpipeline.spec import LogPipeline, SpecError, dump, parse
+from logpipeline.spec.choices import ADOPT_ANNOTATION, REFUSALS_MAX, class_name, refusals
+from logpipeline.spec.classes import CLASS_KIND, LogPipelineClass, parse_class
+from logpipeline_operator.children import labels, names
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.status import Finding, errors
+
+CONFLICT = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is carried out, None for nothing, and why it is not what the resource says."""
+
+    pipeline: LogPipeline | None
+    finding: Finding | None = None
+
+
+async def judge(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Judgement:
+    """Return what of *pipeline* is carried out, and remember it.
+
+    Raises:
+        ClusterError, ClusterAway: its class, or what was allowed last, could not be read.
+    """
+    kept = await _kept(cluster, pipeline)
+    try:
+        of = await _class(cluster, class_name(pipeline))
+    except SpecError as error:
+        return Judgement(_recalled(pipeline, kept), errors.of_class(class_name(pipeline), error))
+    if of is None:
+        return Judgement(_recalled(pipeline, kept), errors.of_class(class_name(pipeline), None))
+    refused = [str(refusal) for refusal in refusals(pipeline, of)]
+    if not kept and await _would_narrow(cluster, pipeline, of):
+        refused.append(
+            "spec.shippers.podNamespaces: the shippers that run read the pods of all namespaces, "
+            f"and LogPipelineClass {of.name} allows Own: set it to Own to have them read those of "
+            "their own namespace only"
+        )
+    if refused:
+        finding = errors.of_refused_choices(refused[:REFUSALS_MAX])
+        return Judgement(_recalled(pipeline, kept), finding)
+    allowed = _filled_in(pipeline, of)
+    if may_write:
+        await _keep(cluster, allowed, kept)
+    return Judgement(allowed)
+
+
+def _filled_in(pipeline: LogPipeline, of: LogPipelineClass) -> LogPipeline:
+    """Return *pipeline* with what it leaves to its class."""
+    shippers = pipeline.spec.shippers
+    width = shippers.pod_namespaces or of.spec.pod_namespaces
+    shippers = replace(shippers, pod_namespaces=width)
+    return replace(pipeline, spec=replace(pipeline.spec, shippers=shippers))
+
+
+async def _class(cluster: Cluster, name: str) -> LogPipelineClass | None:
+    there = await cluster.get(kind(CLASS_KIND), None, name)
+    return parse_class(there) if there is not None else None
+
+
+async def _would_narrow(cluster: Cluster, pipeline: LogPipeline, of: LogPipelineClass) -> bool:
+    """Return whether shippers of a version that knew no classes would stop reading what they read,
+    without a word of whoever wrote the pipeline.
+    """
+    shippers = pipeline.spec.shippers
+    is_said = shippers.pod_namespaces is not None or not shippers.container_logs
+    if is_said or of.spec.pod_namespaces == "All":
+        return False
+    name = names.shipper(pipeline)
+    there = await cluster.get(kind("DaemonSet"), pipeline.namespace, name)
+    return there is not None and _is_owned(there, pipeline)
+
+
+async def _kept(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
+    """Return what was allowed, the newest last."""
+    selector = f"{labels.PIPELINE_LABEL}={pipeline.name}"
+    found, _ = await cluster.list(kind("ControllerRevision"), pipeline.namespace, selector)
+    ours = [each for each in found if _is_owned(each, pipeline)]
+    return sorted(ours, key=lambda each: int(each["revision"]))
+
+
+def _recalled(pipeline: LogPipeline, kept: Sequence[Manifest]) -> LogPipeline | None:
+    """Return *pipeline* as it was last allowed."""
+    if not kept:
+        return None
+    given = {name: text for name, text in pipeline.annotations.items() if name != ADOPT_ANNOTATION}
+    resource = dump(replace(pipeline, annotations=given)) | {"spec": kept[-1]["data"]["spec"]}
+    try:
+        return parse(resource)
+    except SpecError:
+        # Of a version that took what this one does not.
+        return None
+
+
+async def _keep(cluster: Cluster, allowed: LogPipeline, kept: Sequence[Manifest]) -> None:
+    """Keep the newest, which is written before the former ones go."""
+    data = {"spec": dump(allowed)["spec"]}
+    former = list(kept)
+    if kept and kept[-1]["data"] == data:
+        former = former[:-1]
+    else:
+        number = int(kept[-1]["revision"]) + 1 if kept else 1
+        try:
+            await cluster.create(_revision(allowed, number, data))
+        except ClusterError as error:
+            if error.status != CONFLICT:
+                raise
+            # Of a pipeline of the same name that is just going: the next look finds the name free.
+            return
+    for each in former:
+        metadata = each["metadata"]
+        await cluster.delete(
+            kind("ControllerRevision"),
+            metadata["namespace"],
+            metadata["name"],
+            uid=metadata["uid"],
+        )
+
+
+def _revision(pipeline: LogPipeline, number: int, data: Manifest) -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": labels.metadata(pipeline, f"{pipeline.name}-allowed-{number}"),
+        "revision": number,
+        "data": data,
+    }
+
+
+def _is_owned(there: Manifest, pipeline: LogPipeline) -> bool:
+    owners = there["metadata"].get("ownerReferences") or []
+    return any(owner.get("controller") and owner.get("uid") == pipeline.uid for owner in owners)
