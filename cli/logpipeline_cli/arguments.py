@@ -130,6 +130,21 @@ def _apply(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _nats_auth(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a host with a shipper; give each",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write to")
+    parser.add_argument(
+        "--account", default="LOGS", metavar="NAME", help="the account of the streams (LOGS)"
+    )
+
+
 def _ship(parser: argparse.ArgumentParser) -> None:
     _file(parser, required=False)
     _data(parser)
@@ -364,6 +379,15 @@ _FIRST = (
         "messages is held back unless --allow-data-loss is given.",
         "logpipeline apply -f logpipeline.yaml",
         _apply,
+    ),
+    Command(
+        "nats-auth",
+        "write users and accounts for a nats-server of your own",
+        "Write the accounts and users of a LogPipeline for a nats-server of your own, and the\n"
+        "files that each of them logs in with. A shipper speaks for its own host alone. Given\n"
+        "again, it keeps the passwords that are there.",
+        "logpipeline nats-auth -f logpipeline.yaml --out nats-users --host web1 --host db1",
+        _nats_auth,
     ),
     Command(
         "ship",

@@ -58,6 +58,8 @@ def conflicts(answers: Sequence[Status]) -> list[dict[str, Any]]:
 
 def problems(status: Status) -> Iterator[str]:
     """Yield one sentence for each problem of the pipeline."""
+    if trouble := status.get("serverTrouble"):
+        yield trouble
     for state in status["partitions"]:
         if not state["is_there"]:
             yield f"partition {state['partition']} has no stream: run `logpipeline apply`"
@@ -68,6 +70,9 @@ def problems(status: Status) -> Iterator[str]:
             if partition["problem"]:
                 where = f"{answer['member']}: partition {partition['partition']}"
                 yield f"{where}: {partition['problem']}"
+            for gone in partition.get("gone_folders", []):
+                if lost := _of_gone(gone):
+                    yield f"{answer['member']}: partition {partition['partition']}: {lost}"
         for row in answer.get("dead_letters_not_kept", []):
             gone = f"{row['messages']} messages of {row['host'] or 'some hosts'}"
             yield (
@@ -89,6 +94,17 @@ def problems(status: Status) -> Iterator[str]:
     if holes:
         yield f"{bytes_text(holes)} never came, and may still be sent again"
     yield from _of_letters(status["deadLetterRoom"])
+
+
+def _of_gone(row: Status) -> str:
+    """Return which messages of a lost volume are not read again; empty if all of them are."""
+    had = f"the volume with messages {row['after'] + 1} to {row['end']} is gone"
+    if not row["again_from"]:
+        return f"{had}, and they are not read again (spec.collectors.onEmptyVolume: Continue)"
+    if row["again_from"] == row["after"] + 1:
+        return ""
+    last = min(row["again_from"] - 1, row["end"])
+    return f"{had}; the stream no longer holds those up to {last}, and the others are read again"
 
 
 def _of_letters(room: Status) -> Iterator[str]:

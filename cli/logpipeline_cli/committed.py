@@ -11,7 +11,7 @@ import gzip
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 import zstandard
 
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.reading import CommittedFile, committed_files
+from logpipeline_collector.archive.reading import CommittedFile, read_folder, settled_files
 
 CHUNK_BYTES = 64 * 1024
 # So many chains are opened between two looks at the list: descriptors are few, and a look is dear.
@@ -63,20 +63,30 @@ def pieces_of(
     Raises:
         CliError: a collector's state cannot be read.
     """
-    pieces = []
+    stored = []
     for folder in folders:
-        try:
-            pieces += [
-                _piece(folder.name, file)
-                for file in committed_files(folder.absolute(), group)
-                if host is None or file.host == host
-            ]
-        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
-            raise CliError(
-                f"the state of {folder} cannot be read: {error}; is its collector of another "
-                "version, or its disk damaged?"
-            ) from error
+        with told_of(folder):
+            stored.append(read_folder(folder.absolute(), group))
+    with told_of(*folders):
+        pieces = [
+            _piece(folder.name, file)
+            for folder, file in settled_files(stored)
+            if host is None or file.host == host
+        ]
     return sorted(pieces, key=_order)
+
+
+@contextmanager
+def told_of(*folders: Path) -> Iterator[None]:
+    """Let what cannot be read of *folders* end the command with a text."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+        names = ", ".join(map(str, folders))
+        raise CliError(
+            f"the state of {names} cannot be read: {error}; is its collector of another version, "
+            "or its disk damaged?"
+        ) from error
 
 
 def matching(pieces: Sequence[Piece], glob: str | None) -> list[Piece]:

@@ -37,7 +37,7 @@ def kubectl(words: Sequence[str] | None = None) -> int:
 
 def _carry_out(module: str, args: argparse.Namespace, program: str) -> int:
     try:
-        code = importlib.import_module(module).run(args)
+        code = importlib.import_module(module.replace("-", "_")).run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -14,7 +14,7 @@ Adder = Callable[[argparse.ArgumentParser], None]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; its module is ``logpipeline_cli.commands.<name>``."""
+    """One command; its module is ``logpipeline_cli.commands.<name>``, with `_` for `-`."""
 
     name: str
     help: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logpipeline.credentials import nats_options
-from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, load
 from logpipeline_cli.errors import CliError
@@ -63,8 +63,12 @@ async def connected(target: Target, name: str) -> AsyncIterator[JetStream]:
     Raises:
         ConnectFailed: it cannot be reached, or refuses us; the message says why.
     """
-    async with reached(target.nats, name) as js:
-        yield js
+    trouble = target.run.trouble if target.run is not None else ""
+    try:
+        async with reached(target.nats, name) as js:
+            yield js
+    except ConnectFailed as error:
+        raise ConnectFailed(f"{error}; `up` says: {trouble}" if trouble else str(error)) from error
 
 
 @asynccontextmanager
@@ -95,8 +99,8 @@ def _applied(layout: Layout) -> LogPipeline:
 
 def _server(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> NatsOptions:
     if run is not None and (nats is None or nats == run.nats):
-        token = Path(run.token_file) if run.token_file else None
-        return nats_options(pipeline, servers=(run.nats,), token_file=token)
+        login = Path(run.login) if run.login else None
+        return nats_options(pipeline, servers=(run.nats,), login=login)
     if given := nats or os.environ.get("NATS_URL"):
         return nats_options(pipeline, servers=tuple(given.split(",")))
     if pipeline.spec.nats.servers:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,9 +20,9 @@ from typing import Any, BinaryIO
 
 from logpipeline_cli.cluster.entries import Entry, Key
 from logpipeline_cli.cluster.frames import Kind, write_frame
-from logpipeline_cli.committed import content_of
+from logpipeline_cli.committed import content_of, told_of
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.reading import CommittedFile, committed_files
+from logpipeline_collector.archive.reading import CommittedFile, read_folder, settled_files
 
 # A request names each file that is wanted.
 REQUEST_BYTES_MAX = 256 * 1024 * 1024
@@ -49,16 +48,16 @@ class Archive:
         Raises:
             CliError: a collector's state cannot be read.
         """
-        for member, folder in self.folders.items():
-            try:
-                for file in committed_files(folder, self.group):
-                    if self._is_wanted(file):
-                        yield _entry(member, file)
-            except (sqlite3.DatabaseError, TypeError, ValueError) as error:
-                raise CliError(
-                    f"the state of {folder} cannot be read: {error}; is its collector of another "
-                    "version, or its disk damaged?"
-                ) from error
+        members = {folder: member for member, folder in self.folders.items()}
+        stored = []
+        for folder in members:
+            with told_of(folder):
+                stored.append(read_folder(folder, self.group))
+        with told_of(*members):
+            found = list(settled_files(stored))
+        for folder, file in found:
+            if self._is_wanted(file):
+                yield _entry(members[folder], file)
 
     def open_all(self, keys: Sequence[Key], stack: ExitStack) -> dict[Key, tuple[Entry, BinaryIO]]:
         """Open those of *keys* that are there still, as they are then; *stack* closes them.

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -21,6 +22,8 @@ END_WITHIN_S = 5.0
 FORWARD_WITHIN_S = 20.0
 # A forwarded port whose pod was replaced is forwarded anew, to the next one.
 AGAIN_AFTER_S = 1.0
+# What the kubelet says of a pod that is being replaced, or that it has not heard of yet.
+_SOON_THERE = re.compile(r"pod does not exist|pod not found|pod is not running|container not")
 CONTAINER = "collector"
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
@@ -78,7 +81,7 @@ class Forward:
         self._closing = threading.Event()
         self._stderr: IO[bytes] = TemporaryFile()  # noqa: SIM115  it is closed with the forward
         self._process = self._start(0)
-        self.local_port = self._wait_for_port()
+        self.local_port = self._open()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._keeper.start()
 
@@ -106,8 +109,25 @@ class Forward:
             stderr=self._stderr,
         )
 
-    def _wait_for_port(self) -> int:
-        late = threading.Timer(FORWARD_WITHIN_S, self._process.kill)
+    def _open(self) -> int:
+        """Return the local port; wait for a pod that is just being replaced."""
+        until = time.monotonic() + FORWARD_WITHIN_S
+        said = ""
+        while True:
+            port = self._wait_for_port(until - time.monotonic())
+            if port is not None:
+                return port
+            # One that was ended at the deadline has said nothing.
+            said = self._said() or said
+            if not _SOON_THERE.search(said) or time.monotonic() + AGAIN_AFTER_S > until:
+                self._stderr.close()
+                raise self._unreachable(said)
+            time.sleep(AGAIN_AFTER_S)
+            self._process = self._start(0)
+
+    def _wait_for_port(self, within_s: float) -> int | None:
+        """Return the local port, or None where kubectl ended without one."""
+        late = threading.Timer(within_s, self._process.kill)
         late.start()
         try:
             assert self._process.stdout is not None
@@ -117,15 +137,24 @@ class Forward:
         finally:
             late.cancel()
         _end(self._process)
+        return None
+
+    def _said(self) -> str:
+        """Return what the last kubectl said, and forget it."""
         self._stderr.seek(0)
         said = self._stderr.read().decode("utf-8", "replace").strip()
+        self._stderr.seek(0)
+        self._stderr.truncate()
+        return said
+
+    def _unreachable(self, said: str) -> CliError:
         right = ""
         if "orbidden" in said:
             right = (
                 "; this needs the rights to get services and pods, to list pods, and to create "
                 "pods/portforward; or give --nats URL"
             )
-        raise CliError(
+        return CliError(
             f"{self._target} in namespace {self._namespace} cannot be reached: "
             f"{said or 'kubectl port-forward said nothing'}{right}"
         )

@@ -92,7 +92,7 @@ def _login(found: Found, folder: Path) -> NatsOptions:
     files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
     try:
         secrets = {name: _secret(found, name) for name in {file.secret for file in files}}
-        write(contents(files, secrets), folder)
+        write(contents(files, secrets, is_ours=not pipeline.spec.nats.servers), folder)
     except SecretProblem as error:
         raise CliError(str(error)) from error
     return config.nats_options(pipeline, folder)

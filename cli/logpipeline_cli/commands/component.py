@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from logpipeline import allocator
 from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.observe import logs
@@ -16,13 +17,15 @@ from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.parts import die_with_parent
 
-# How the supervisor hands the embedded server's token to its parts: a file's name, never the token.
-TOKEN_FILE_VARIABLE = "LOGPIPELINE_NATS_TOKEN_FILE"
+# How the supervisor tells a part which user of the embedded server it is: by the folder of that
+# user's files, never by a password.
+LOGIN_VARIABLE = "LOGPIPELINE_NATS_LOGIN"
 
 
 def run_until_stopped(component: str, serve: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     """Run *serve* until SIGTERM or SIGINT sets its event; return its exit code."""
     die_with_parent()
+    allocator.keep_freed()
     logs.setup(component, format="text" if sys.stderr.isatty() else "json")
 
     async def main() -> int:
@@ -59,7 +62,5 @@ def server_of(pipeline: LogPipeline, nats: str | None) -> NatsOptions:
         raise CliError(
             "no NATS server is known: give --nats URL, set NATS_URL, or list spec.nats.servers"
         )
-    token_file = os.environ.get(TOKEN_FILE_VARIABLE)
-    return nats_options(
-        pipeline, servers=servers, token_file=Path(token_file) if token_file else None
-    )
+    login = os.environ.get(LOGIN_VARIABLE)
+    return nats_options(pipeline, servers=servers, login=Path(login) if login else None)

@@ -43,10 +43,12 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-async def check(target: Target, *, as_json: bool) -> int:
-    """Print the problems of the pipeline, one a line; return `EXIT_FAILED` if there is one."""
+async def check(target: Target, *, as_json: bool, known: Sequence[str] = ()) -> int:
+    """Print the problems of the pipeline, one a line, those that are *known* first; return
+    `EXIT_FAILED` if there is one.
+    """
     async with connected(target, "status") as js:
-        found = list(problems(await gather(js, target)))
+        found = [*known, *problems(await gather(js, target))]
     if as_json:
         print_json({"problems": found})
     else:
@@ -90,6 +92,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "name": pipeline.name,
         "namespace": pipeline.namespace,
         "server": _without_secret(js.connection.options.servers[0]),
+        "serverTrouble": target.run.trouble if target.run is not None else "",
         "partitions": [asdict(state) for state in partitions],
         "collectors": answers["collector"],
         "shippers": answers["shipper"],
@@ -111,6 +114,9 @@ def render(status: dict[str, Any]) -> str:
         f"{len(status['shippers'])} shippers, {_members(status)} collectors answer; "
         f"lag {lag} messages, {bytes_text(sum(state.lag_bytes for state in partitions))}; "
         f"{_dead_letters(status['deadLetterRoom'])}",
+        *([status["checked"]] if "checked" in status else []),
+        *([f"Warning: {status['unchecked']}"] if "unchecked" in status else []),
+        *([f"server: {status['serverTrouble']}"] if status.get("serverTrouble") else []),
         *conditions_text(status.get("conditions", [])),
         "",
         table(

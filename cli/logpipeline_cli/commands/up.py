@@ -102,9 +102,10 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
             "it, and start it anew"
         )
     pipeline = without_what_is_missing(pipeline)
-    await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
-    write_applied(pipeline, supervisor.layout)
-    await supervisor.change(pipeline)
+    async with supervisor.applying:
+        await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
+        write_applied(pipeline, supervisor.layout)
+        await supervisor.change(pipeline)
     log.info("applied the changed file")
 
 

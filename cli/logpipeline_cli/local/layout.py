@@ -32,9 +32,15 @@ class Layout:
         return self.data / "nats"
 
     @property
-    def token(self) -> Path:
-        """The embedded server's token: other users of the machine must not read the logs."""
-        return self.data / "nats-token"
+    def logins(self) -> Path:
+        """The folders of the embedded server's users: other users of the machine must not read the
+        logs, and a shipper must not speak for the host of another.
+        """
+        return self.data / "nats-users"
+
+    def login(self, user: str) -> Path:
+        """The files of a user of the embedded server."""
+        return self.logins / user
 
     @property
     def pipeline(self) -> Path:
@@ -82,13 +88,14 @@ class Component:
 
 @dataclass(slots=True)
 class RunRecord:
-    """What `up` says of itself for other commands."""
+    """What `up` says of itself for other commands; *trouble* is what is wrong with its server."""
 
     name: str
     namespace: str
     pid: int
     nats: str
-    token_file: str = ""
+    login: str = ""
+    trouble: str = ""
     components: list[Component] = field(default_factory=list)
 
     def write(self, layout: Layout) -> None:

@@ -60,7 +60,7 @@ class Part:
         try:
             await self._keep_running()
         finally:
-            self._kill()
+            self.kill()
             self._stopped.set()
 
     async def stop(self) -> None:
@@ -115,9 +115,10 @@ class Part:
         _, late = await asyncio.wait([ending], timeout=STOP_DEADLINE_S)
         if late:
             log.warning("a part did not stop in time, ending it", extra={"part": self.name})
-            self._kill()
+            self.kill()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the process at once, as a crash would; `run` starts another one."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import yaml
 
+from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
-from logpipeline.embedded import EmbeddedServer, ServerFailed, ServerOptions
+from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline, dump, expand_local
 from logpipeline_cli.errors import CliError
+from logpipeline_cli.local import users
+from logpipeline_cli.local.keeper import Keeper
+from logpipeline_cli.local.lasting import lasting
 from logpipeline_cli.local.layout import Layout
-from logpipeline_cli.local.parts import BACKOFF_FIRST_S, BACKOFF_MAX_S
+from logpipeline_cli.local.prober import Prober
+from logpipeline_cli.local.reconciler import Reconciler
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.planning import apply_for, explain_report
 from logpipeline_spark.needs import missing
@@ -29,6 +32,7 @@ from logpipeline_spark.needs import missing
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0
+PUT_BACK_EVERY_S = 1.0
 
 
 @asynccontextmanager
@@ -55,12 +59,9 @@ async def running(
         ):
             await apply_here(js, pipeline, allow_data_loss=allow_data_loss)
             write_applied(pipeline, layout)
-            token = str(options.token_file) if options.token_file == layout.token else ""
             url = ",".join(options.servers)
-            supervisor = Supervisor(layout, js, url, token, pipeline, on_line, server)
-            helpers = [asyncio.create_task(trim_forever(js, lambda: supervisor.pipeline))]
-            if server is not None:
-                helpers.append(asyncio.create_task(_keep_running(server, supervisor.write_record)))
+            supervisor = Supervisor(layout, js, url, pipeline, on_line, server)
+            helpers = _helpers(supervisor, server)
             try:
                 await supervisor.start()
                 yield supervisor
@@ -69,6 +70,24 @@ async def running(
                 for helper in helpers:
                     helper.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
+
+
+def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyncio.Task[None]]:
+    """Start what trims the streams, and looks after the server, JetStream, the parts and our own
+    files.
+    """
+    reconciler = Reconciler(supervisor.js, lambda: supervisor.pipeline, supervisor.applying)
+    helpers: dict[str, Callable[[], Awaitable[None]]] = {
+        "trimming": lambda: trim_forever(supervisor.js, lambda: supervisor.pipeline),
+        "looking after JetStream": reconciler.run,
+        "probing the parts": Prober(supervisor.probed).run,
+        "putting files back": lambda: _put_back_forever(supervisor, server),
+    }
+    if server is not None:
+        keeper = supervisor.keeper = Keeper(server, changed=supervisor.write_record)
+        reconciler.found = keeper.check_store
+        helpers["keeping nats-server"] = keeper.run
+    return [asyncio.create_task(lasting(what, run)) for what, run in helpers.items()]
 
 
 def without_what_is_missing(pipeline: LogPipeline) -> LogPipeline:
@@ -127,28 +146,30 @@ async def _server(
     if servers:
         yield nats_options(pipeline, servers=servers), None
         return
-    options = ServerOptions(server_name=pipeline.name, token=_token(layout))
+    options = ServerOptions(
+        server_name=pipeline.name,
+        accounts=users.accounts(pipeline, layout),
+        streams_account=STREAMS_ACCOUNT,
+    )
     async with EmbeddedServer(layout.server, options) as server:
-        yield nats_options(pipeline, servers=(server.url,), token_file=layout.token), server
+        yield nats_options(pipeline, servers=(server.url,), login=layout.login(OPERATOR)), server
 
 
-async def _keep_running(server: EmbeddedServer, started: Callable[[], None]) -> None:
-    """Start *server* again whenever it ends, and call *started* then."""
-    backoff_s = BACKOFF_FIRST_S
+async def _put_back_forever(supervisor: Supervisor, server: EmbeddedServer | None) -> None:
+    """Write again those of our own files that others removed or changed, for ever."""
+    layout = supervisor.layout
     while True:
-        code = await server.wait() if server.is_running else None
-        # Gives the store up: the process is gone, and its lock is ours still.
-        server.kill()
-        log.warning("nats-server ended, starting it again", extra={"code": code})
+        await asyncio.sleep(PUT_BACK_EVERY_S)
         try:
-            await server.start()
-        except (ServerFailed, OSError) as error:
-            log.error("nats-server does not start", extra={"why": str(error), "wait_s": backoff_s})
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-            continue
-        backoff_s = BACKOFF_FIRST_S
-        started()
+            if server is not None and users.put_back(server.options.accounts, layout):
+                log.warning("wrote logins of the server again", extra={"at": str(layout.logins)})
+            if not layout.pipeline.is_file():
+                write_applied(supervisor.pipeline, layout)
+            # Before its parts are started it would say that nothing is to be waited for.
+            if supervisor.parts and not layout.run_file.is_file():
+                supervisor.write_record()
+        except OSError as error:
+            log.debug("could not put files back", extra={"why": str(error)})
 
 
 @asynccontextmanager
@@ -159,18 +180,3 @@ async def _connection(options: NatsOptions) -> AsyncIterator[JetStream]:
         yield JetStream(connection)
     finally:
         await connection.close()
-
-
-def _token(layout: Layout) -> str:
-    """Return the embedded server's token, made at the first start."""
-    if not layout.token.exists():
-        # Half a token must not be found after a crash: an empty one would let everybody in.
-        temporary = layout.token.with_suffix(".tmp")
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(24))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(layout.token)
-    return layout.token.read_text().strip()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from logpipeline.authority import ARCHIVE, COLLECTOR, OPERATOR
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -18,10 +19,12 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.records import BadRecord, EpochRecord, epoch_key
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import survey
-from logpipeline_cli.commands.component import TOKEN_FILE_VARIABLE
+from logpipeline_cli.commands.component import LOGIN_VARIABLE
+from logpipeline_cli.local import users
 from logpipeline_cli.local.alone import check_alone
 from logpipeline_cli.local.assigner import keep_assigned
 from logpipeline_cli.local.draining import await_shipped
+from logpipeline_cli.local.keeper import Keeper
 from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.ports import free_port
@@ -33,21 +36,23 @@ DRAIN_DEADLINE_S = 15.0
 # A collector that is scaled away gives its partitions up within this time, or is stopped anyway.
 RELEASE_DEADLINE_S = 15.0
 POLL_S = 0.1
-# The part that keeps the table.
-ARCHIVE = "archive"
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """The parts of one pipeline; *url* and *token_file* say where its server is."""
+    """The parts of one pipeline; *url* says where its server is. Of a *server* of our own each part
+    has a user.
+    """
 
     layout: Layout
     js: JetStream
     url: str
-    token_file: str
     pipeline: LogPipeline
     on_line: Callable[[str, str], None] = lambda name, line: None
     server: EmbeddedServer | None = None
+    keeper: Keeper | None = None
+    # Held by whoever changes JetStream: two that follow different resources would undo each other.
+    applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
     _http: dict[str, str] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -57,6 +62,10 @@ class Supervisor:
     def parts(self) -> dict[str, Part]:
         """The running parts by name."""
         return self._parts
+
+    def probed(self) -> list[tuple[Part, str]]:
+        """Return the running parts, and where each serves its probes."""
+        return [(part, self._http[name]) for name, part in self._parts.items()]
 
     @property
     def bucket(self) -> Bucket:
@@ -84,6 +93,7 @@ class Supervisor:
     async def change(self, pipeline: LogPipeline) -> None:
         """Bring the parts to what *pipeline* asks for; more or fewer collectors restart nothing."""
         old, self.pipeline = self.pipeline, pipeline
+        await self.update_users()
         if _shipper_settings(old) != _shipper_settings(pipeline):
             await self._restart_shippers()
         if _collector_settings(old) != _collector_settings(pipeline):
@@ -94,6 +104,14 @@ class Supervisor:
             await self._restart_archive()
         await self._scale(collector_names(pipeline))
         self.write_record()
+
+    async def update_users(self) -> None:
+        """Have our own server know the users that the pipeline's parts log in as."""
+        if self.server is None:
+            return
+        wanted = users.accounts(self.pipeline, self.layout)
+        if wanted != self.server.options.accounts:
+            await self.server.change_accounts(wanted)
 
     async def drain(self) -> None:
         """Let the shippers send what stands in the files and the collectors write it, and stop
@@ -117,15 +135,17 @@ class Supervisor:
     def write_record(self) -> None:
         """Tell other commands what runs now; a full disk keeps that from them, and nothing else."""
         parts = [Component(name, part.pid, self._http[name]) for name, part in self._parts.items()]
-        if self.server is not None and self.server.is_running:
-            parts.append(Component("nats-server", self.server.pid, self.server.monitor_url))
+        if self.server is not None:
+            pid = self.server.pid if self.server.is_running else 0
+            parts.append(Component("nats-server", pid, self.server.monitor_url))
         record = RunRecord(
             name=self.pipeline.name,
             namespace=self.pipeline.namespace,
             pid=os.getpid(),
             nats=self.url,
-            token_file=self.token_file,
+            login=str(self.layout.login(OPERATOR)) if self.server is not None else "",
             components=parts,
+            trouble=self.keeper.trouble if self.keeper is not None else "",
         )
         try:
             record.write(self.layout)
@@ -154,14 +174,14 @@ class Supervisor:
 
     def _start_collector(self, member: str) -> None:
         words = ["collect", "--member", member, "--data", str(self.layout.collector(member))]
-        self._start(member, words)
+        self._start(member, words, COLLECTOR)
 
     def _start_shipper(self, name: str) -> None:
-        part = f"shipper-{name}"
-        self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))])
+        part = users.of_shipper(name)
+        self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))], part)
 
     def _start_archive(self) -> None:
-        self._start(ARCHIVE, ["archive", "run", "--data", str(self.layout.data)])
+        self._start(ARCHIVE, ["archive", "run", "--data", str(self.layout.data)], ARCHIVE)
 
     async def _restart_archive(self) -> None:
         if ARCHIVE in self._parts:
@@ -169,13 +189,12 @@ class Supervisor:
         if self.pipeline.spec.archive.enabled:
             self._start_archive()
 
-    def _start(self, name: str, words: list[str]) -> None:
+    def _start(self, name: str, words: list[str], user: str) -> None:
         http = f"127.0.0.1:{self._free_port()}"
         command = [sys.executable, "-m", "logpipeline_cli", *words]
         command += ["-f", str(self.layout.pipeline), "--nats", self.url, "--http", http]
-        if self.token_file:
-            os.environ[TOKEN_FILE_VARIABLE] = self.token_file
-        part = Part(name, command, self.layout.log(name), self.on_line, self.write_record)
+        login = {LOGIN_VARIABLE: str(self.layout.login(user))} if self.server is not None else {}
+        part = Part(name, command, self.layout.log(name), self.on_line, self.write_record, login)
         self._parts[name], self._http[name] = part, http
         self._tasks[name] = asyncio.create_task(part.run(), name=name)
 

@@ -5,7 +5,7 @@ collector's, and a replay that was killed goes on where it had committed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,9 +13,9 @@ from typing import Any, Literal
 from logpipeline.failpoints import reach
 from logpipeline.messages import Read
 from logpipeline.nats.pull import Delivered
-from logpipeline.records import StreamPosition
+from logpipeline.records import Reached, StreamPosition
 from logpipeline.statefile import StateBroken, read_state, write_state
-from logpipeline.wire import Batch
+from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.replaying.question import Span
 from logpipeline_collector.archive.config import ArchiveConfig
@@ -115,7 +115,9 @@ class FolderSink:
 
     def learn(self, host: str, batch: Batch) -> None:
         """Know of what stands before."""
-        self._archive.take_headers(host, batch)
+        # A replay is a look at what there is: where only bytes would tell, headers are believed.
+        with suppress(BadMessage):
+            self._archive.learn(host, batch, None, is_believed=True)
 
     def take(self, read: Read, delivered: Delivered) -> None:
         """Write what is new of a message.
@@ -147,7 +149,7 @@ class FolderSink:
             return
         with _told():
             pending = self._archive.prepare(
-                self._position, epoch=1, rollbacks=0, since=self._committed
+                Reached(self._position, 0), epoch=1, since=Reached(self._committed, 0)
             )
             self._archive.write(pending)
             self._archive.confirm(pending)

@@ -1,4 +1,6 @@
-"""``kubectl logpipeline plan``: what the operator would change in JetStream, and nothing else."""
+"""``kubectl logpipeline plan``: what the operator would change in JetStream, and nothing else; or
+what its class does not allow.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from logpipeline.spec import LogPipeline, load
+from logpipeline_cli.cluster import classes
 from logpipeline_cli.cluster.api import Api, Forbidden
 from logpipeline_cli.cluster.nats import reached
 from logpipeline_cli.cluster.session import Found, find, session
@@ -21,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     with session(args) as cluster:
         found = find(cluster, args.pipeline or (given.name if given else None))
         pipeline = _as_applied(given, found) if given else found.pipeline
+        classes.check(cluster.api, pipeline)
         with reached(found, args.nats, pipeline) as target:
             return plan.show(
                 target,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
+from logpipeline_cli.cluster.checked import checked_text, unchecked
 from logpipeline_cli.cluster.nats import reached
 from logpipeline_cli.cluster.session import Found, find, session
 from logpipeline_cli.commands import status
@@ -23,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             with reached(found, args.nats) as target:
                 if args.check:
-                    return asyncio.run(status.check(target, as_json=is_json))
+                    known = [overdue] if (overdue := unchecked(found.resource, _now())) else []
+                    return asyncio.run(status.check(target, as_json=is_json, known=known))
                 more = _watched(found) if args.watch else lambda: _known(found.resource)
                 asyncio.run(status.show(target, as_json=is_json, watch=args.watch, more=more))
         except Exception as error:
@@ -40,7 +43,10 @@ def _watched(found: Found) -> status.More:
 
 def _known(resource: dict[str, Any]) -> dict[str, Any]:
     seen = resource.get("status") or {}
+    overdue = unchecked(resource, _now())
     return {
+        "checked": checked_text(resource, _now()),
+        **({"unchecked": overdue} if overdue else {}),
         "conditions": seen.get("conditions") or [],
         "generation": resource["metadata"].get("generation"),
         "observedGeneration": seen.get("observedGeneration"),
@@ -48,9 +54,15 @@ def _known(resource: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 def _print(known: dict[str, Any], *, is_json: bool) -> None:
     if is_json:
         print_json(known)
     else:
-        print("\n".join(status.conditions_text(known["conditions"])).lstrip("\n"))
+        warning = [f"Warning: {known['unchecked']}"] if "unchecked" in known else []
+        lines = [known["checked"], *warning, *status.conditions_text(known["conditions"])]
+        print("\n".join(lines))
     sys.stdout.flush()

@@ -1,0 +1,190 @@
+"""Keeps the nats-server of this machine serving: it is started again when it ends, and also when
+it runs on and would never again do its work by itself.
+
+After one failed write to its store, a server refuses all writes, even when there is room again. If
+its files are removed, it goes on with the removed files. If it is frozen, it keeps connections open
+and does not answer. A restart helps in each case and loses nothing: acknowledged messages are
+synced, and messages that are gone are sent again from the log files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logpipeline.embedded import EmbeddedServer, Health, ServerFailed
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+# A server that answers nobody for so long is frozen: on a slow disk it answers late, but does.
+SILENT_S_MAX = 20.0
+# A stream that is just being deleted makes the server unhealthy for a moment.
+UNWELL_S_MAX = 2.0
+# Between two restarts; the wait doubles until the server has been well for long.
+WAIT_FIRST_S = 0.5
+WAIT_MAX_S = 60.0
+WELL_AFTER_S = 60.0
+# A server that could write only this much more would stop again at once.
+ROOM_BYTES = 1024 * 1024
+PROBE = "room.probe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one look at the server shows, and for how long it has been *unwell* or *silent*.
+    *room_problem* says why its disk takes no writes, empty where it does or that was not tried.
+    """
+
+    runs: bool
+    health: Health
+    unwell_s: float = 0.0
+    silent_s: float = 0.0
+    store_problem: str = ""
+    room_problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is wrong with the server, empty if nothing is, and whether a restart will help."""
+
+    trouble: str = ""
+    restart: bool = False
+
+
+def decide(seen: Seen) -> Decision:
+    """Return what to do about the server."""
+    if not seen.runs:
+        return Decision("nats-server ended", restart=True)
+    if seen.store_problem:
+        return Decision(seen.store_problem, restart=True)
+    if not seen.health.answers:
+        if seen.silent_s < SILENT_S_MAX:
+            return Decision("nats-server does not answer")
+        return Decision(f"nats-server did not answer for {SILENT_S_MAX:.0f} s", restart=True)
+    if seen.health.trouble:
+        # It was healthy when its start was over, so that this came later, and does not pass.
+        if seen.room_problem:
+            return Decision(f"nats-server cannot write: {seen.room_problem}")
+        what = f"nats-server is not healthy: {seen.health.trouble}"
+        return Decision(what, restart=seen.unwell_s >= UNWELL_S_MAX)
+    return Decision()
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Looks after *server*, for ever; *changed* is called when its process or trouble is
+    another.
+    """
+
+    server: EmbeddedServer
+    changed: Callable[[], None]
+    trouble: str = ""
+    restarts: int = 0
+    _wait_s: float = WAIT_FIRST_S
+    _missing: str = ""
+    _well_since: float | None = field(default=None)
+    _silent_since: float | None = field(default=None)
+    _unwell_since: float | None = field(default=None)
+
+    async def run(self) -> None:
+        """Look, and do what the look asks for."""
+        while True:
+            decision = decide(await self._look())
+            self._note(decision)
+            if decision.restart:
+                await self._restart()
+            else:
+                await self._until_next_look()
+
+    def check_store(self, streams: Iterable[str]) -> None:
+        """Note whether the files of *streams*, which the server says to have, are in its store."""
+        gone = sorted(name for name in streams if not self.server.keeps(name))
+        self._missing = f"the files of {', '.join(gone)} were removed" if gone else ""
+
+    async def _look(self) -> Seen:
+        runs = self.server.is_running
+        health = await self.server.health() if runs else Health(answers=False)
+        now = asyncio.get_running_loop().time()
+        is_silent, is_unwell = runs and not health.answers, bool(health.trouble)
+        self._silent_since = (self._silent_since or now) if is_silent else None
+        self._unwell_since = (self._unwell_since or now) if is_unwell else None
+        return Seen(
+            runs=runs,
+            health=health,
+            unwell_s=now - (self._unwell_since or now),
+            silent_s=now - (self._silent_since or now),
+            store_problem=(self.server.store_problem() or self._missing) if runs else "",
+            room_problem=await asyncio.to_thread(room_problem, self.server.store)
+            if health.trouble
+            else "",
+        )
+
+    def _note(self, decision: Decision) -> None:
+        now = asyncio.get_running_loop().time()
+        if decision.trouble:
+            self._well_since = None
+        elif self._well_since is None:
+            self._well_since = now
+        elif now - self._well_since > WELL_AFTER_S:
+            self._wait_s = WAIT_FIRST_S
+        if decision.trouble != self.trouble:
+            if decision.trouble:
+                log.warning("the server needs care", extra={"why": decision.trouble})
+            else:
+                log.info("the server is well again", extra={"restarts": self.restarts})
+            self.trouble = decision.trouble
+            self.changed()
+
+    async def _restart(self) -> None:
+        """End what is left of the server, and start it again; the next look sees what it did."""
+        # Killed, not asked: what a failed write left in its memory must not reach the disk.
+        self.server.kill()
+        self._missing = ""
+        log.warning("starting nats-server again", extra={"why": self.trouble})
+        try:
+            await self.server.start()
+        except (ServerFailed, OSError) as error:
+            self.trouble = f"nats-server does not start: {error}"
+            log.error(
+                "nats-server does not start", extra={"why": str(error), "wait_s": self._wait_s}
+            )
+        else:
+            self.restarts += 1
+            self._silent_since = self._unwell_since = None
+        self.changed()
+        await asyncio.sleep(self._wait_s)
+        self._wait_s = min(self._wait_s * 2, WAIT_MAX_S)
+
+    async def _until_next_look(self) -> None:
+        """Return when it is time to look, or as soon as the process has ended."""
+        try:
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self.server.wait()
+        except TimeoutError:
+            return
+
+
+def room_problem(store: Path) -> str:
+    """Return why nothing can be written into *store* now, empty if it can."""
+    probe = store / PROBE
+    try:
+        with probe.open("wb", buffering=0) as file:
+            left = ROOM_BYTES
+            while left:
+                # A write into an almost full disk may be a short one; the next one fails.
+                left -= file.write(bytes(left))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return f"{store} takes no writes ({error.strerror}): make room there, or make it writable"
+    finally:
+        # On a disk that is read-only there is none, and none can be removed.
+        try:
+            probe.unlink(missing_ok=True)
+        except OSError as error:
+            log.debug("the probe stays", extra={"why": str(error)})
+    return ""
