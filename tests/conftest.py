@@ -13,7 +13,7 @@ import pytest
 import fault_settings
 from alone import command_for
 from log_tails import tail_of
-from logpipeline.embedded import EmbeddedServer
+from logpipeline.embedded import EmbeddedServer, ServerOptions
 
 # Fixtures of tests on a real Kubernetes.
 pytest_plugins = ["cluster_fixtures"]
@@ -24,6 +24,8 @@ LOGS_SHOWN_MAX = 20
 LOG_TAIL_BYTES = 6_000
 TIERS = ("unit", "live", "faults", "operator", "cluster", "spark")
 TESTS = Path(__file__).parent
+# Streams reserve their greatest size: with this limit no test depends on how much disk is free.
+PLENTY = ServerOptions(max_file_store_bytes=1 << 40)
 
 # The same examples in each run: a red run is red again when somebody looks at it.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
@@ -37,7 +39,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 @pytest.fixture
 async def nats_server(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
     """A running nats-server of this test alone: a port and a store of its own."""
-    async with EmbeddedServer(tmp_path / "nats") as server:
+    async with EmbeddedServer(tmp_path / "nats", PLENTY) as server:
         yield server
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import chart_monitoring
 from chart_rendering import ALL_ON, CHART, ROOT, helm, render
@@ -18,6 +19,7 @@ from cluster_operator import DEFINITION, away, define
 
 INSTALL_S_MAX = 120
 TEST_S_MAX = 180
+DEPLOYED = ("classes", "admission", "operator")
 
 
 @pytest.fixture
@@ -67,6 +69,7 @@ def test_chart_objects_are_taken_by_a_real_api_server(
     cluster: Cluster, namespace: str, more: dict[str, Any]
 ) -> None:
     """With every part on, each object is valid, and the pods are `restricted` as claimed."""
+    define(cluster)
     cluster.kubectl(
         "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
     )
@@ -129,18 +132,19 @@ def names_of_pods(cluster: Cluster, namespace: str) -> set[str]:
 
 @pytest.mark.timeout(120)
 def test_deploy_manifests_are_taken_as_they_are(cluster: Cluster) -> None:
-    """`kubectl apply --server-side -f deploy/` is all that it takes without Helm."""
+    """`kubectl apply --server-side` of these files is all that it takes without Helm."""
+    # Nothing is made while it is only tried: so definitions and namespace have to be there.
+    define(cluster)
+    files = [DEFINITION, *(DEFINITION.with_stem(name) for name in DEPLOYED)]
+    text = "\n---\n".join(file.read_text() for file in files)
     said = cluster.kubectl(
-        "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", str(DEFINITION)
-    )
-    operator = (ROOT / "deploy" / "operator.yaml").read_text()
-    # Nothing is made while it is only tried: so its namespace has to be one that is there.
-    said += cluster.kubectl(
         "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-",
-        input=operator.replace("namespace: logging", "namespace: default"),
+        input=text.replace("namespace: logging", "namespace: default"),
     )  # fmt: skip
 
-    assert said.count("(server dry run)") == 1 + operator.count("\n---\n")
+    objects = [each for each in yaml.safe_load_all(text) if each]
+    assert {each["kind"] for each in objects} >= {"LogPipelineClass", "Deployment"}
+    assert said.count("(server dry run)") == len(objects)
 
 
 @pytest.mark.timeout(60)

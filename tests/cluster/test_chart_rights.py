@@ -13,6 +13,7 @@ from chart_rendering import ALL_ON, NAMESPACE, Rendered, chart_file, render
 Rule = tuple[str, str, str, str]
 OPERATOR = "logpipeline-operator"
 SHIPPER = "logpipeline-shipper"
+SHIPPER_OWN = "logpipeline-shipper-own"
 SPARK = "logpipeline-spark"
 SEES = {"get", "list", "watch"}
 
@@ -33,7 +34,7 @@ def rights(*headings: str) -> set[Rule]:
     """What files/rbac.yaml lists under *headings*."""
     text = chart_file("files/rbac.yaml")
     text = text.replace("SHIPPER_CLUSTER_ROLE", SHIPPER).replace("LEASE", OPERATOR)
-    text = text.replace("SPARK_ROLE", SPARK)
+    text = text.replace("SHIPPER_ROLE", SHIPPER_OWN).replace("SPARK_ROLE", SPARK)
     listed = yaml.safe_load(text)
     return {right for heading in headings for right in flat(listed[heading])}
 
@@ -57,17 +58,28 @@ def bound(rendered: Rendered) -> Iterator[tuple[str, set[Rule]]]:
 def test_chart_operator_may_do_what_is_listed_everywhere() -> None:
     """By default it works in all namespaces, and holds its Lease in its own."""
     assert dict(bound(render())) == {
-        "": rights("read", "report", "write", "sparkWrite", "clusterRead", "clusterWrite"),
+        "": rights(
+            "read",
+            "report",
+            "write",
+            "shipperWrite",
+            "sparkWrite",
+            "clusterRead",
+            "clusterWrite",
+            "classes",
+        ),
         NAMESPACE: rights("lease"),
     }
 
 
 def test_chart_operator_of_some_namespaces_may_nothing_elsewhere() -> None:
-    """With watchNamespaces there are Roles, and nothing that counts in the whole cluster."""
+    """With watchNamespaces there are Roles, and in the whole cluster it sees classes only."""
     rendered = render({"watchNamespaces": ["a", "b"]})
-    listed = rights("read", "report", "write", "sparkWrite")
+    listed = rights("read", "report", "write", "shipperWrite", "sparkWrite")
 
-    assert dict(bound(rendered)) == {"a": listed, "b": listed, NAMESPACE: rights("lease")}
+    assert dict(bound(rendered)) == {
+        "": rights("classes"), "a": listed, "b": listed, NAMESPACE: rights("lease"),
+    }  # fmt: skip
     assert "LOGPIPELINE_SHIPPER_CLUSTER_ROLE" not in rendered.environment
 
 
@@ -76,7 +88,7 @@ def test_chart_operator_that_only_reads_may_only_report() -> None:
     found = dict(bound(render({"readOnly": True})))
     everywhere = found[""]
 
-    assert found == {"": rights("read", "report", "clusterRead")}
+    assert found == {"": rights("read", "report", "clusterRead", "classes")}
     assert {verb for *_, verb in everywhere - rights("report")} <= SEES
 
 
@@ -135,7 +147,26 @@ def test_chart_operator_makes_no_pods_itself() -> None:
     assert {resource for _, resource, _, _ in rights("spark")} == {"pods", "configmaps"}
 
 
-def test_chart_operator_lists_no_secrets_and_binds_two_roles() -> None:
+@pytest.mark.parametrize(
+    ("namespaces", "kind", "places"),
+    [([], "ClusterRole", [None]), (["a", "b"], "Role", ["a", "b"])],
+)
+def test_chart_shippers_see_the_pods_of_their_own_namespace(
+    namespaces: list[str], kind: str, places: list[str | None]
+) -> None:
+    """The role, the right to bind it and the setting that names it come together, also where only
+    some namespaces are watched.
+    """
+    rendered = render({"watchNamespaces": namespaces})
+    roles = rendered.all(kind, SHIPPER_OWN)
+
+    assert [role["metadata"].get("namespace") for role in roles] == places
+    assert all(flat(role["rules"]) == rights("shipperOwn") for role in roles)
+    assert rendered.environment["LOGPIPELINE_SHIPPER_ROLE"] == f"{kind}/{SHIPPER_OWN}"
+    assert {resource for _, resource, _, _ in rights("shipperOwn")} == {"pods"}
+
+
+def test_chart_operator_lists_no_secrets_and_binds_three_roles() -> None:
     """It reads Secrets by name only, and can give nobody more than what shippers see, and what
     drivers do in their own namespace.
     """
@@ -144,7 +175,10 @@ def test_chart_operator_lists_no_secrets_and_binds_two_roles() -> None:
     binds = {(resource, name) for _, resource, name, verb in everywhere if verb == "bind"}
 
     assert on_secrets == {"get", "create"}
-    assert binds == {("clusterroles", SHIPPER), ("clusterroles", SPARK), ("roles", SPARK)}
+    assert binds == {
+        ("clusterroles", SHIPPER),
+        *((kind, name) for kind in ("clusterroles", "roles") for name in (SHIPPER_OWN, SPARK)),
+    }
     assert not any("*" in right for right in everywhere)
     assert not any(verb in ("escalate", "impersonate") for *_, verb in everywhere)
 

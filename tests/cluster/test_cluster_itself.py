@@ -195,9 +195,12 @@ async def test_an_image_of_the_project_starts_without_root(
     cluster: Cluster, namespace: str, images: dict[str, str], target: str
 ) -> None:
     """Each image runs its program as nobody's user, on a file system that it cannot write to."""
-    program = "nats-server --help" if target == "nats" else "logpipeline --help"
-    guarded = {"securityContext": {**STRICT_CONTAINER, "readOnlyRootFilesystem": True}}
-    cluster.apply(pod(target, namespace, images[target], program, container=guarded))
+    program = "nats-server" if target == "nats" else "logpipeline"
+    guarded = {
+        "command": [program, "--help"],
+        "securityContext": {**STRICT_CONTAINER, "readOnlyRootFilesystem": True},
+    }
+    cluster.apply(pod(target, namespace, images[target], "", container=guarded))
 
     said = await end_of(cluster, namespace, target)
     assert said.strip().lower().startswith("usage: "), said

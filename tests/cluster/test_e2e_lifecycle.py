@@ -133,7 +133,7 @@ async def test_drift_is_put_right_and_told(pipeline: Pipeline) -> None:
         return " ".join(event["message"] for event in events)
 
     await eventually(is_right, within_s=60)
-    config = "ConfigMap small-collector (data.pipeline.yaml)"
+    config = "ConfigMap small-collector (data.pipeline.yaml, changed by kubectl-patch)"
     await eventually(lambda: config in told(), within_s=20)
     assert "StatefulSet small-collector (spec.replicas)" in told()
     pipeline.wait_ready()

@@ -124,7 +124,7 @@ async def test_containers_of_all_kinds_are_archived_once_and_in_order(
         within_s=ROTATE_S_MAX,
         what="kubelet's second rotation",
     )
-    cluster.kubectl("exec", BIG, here, "--", "sh", "-c", "kill -TERM 1")
+    cluster.kubectl("exec", BIG, here, "--", "python3", "-c", "import os; os.kill(1, 15)")
     phase = "--for=jsonpath={.status.phase}=Succeeded"
     cluster.kubectl("wait", "pod/long", f"pod/{BIG}", phase, here, "--timeout=120s")
     restarts = "--for=jsonpath={.status.containerStatuses[0].restartCount}=2"

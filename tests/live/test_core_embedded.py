@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 from urllib.request import urlopen
 
 import nats
@@ -37,6 +39,52 @@ async def test_a_killed_server_comes_back_at_the_same_address_with_its_messages(
     client = await nats.connect(url)
     assert (await client.jetstream().get_msg("KEPT", 1)).data == b"here"
     await client.close()
+
+
+def _accounts(**passwords: str) -> dict[str, Any]:
+    users = [{"user": user, "password": password} for user, password in passwords.items()]
+    return {"MINE": {"jetstream": "enabled", "users": users}}
+
+
+async def test_a_server_that_gets_accounts_keeps_its_streams(tmp_path: Path) -> None:
+    """What it stored before it had any is the streams' account's, and stays so."""
+    async with EmbeddedServer(tmp_path) as server:
+        client = await nats.connect(server.url)
+        await client.jetstream().add_stream(name="KEPT", subjects=["kept"])
+        await client.jetstream().publish("kept", b"here")
+        await client.close()
+    options = ServerOptions(accounts=_accounts(me="secret"), streams_account="MINE")
+    for _ in range(2):
+        async with EmbeddedServer(tmp_path, options) as server:
+            client = await nats.connect(server.url, user="me", password="secret")
+            assert (await client.jetstream().get_msg("KEPT", 1)).data == b"here"
+            await client.close()
+
+
+async def test_users_change_while_a_server_runs(tmp_path: Path) -> None:
+    """Who is new gets in, who is gone is shut out, and who stays notices nothing."""
+    options = ServerOptions(accounts=_accounts(stays="one", goes="two"), streams_account="MINE")
+    async with EmbeddedServer(tmp_path, options) as server:
+        gone = asyncio.Event()
+
+        async def closed() -> None:
+            gone.set()
+
+        goes = {"user": "goes", "password": "two", "allow_reconnect": False}
+        await nats.connect(server.url, closed_cb=closed, **goes)
+        stays = await nats.connect(server.url, user="stays", password="one", allow_reconnect=False)
+
+        await server.change_accounts(_accounts(stays="one", comes="three"))
+
+        comes = await nats.connect(server.url, user="comes", password="three")
+        async with asyncio.timeout(10):
+            await gone.wait()
+        await stays.flush()
+        server.kill()
+        await server.start()
+        again = await nats.connect(server.url, user="comes", password="three")
+        for client in (stays, comes, again):
+            await client.close()
 
 
 async def test_an_acknowledged_message_is_synced_by_default(nats_server: EmbeddedServer) -> None:

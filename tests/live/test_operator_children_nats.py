@@ -6,19 +6,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
+from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.connection import (
+    ConnectFailed,
+    Connection,
+    NatsOptions,
+    NoResponders,
+    NotSent,
+    OutcomeUnknown,
+)
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import PullReader
+from logpipeline.nats.session import RawMessage
 from logpipeline.partition import partition_of
+from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
-from logpipeline.subjects import advisory_subjects
+from logpipeline.subjects import ControlSubjects, advisory_subjects
 from logpipeline_collector import service as collector_service
 from logpipeline_collector.config import from_pipeline as collector_config
 from logpipeline_operator.children import config, nats_auth
@@ -85,9 +96,17 @@ def denials(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("domain", ["", "hub"])
+@pytest.mark.parametrize(
+    ("nats", "has_accounts"),
+    [
+        ({}, True),
+        ({"managed": {"syncInterval": "10s"}}, True),
+        ({}, False),
+        ({"jsDomain": "hub"}, False),
+    ],
+)
 async def test_each_role_may_do_its_work(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, domain: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, nats: dict[str, Any], has_accounts: bool
 ) -> None:
     """Lines get from a node's logs to a collector's files through the managed server, what a reader
     gives up becomes a letter, and nobody is denied anything on the way.
@@ -100,7 +119,9 @@ async def test_each_role_may_do_its_work(
     archived = tmp_path / "files" / "logs" / "node-a" / "shop" / "web-1" / "web.log"
     async with (
         managed(
-            resource(nats={"jsDomain": domain}, consumers=[{"name": "audit"}]), tmp_path / "nats"
+            resource(nats=nats, consumers=[{"name": "audit"}]),
+            tmp_path / "nats",
+            has_accounts=has_accounts,
         ) as at,
         connected(at.operator()) as js,
     ):
@@ -228,10 +249,115 @@ async def test_a_role_s_name_alone_is_no_password(managed_nats: Managed) -> None
         await Connection(options).start(patience_s=1.0)
 
 
+async def test_collectors_say_nothing_in_the_place_of_who_asks(tmp_path: Path) -> None:
+    """They may answer wherever they were asked to: a node that asks for its answer at a call of
+    JetStream, or as a line or a key, gets none, and the next question is answered.
+    """
+    (tmp_path / "pods").mkdir()
+    async with (
+        managed(resource(), tmp_path / "nats") as at,
+        connected(at.operator()) as js,
+    ):
+        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        async with (
+            running(at, tmp_path / "pods", tmp_path / "files"),
+            connected(credentials_of(at, nats_auth.SHIPPER)) as node,
+        ):
+            names = at.pipeline.names
+            control = ControlSubjects(names.control_subject)
+            for partition in range(at.pipeline.spec.partitions):
+                question = control.ask_committed(partition, "node-a")
+
+                async def answered(question: str = question) -> bool:
+                    try:
+                        answer = await node.connection.request(question, timeout_s=1)
+                    except (NotSent, OutcomeUnknown):
+                        return False
+                    return bool(answer.data)
+
+                await eventually(answered, what="a collector that answers")
+                for elsewhere in (
+                    f"$JS.API.STREAM.DELETE.{names.stream(partition)}",
+                    f"{names.subject}.p{partition}.victim",
+                    f"{KV}.assignment.main",
+                ):
+                    await node.connection.publish(question, b"", reply=elsewhere)
+                assert await answered()
+            assigned = await Bucket(js, names.state_bucket).get(assignment_key("main"))
+            streams = [await js.stream_info(names.stream(n)) for n in range(2)]
+
+    assert [(info or {})["state"]["messages"] for info in streams] == [0, 0]
+    assert assigned is not None
+    assert MEMBER.encode() in assigned.value
+
+
+async def test_the_server_answers_a_node_in_no_other_s_place(managed_nats: Managed) -> None:
+    """It puts an acknowledgement wherever the message asks for it: in the account of nodes there is
+    neither a stream nor a key.
+    """
+    pipeline = managed_nats.pipeline
+    others = [f"{NAMES.subject}.p1.victim", f"{KV}.assignment.main"]
+    async with (
+        connected(managed_nats.operator()) as js,
+        connected(credentials_of(managed_nats, nats_auth.SHIPPER)) as node,
+    ):
+        await look(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        before = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
+        for subject in others:
+            await node.connection.publish(f"{NAMES.subject}.p0.node-a", b"own", reply=subject)
+        # The server takes them in order: what is answered now comes after all of those.
+        await node.connection.request(f"{NAMES.subject}.p0.node-a", b"own")
+        after = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
+        streams = [await js.stream_info(NAMES.stream(number)) for number in range(2)]
+
+    stored = [(info or {})["state"]["messages"] for info in streams]
+    assert stored == [len(others) + 1, 0]
+    assert before == after
+
+
+async def test_all_shippers_answer_one_question(managed_nats: Managed) -> None:
+    """The operator asks from another account, and hears each of them."""
+    subject = ControlSubjects(NAMES.control_subject).status("shipper")
+    heard: set[bytes] = set()
+    async with AsyncExitStack() as stack:
+        js = await stack.enter_async_context(connected(managed_nats.operator()))
+        for number in range(3):
+            options = credentials_of(managed_nats, nats_auth.SHIPPER)
+            shipper = await stack.enter_async_context(connected(options))
+            await shipper.connection.listen(subject, answering(shipper, b"%d" % number))
+        inbox = js.connection.new_inbox()
+        await js.connection.listen(inbox, lambda message: heard.add(message.data))
+
+        async def all_answered() -> bool:
+            await js.connection.publish(subject, b"", reply=inbox)
+            return len(heard) == 3
+
+        await eventually(all_answered, what="three answers")
+
+
+def answering(js: JetStream, said: bytes) -> Callable[[RawMessage], None]:
+    """What answers each question with *said*."""
+
+    def answer(question: RawMessage) -> None:
+        tasks.add(task := asyncio.ensure_future(js.connection.answer(question, said)))
+        task.add_done_callback(tasks.discard)
+
+    tasks: set[asyncio.Future[None]] = set()
+    return answer
+
+
+async def test_a_node_is_told_that_a_stream_is_not_there(managed_nats: Managed) -> None:
+    """Also from its own account: it need not wait for an answer that does not come."""
+    async with connected(credentials_of(managed_nats, nats_auth.SHIPPER)) as node:
+        with pytest.raises(NoResponders):
+            await node.connection.request(f"{NAMES.subject}.p0.node-a", b"line")
+
+
 @pytest.fixture
 async def managed_nats(tmp_path: Path) -> AsyncIterator[Managed]:
     """A managed server of this test alone."""
-    async with managed(resource(archive={"enabled": True}), tmp_path / "nats") as at:
+    pipeline = resource(archive={"enabled": True})
+    async with managed(pipeline, tmp_path / "nats", has_accounts=True) as at:
         yield at
 
 

@@ -23,6 +23,7 @@ from shipping import (
     shipping,
     start_process,
     stored,
+    until_noted,
     until_stored,
 )
 from waiting import eventually
@@ -68,7 +69,6 @@ async def test_a_batch_in_flight_while_positions_are_saved_is_still_known_after_
 ) -> None:
     """The save takes over from the notes what has no acknowledgement yet."""
     path = tmp_path / "logs" / "app.log"
-    data = tmp_path / "data"
     async with jetstream(nats_server) as js:
         await make_stream(js)
         append(path, lines_of(0, 10))
@@ -76,15 +76,15 @@ async def test_a_batch_in_flight_while_positions_are_saved_is_still_known_after_
         await until_stored(js, path, lines_of(0, 10))
         nats_server.suspend()
         append(path, lines_of(10, 20))
-        end = str(len(lines_of(0, 20))).encode()
-        await eventually(lambda: any(end in file.read_bytes() for file in data.glob("intents.*")))
+        config = config_of(tmp_path, nats_server.url)
+        await until_noted(config, path, len(lines_of(0, 20)))
         append(path.with_name("other.log"), b"one\n")
-        await eventually(lambda: b"other.log" in (data / "positions").read_bytes())
+        await eventually(lambda: b"other.log" in (config.data / "positions").read_bytes())
         process.kill()
         process.wait()
         nats_server.resume()
         append(path, lines_of(20, 500))
-        async with shipping(config_of(tmp_path, nats_server.url)):
+        async with shipping(config):
             await until_stored(js, path, lines_of(0, 500))
 
         batches = [batch_of(message) for message in await stored(js)]

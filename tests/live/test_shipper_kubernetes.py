@@ -66,6 +66,25 @@ async def test_the_watch_asks_for_this_node_and_for_metadata_alone() -> None:
     assert watched[1]["allowWatchBookmarks"] == "true"
 
 
+async def test_who_reads_one_namespace_asks_for_its_pods_alone() -> None:
+    """Shippers with a right in their own namespace make no request that would be refused, and wait
+    for nothing that never comes.
+    """
+    async with kube_api() as api:
+        path = "/api/v1/namespaces/shop/pods"
+        api.objects[path] = {}
+        api.put(path, "web", namespace="shop", labels={"app": "web"})
+        directory = Directory()
+        [of_pods] = collections_of("node-a", directory, "shop")
+        following_it = asyncio.create_task(Follower(api.access(), of_pods).run())
+        await eventually(lambda: "web" in directory.pods)
+        following_it.cancel()
+        asked = {request[0] for request in api.requests}
+
+    assert directory.are_namespaces_known
+    assert asked == {path}
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 7, 65536])
 async def test_events_arrive_however_they_are_cut(piece_bytes: int) -> None:
     """A chunk of HTTP is no event: it may hold a part of one, or several."""
@@ -166,7 +185,9 @@ async def test_who_may_not_read_namespaces_reads_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"no json\n", b'{"type":"ADDED"}\n', b"[1]\n", b"x" * 5000, None], ids=str
+    "data",
+    [b"no json\n", b'{"type":"ADDED"}\n', b"[1]\n", b"x" * 5000, None],
+    ids=["no JSON", "no object", "a list", "no end", "nothing at all"],
 )
 async def test_nonsense_ends_the_watch_and_not_the_shipper(
     data: bytes | None, monkeypatch: pytest.MonkeyPatch

@@ -194,6 +194,31 @@ async def test_a_hole_is_filled_with_exactly_its_bytes(
         assert all(batch.resend for batch in later)
 
 
+async def test_a_hole_of_a_file_that_is_being_renamed_is_filled_afterwards(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Lines of other files go on meanwhile."""
+    path, other = tmp_path / "logs" / "app.log", tmp_path / "logs" / "other.log"
+    config = config_of(tmp_path, nats_server.url, rescan_s=5.0)
+    async with jetstream(nats_server) as js, shipping(config):
+        await make_stream(js)
+        append(path, lines_of(0, 100))
+        await until_stored(js, path, lines_of(0, 100))
+        before, generation = len(await stored(js)), await generation_of(js)
+        path.rename(tmp_path / "in-between")
+        hole = (generation, len(lines_of(0, 10)), len(lines_of(0, 20)))
+        await tell(js, path, offset=len(lines_of(0, 100)), generation=generation, holes=(hole,))
+        append(other, lines_of(0, 10))
+        await until_stored(js, other, lines_of(0, 10))
+        (tmp_path / "in-between").rename(path.with_name("app.log.1"))
+
+        async def again() -> list[tuple[int, int]]:
+            later = [batch_of(message) for message in (await stored(js))[before:]]
+            return [(each.start, each.end) for each in later if each.generation == generation]
+
+        assert await until(again) == [hole[1:]]
+
+
 async def test_a_shipper_that_hears_nothing_asks(
     nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from shipping import (
     make_stream,
     shipping,
     until,
+    until_noted,
     until_stored,
 )
 from waiting import eventually
@@ -100,11 +101,9 @@ async def test_a_stop_while_the_server_is_away_ends_in_time(
             await until_stored(js, path, lines_of(0, 10))
             nats_server.suspend()
             append(path, lines_of(10, 20))
-            size = str(len(lines_of(0, 20))).encode()
-            data = tmp_path / "data"
-            await eventually(lambda: any(size in f.read_bytes() for f in data.glob("intents.*")))
+            await until_noted(config, path, len(lines_of(0, 20)))
             assert await shipper.stop() == 0
-        assert not (data / "stopped").exists()
+        assert not (config.data / "stopped").exists()
         nats_server.resume()
         append(path, lines_of(20, 100))
         async with shipping(config):

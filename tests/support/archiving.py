@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from logpipeline.records import StreamPosition
+from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.config import ArchiveConfig
 from logpipeline_collector.archive.descriptors import Descriptors
@@ -86,7 +86,9 @@ class Writer:
     def prepare(self) -> PendingCommit:
         """Prepare a commit of what was taken."""
         return self.archive.prepare(
-            position(self.sequence), epoch=1, rollbacks=0, since=position(self.committed)
+            Reached(position(self.sequence), 0),
+            epoch=1,
+            since=Reached(position(self.committed), 0),
         )
 
     def commit(self, *, is_confirmed: bool = True) -> None:

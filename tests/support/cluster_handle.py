@@ -75,6 +75,8 @@ class Cluster:
             return set(names) <= set(self.kubectl("api-resources", "-o", "name").split())
 
         wait_until(are_known, what=f"{', '.join(names)} known", within_s=DEFINED_WITHIN_S)
+        # For a moment the API server says "later" to whoever lists them; kubectl asks again.
+        self.kubectl("get", ",".join(names), "--all-namespaces")
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """What `kubectl get …` finds, as data."""

@@ -20,10 +20,11 @@ CHUNK_BYTES = 64 * 1024
 START_DEADLINE_S = 5.0
 STOP_DEADLINE_S = 5.0
 LINE_BYTES_MAX = 64 * 1024
-# What changes JetStream: these requests of its API, and each message that wants an acknowledgement.
+# What changes JetStream: these requests of its API, and each message that wants an acknowledgement;
+# below `_lp.` parts are asked how they are, which changes nothing.
 WRITING = re.compile(
     rb"\$JS\.API\.(STREAM\.(CREATE|UPDATE|DELETE|PURGE|MSG\.DELETE|RESTORE)"
-    rb"|CONSUMER\.(CREATE|DURABLE|DELETE|RESET))\b|(?!\$JS\.)"
+    rb"|CONSUMER\.(CREATE|DURABLE|DELETE|RESET))\b|(?!\$JS\.|_lp\.)"
 )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cluster_classes
 import cluster_namespace
 import cluster_turns
 from chart_rendering import CHART, ROOT
@@ -28,8 +29,14 @@ RESYNC_S = 5
 
 
 def define(cluster: Cluster) -> None:
-    """Have the API server, and kubectl, know the resource."""
-    cluster.define(DEFINITION.read_text(), "logpipelines.logpipeline.dev")
+    """Have the API server, and kubectl, know the resource, and allow all of it to every pipeline
+    that names no class.
+    """
+    names = ("logpipelines.logpipeline.dev", "logpipelineclasses.logpipeline.dev")
+    cluster.define(DEFINITION.read_text(), *names)
+    # The second is the one that samples name.
+    for name in ("default", "cluster"):
+        cluster_classes.allow(cluster, name)
 
 
 @dataclass(slots=True)
@@ -136,7 +143,9 @@ def _namespaces(cluster: Cluster) -> list[str]:
 def values_of(images: dict[str, str]) -> dict[str, Any]:
     """The chart's values for *images*, which are on the nodes and nowhere else."""
     return {
+        # Tests make them, or the release of one test would take them from the others.
         "crds": {"enabled": False},
+        "classes": {"create": False, "admission": False},
         "image": _image(images["operator"]) | {"pullPolicy": "IfNotPresent"},
         "images": {name: _image(images[name]) for name in CHILDREN if name in images},
         "rbac": {"aggregateToView": False},

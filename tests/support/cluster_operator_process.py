@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext
@@ -37,6 +38,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], log: str) -> N
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ.update(environment)
+    # A killed operator leaves its folder of credentials: here it goes with that of the test.
+    tempfile.tempdir = os.path.dirname(log)
     from logpipeline_operator.main import main
 
     sys.exit(main(arguments))

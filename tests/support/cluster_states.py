@@ -37,6 +37,7 @@ LEFT_OUT = frozenset(
         "creationTimestamp",
         "deletionTimestamp",
         "lastTransitionTime",
+        "lastChecked",
         "time",
         "created",
         "clusterIP",

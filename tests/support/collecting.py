@@ -20,7 +20,14 @@ from logpipeline.nats.bucket import Bucket, bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream, PubAck
 from logpipeline.observe.logs import setup
-from logpipeline.records import Assignment, EpochRecord, assign, assignment_key, epoch_key
+from logpipeline.records import (
+    SUCCESSION_HEADER,
+    Assignment,
+    EpochRecord,
+    assign,
+    assignment_key,
+    epoch_key,
+)
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
 from logpipeline_collector.archive.config import ArchiveConfig
@@ -144,7 +151,10 @@ def _content(path: Path) -> bytes:
 
 
 def _rotated(active: Path) -> list[Path]:
-    return sorted(active.parent.glob(f"{active.name}.*"))
+    try:
+        return sorted(active.parent.glob(f"{active.name}.*"))
+    except FileNotFoundError:
+        return []  # its folder was empty, and was removed while we looked
 
 
 @dataclass
@@ -166,7 +176,9 @@ class Pipeline:
     async def epoch(self, partition: int = 0) -> EpochRecord | None:
         """Return the epoch record of *partition*."""
         entry = await self.bucket.get(epoch_key(GROUP, partition))
-        return EpochRecord.decode(entry.value) if entry else None
+        if entry is None:
+            return None
+        return EpochRecord.decode(entry.value, entry.header(SUCCESSION_HEADER))
 
     async def committed(self, partition: int = 0) -> int:
         """Return the committed sequence of *partition*."""

@@ -68,13 +68,15 @@ class Managed:
 
 
 @asynccontextmanager
-async def managed(pipeline: LogPipeline, folder: Path) -> AsyncIterator[Managed]:
+async def managed(
+    pipeline: LogPipeline, folder: Path, *, has_accounts: bool = False
+) -> AsyncIterator[Managed]:
     """Run a server with the configuration and the Secret that *pipeline*'s children would have."""
     port, monitor = free_port(), free_port()
     folder.mkdir()
     data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
     data |= nats_auth.archive_secret(pipeline, ARCHIVE_PASSWORD)["stringData"]
-    text = nats_conf.render(pipeline)
+    text = nats_conf.render(pipeline, has_accounts=has_accounts)
     for there, here in (
         ("0.0.0.0:4222", f"127.0.0.1:{port}"),
         ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
@@ -129,3 +131,11 @@ async def connected(options: NatsOptions) -> AsyncIterator[JetStream]:
         yield JetStream(connection)
     finally:
         await connection.close()
+
+
+async def refused(connection: Connection, subject: str, what: str) -> None:
+    """Return once the server has named *subject* as refused; the client hands its words on in small
+    letters.
+    """
+    named = f'"{subject}"'.lower()
+    await eventually(lambda: named in (connection.problem or "").lower(), what=what)

@@ -207,6 +207,16 @@ class PipelineUp:
         """Return the end of what it told."""
         return self._log.read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
 
+    def full_log(self) -> str:
+        """Return all that it told."""
+        return self._log.read_text(errors="replace")
+
+    def record(self) -> RunRecord:
+        """Return what it says of itself to other commands."""
+        record = RunRecord.read(self.layout)
+        assert record is not None, self.log()
+        return record
+
     def crash(self) -> None:
         """End the supervisor as a crash would; its parts and its server die with it."""
         if self._process is not None:

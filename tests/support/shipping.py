@@ -21,6 +21,7 @@ from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline_shipper import service
 from logpipeline_shipper.config import BatchOptions, ShipperConfig
 from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.intents import read_noted
 from waiting import eventually
 
 T = TypeVar("T")
@@ -151,6 +152,16 @@ async def until_stored(js: JetStream, path: Path, expected: bytes, host: str = H
         return await arrived(js, path, host) == expected
 
     await until(is_it, what=f"{len(expected)} bytes of {path.name}")
+
+
+async def until_noted(config: ShipperConfig, path: Path, end: int) -> None:
+    """Return once a shipper has noted that it is about to send the bytes of *path* up to *end*."""
+
+    def is_noted() -> bool:
+        intents = read_noted(config.data, 0, "").intents
+        return any((key.source, intent.end) == (str(path), end) for key, intent in intents)
+
+    await eventually(is_noted)
 
 
 async def until(condition: Callable[[], Awaitable[T | None]], *, what: str = "") -> T:

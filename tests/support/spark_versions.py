@@ -1,4 +1,4 @@
-"""Which Spark runs here, and the Java libraries that tests give to it.
+"""Which Spark runs here, and the Java libraries that tests give to it, or use without it.
 
 They are kept in a cache of the user's: `python tests/support/spark_versions.py` fetches what is
 lacking there, before any test's time runs. Each is what its checksum says, or is not used.
@@ -34,6 +34,8 @@ ANSWERS_WITHIN_S = 60
 IS_42 = version("pyspark").startswith("4.2.")
 # Delta's library is there for one Spark alone; buckets are read by the newest.
 KINDS = ("delta",) if IS_42 else ("s3",)
+# What tests use without Spark.
+KINDS_BESIDE = ("logback",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,10 @@ def _mirror_in(settings: str) -> str | None:
 
 def main() -> None:
     """Fetch what is lacking, and have Java's classes kept."""
-    lacking = [jar for jar in locked() if jar.kind in KINDS and not jar.place.exists()]
+    wanted = [jar for jar in locked() if jar.kind in (*KINDS, *KINDS_BESIDE)]
+    lacking = [jar for jar in wanted if not jar.place.exists()]
     if lacking:
-        print(f"fetching {len(lacking)} libraries for Spark into {CACHE}", file=sys.stderr)
+        print(f"fetching {len(lacking)} libraries of Java into {CACHE}", file=sys.stderr)
     for jar in lacking:
         try:
             fetch(jar, mirror())

@@ -80,6 +80,7 @@ def working(**changes: Any) -> Facts:
         generation=3,
         version="0.1.0",
         name="prod",
+        operator="logging/logpipeline-operator",
         pipeline=pipeline(),
         jetstream=jetstream(),
         collectors=Workload(wanted=2, present=2, ready=2, updated=2),

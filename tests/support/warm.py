@@ -46,6 +46,7 @@ COMMAND = "logpipeline_cli.main:main"
 START_WITHIN_S = 60.0
 REQUEST_BYTES_MAX = 128 * 1024
 OWNER_POLL_S = 0.0005
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -277,6 +278,10 @@ def _become(
     """Be what *request* asks for, once our parent has ended and the test's process has us."""
     while os.getppid() != request["owner"]:
         time.sleep(OWNER_POLL_S)
+    # The kernel ends this process when that of the tests ends, however it does.
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != request["owner"]:
+        os._exit(1)
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)

@@ -19,20 +19,41 @@ ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
 # Where Kubernetes, or the definition of LogPipeline, checks what is in it.
 CHECKED_ELSEWHERE = {
-    "affinity", "podSecurityContext", "resources", "securityContext", "spec", "strategy",
+    "affinity", "cluster", "default", "podSecurityContext", "resources", "securityContext", "spec",
+    "strategy",
 }  # fmt: skip
 
 
 def test_chart_carries_the_definition_of_the_project() -> None:
-    """The chart's definition of LogPipeline is deploy/crd.yaml; charts/render.py copies it."""
-    copy = (CHART / "files" / "crd.yaml").read_text()
-
-    assert copy == (ROOT / "deploy" / "crd.yaml").read_text()
+    """The chart's definitions are deploy/crd.yaml, and its policy deploy/admission.yaml;
+    charts/render.py copies them.
+    """
+    for name in ("crd.yaml", "admission.yaml"):
+        copy = (CHART / "files" / name).read_text()
+        assert copy == (ROOT / "deploy" / name).read_text()
 
 
 def test_chart_definition_can_be_annotated_as_text() -> None:
-    """The one line at which the chart adds its annotation stands in the definition once."""
-    assert (CHART / "files" / "crd.yaml").read_text().count("\nmetadata:\n  name: ") == 1
+    """The one line at which the chart adds its annotation stands in each definition once."""
+    assert (CHART / "files" / "crd.yaml").read_text().count("\nmetadata:\n  name: ") == 2
+
+
+def test_chart_policy_can_be_named_as_text() -> None:
+    """The lines that the chart replaces to call it after the release are those of its name."""
+    text = (CHART / "files" / "admission.yaml").read_text()
+
+    assert text.count("logpipeline-classes") == 3
+    assert text.count("\nmetadata:\n  name: logpipeline-classes\n") == 2
+    assert text.count("policyName: logpipeline-classes\n") == 1
+
+
+def test_manifests_of_the_operator_hold_nothing_that_takes_pipelines_with_it() -> None:
+    """Deleting deploy/operator.yaml deletes no namespace, no definition and no claim."""
+    found = yaml.safe_load_all((ROOT / "deploy" / "operator.yaml").read_text())
+
+    assert {each["kind"] for each in found}.isdisjoint(
+        {"CustomResourceDefinition", "LogPipeline", "Namespace", "PersistentVolumeClaim"}
+    )
 
 
 def test_chart_and_images_have_the_version_of_the_project() -> None:

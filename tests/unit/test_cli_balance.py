@@ -38,9 +38,21 @@ def status(**changes: Any) -> dict[str, Any]:
     return fine | changes
 
 
+def gone(*, again_from: int) -> dict[str, Any]:
+    """A partition whose folder was gone."""
+    row = {"member": "c", "after": 4, "end": 9, "again_from": again_from}
+    return {"partition": 0, "problem": None, "gone_folders": [row]}
+
+
 def test_a_pipeline_that_works_has_no_problems() -> None:
     """Nothing to say, and exit 0."""
     assert list(problems(status())) == []
+
+
+def test_a_volume_that_is_read_again_whole_is_no_problem() -> None:
+    """It is told by the condition `Complete`, by a metric and in the log."""
+    changes = {"collectors": [{"member": "c", "partitions": [gone(again_from=5)]}]}
+    assert list(problems(status() | changes)) == []
 
 
 @pytest.mark.parametrize(
@@ -54,6 +66,14 @@ def test_a_pipeline_that_works_has_no_problems() -> None:
         (
             {"collectors": [{"member": "c", "partitions": [{"partition": 0, "problem": "full"}]}]},
             "c: partition 0: full",
+        ),
+        (
+            {"collectors": [{"member": "c", "partitions": [gone(again_from=0)]}]},
+            "c: partition 0: the volume with messages 5 to 9 is gone, and they are not read again",
+        ),
+        (
+            {"collectors": [{"member": "c", "partitions": [gone(again_from=8)]}]},
+            "is gone; the stream no longer holds those up to 7, and the others are read again",
         ),
         (
             {

@@ -14,7 +14,7 @@ from logpipeline.records import StreamPosition
 from logpipeline_cli import committed
 from logpipeline_cli.committed import Reading, pieces_of
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.reading import CommittedFile, committed_files
+from logpipeline_collector.archive.reading import StoredFolder, read_folder
 from logpipeline_collector.archive.rows import FileRow, LocalCommit, Stage
 from logpipeline_collector.archive.state import State
 
@@ -159,14 +159,15 @@ def test_no_line_is_missed_or_doubled_by_what_happens_between_looks(
     before = collector.lines
     looks = 0
 
-    def look_and_go_on(folder: Path, group: str | None) -> Iterator[CommittedFile]:
+    def look_and_go_on(folder: Path, group: str | None) -> StoredFolder:
         nonlocal looks
-        yield from list(committed_files(folder, group))
+        found = read_folder(folder, group)
         if looks == look:
             ACTIONS[action](collector)
         looks += 1
+        return found
 
-    monkeypatch.setattr("logpipeline_cli.committed.committed_files", look_and_go_on)
+    monkeypatch.setattr("logpipeline_cli.committed.read_folder", look_and_go_on)
     text = read(collector.folder)
 
     count = text.count(b"\n")

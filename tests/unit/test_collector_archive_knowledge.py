@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from logpipeline.checksum import NOTHING, extend
 from logpipeline.knowledge import (
     GENERATIONS_MAX,
-    HOLES_MAX,
     LOSSES_MAX,
     Knowledge,
-    Known,
     Loss,
     decide,
     decode,
     encode,
 )
+from logpipeline.strands import HOLES_MAX, Known, Strand
 from logpipeline.wire import Batch, Checksums, Previous
 
 OLD, NEW = "a" * 16, "b" * 16
@@ -82,7 +81,7 @@ def test_a_reader_from_midway_misses_nothing_of_what_it_left_out() -> None:
     assert [(part.start, part.end) for part in decision.ranges] == [(50, 60)]
     assert (decision.holes, decision.after.missing) == ((), 0)
     assert later.after.missing == 10
-    assert new_ranges(decision.after, batch(0, 50)) == []
+    assert new_ranges(decision.after, replace(batch(0, 50), resend=True)) == []
 
 
 def test_a_gap_is_a_hole_that_a_late_batch_fills() -> None:
@@ -177,11 +176,13 @@ def test_the_checksum_goes_on_behind_what_was_left_out_on_purpose() -> None:
     assert decide(knowledge, summed(104, b"two\n", after=b"two\n")).is_misfit
 
 
-def test_a_shipper_without_checksums_is_believed() -> None:
-    """One of a former version, before and after one that has them."""
-    knowledge = taken(summed(0, b"one\n"), batch(4, 8))
+def test_a_shipper_without_checksums_is_believed_until_one_has_them() -> None:
+    """One of a former version. Who leaves them out of a file that had some is somebody else."""
+    knowledge = taken(batch(0, 4), summed(4, b"two\n", after=b"one\n"))
 
-    assert not decide(knowledge, summed(8, b"x\n", after=b"whatever")).is_misfit
+    assert knowledge.generations[0].high == 8
+    assert decide(knowledge, batch(8, 12)).is_misfit
+    assert decide(knowledge, summed(8, b"x\n", after=b"whatever")).is_misfit
 
 
 def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
@@ -194,6 +195,7 @@ def test_a_named_loss_is_no_hole_and_may_be_found() -> None:
     assert [tuple(part) for part in found.ranges] == [(10, 20, True)]
     assert (found.after.archived, found.after.lost) == (30, 10)
     assert found.after.losses == (Loss(NEW, 20, 30, "rotated", 7),)
+    assert found.after.generations[0].lost == ((20, 30),)
 
 
 def test_a_loss_fills_a_hole_and_is_counted_once() -> None:
@@ -255,4 +257,6 @@ def test_knowledge_survives_being_stored(ranges: list[tuple[int, int, str]]) -> 
 
 def test_what_a_former_version_stored_is_read() -> None:
     """It knew neither checksums nor losses."""
-    assert decode([5, [[OLD, 10, [[2, 4]]]]]) == Knowledge((Known(OLD, 10, ((2, 4),)),), 5)
+    assert decode([5, [[OLD, 10, [[2, 4]]]]]) == Knowledge(
+        (Known(OLD, 0, (Strand(0, 2), Strand(4, 10)), claimed=10),), 5
+    )

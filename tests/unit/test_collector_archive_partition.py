@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from archiving import PLACE, FailingDescriptors, Writer, contents, opened, position
+from logpipeline.records import Reached
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.archive.errors import (
     ArchiveBroken,
@@ -68,7 +69,9 @@ def test_messages_may_be_taken_while_a_commit_is_on_its_way(tmp_path: Path) -> N
     """They belong to the next one."""
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
-    pending = writer.archive.prepare(position(1), epoch=1, rollbacks=0, since=position(0))
+    pending = writer.archive.prepare(
+        Reached(position(1), 0), epoch=1, since=Reached(position(0), 0)
+    )
     writer.take(b"two\n")
     writer.archive.write(pending)
     writer.archive.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logpipeline.records import EpochRecord, EpochStart, StreamPosition
+from logpipeline.records import EpochRecord, EpochStart, Reached, StreamPosition
 from logpipeline_collector.recovery import (
     BUCKET_LOST,
     BUCKET_OLDER,
@@ -10,22 +10,27 @@ from logpipeline_collector.recovery import (
     FOLDER_OLDER,
     NOWHERE,
     TWO_OWNERS,
+    UNKNOWN_END,
     FolderCommit,
     Source,
     recover,
 )
+from logpipeline_collector.succession import Successor, succeed
+
+# The folder whose process wrote the record, and another one.
+SAME, OTHER = "same", "other"
 
 
 def test_a_partition_that_nobody_had_begins_at_the_start() -> None:
     """Neither folder nor bucket knows it: epoch 1, nothing read."""
-    found = recover(None, None, is_our_folder=False)
+    found = recover(None, None, identity=OTHER)
 
     assert (found.source, found.epoch, found.position) == (Source.NOTHING, 1, NOWHERE)
 
 
 def test_a_commit_that_the_bucket_knows_is_gone_on_from() -> None:
     """Both agree: the next epoch goes on there, without a warning."""
-    found = recover(folder(3, 20, 10), record(3, 20), is_our_folder=True)
+    found = recover(folder(3, 20, 10), record(3, 20), identity=SAME)
 
     assert (found.source, found.epoch, found.position.sequence) == (Source.FOLDER, 4, 20)
     assert not found.warning
@@ -33,21 +38,21 @@ def test_a_commit_that_the_bucket_knows_is_gone_on_from() -> None:
 
 def test_a_commit_that_the_bucket_does_not_know_yet_is_kept() -> None:
     """A crash between the folder's commit and the swap repeats nothing."""
-    found = recover(folder(3, 20, 10), record(3, 10), is_our_folder=True)
+    found = recover(folder(3, 20, 10), record(3, 10), identity=SAME)
 
     assert (found.source, found.position.sequence, found.warning) == (Source.FOLDER, 20, "")
 
 
 def test_the_first_commit_of_all_is_kept_as_well() -> None:
     """There was no position before it, neither in the folder nor in the bucket."""
-    found = recover(folder(1, 20, 0), record(1, 0), is_our_folder=True)
+    found = recover(folder(1, 20, 0), record(1, 0), identity=SAME)
 
     assert (found.source, found.position.sequence, found.warning) == (Source.FOLDER, 20, "")
 
 
 def test_a_commit_behind_a_successors_beginning_is_kept() -> None:
     """The successor went on from it: its lines stand in our folder alone."""
-    found = recover(folder(3, 20, 10), record(4, 90, (3, 5), (4, 20)), is_our_folder=False)
+    found = recover(folder(3, 20, 10), record(4, 90, (3, 5), (4, 20)), identity=OTHER)
 
     assert (found.source, found.epoch, found.position.sequence) == (Source.SNAPSHOT, 5, 90)
     assert not found.warning
@@ -55,8 +60,8 @@ def test_a_commit_behind_a_successors_beginning_is_kept() -> None:
 
 def test_a_commit_that_came_too_late_is_taken_back() -> None:
     """The successor began before it: its lines stand, or will stand, in the successor's folder."""
-    late = recover(folder(3, 20, 10), record(4, 90, (4, 10)), is_our_folder=False)
-    after = recover(folder(2, 10, None), record(4, 90, (3, 10), (4, 10)), is_our_folder=False)
+    late = recover(folder(3, 20, 10), record(4, 90, (4, 10)), identity=OTHER)
+    after = recover(folder(2, 10, None), record(4, 90, (3, 10), (4, 10)), identity=OTHER)
 
     assert late.source is Source.UNDO
     assert (after.source, after.position.sequence) == (Source.SNAPSHOT, 90)
@@ -64,28 +69,28 @@ def test_a_commit_that_came_too_late_is_taken_back() -> None:
 
 def test_a_first_commit_that_came_too_late_is_taken_back() -> None:
     """Nothing was committed before it, and the successor began at nothing."""
-    found = recover(folder(1, 20, 0), record(2, 0, (1, 0), (2, 0)), is_our_folder=False)
+    found = recover(folder(1, 20, 0), record(2, 0, (1, 0), (2, 0)), identity=OTHER)
 
     assert found.source is Source.UNDO
 
 
 def test_a_successor_that_read_nothing_leaves_our_folder_current() -> None:
     """No snapshot is needed where nothing was archived elsewhere."""
-    found = recover(folder(3, 20, 10), record(4, 20, (4, 20)), is_our_folder=False)
+    found = recover(folder(3, 20, 10), record(4, 20, (4, 20)), identity=OTHER)
 
     assert (found.source, found.epoch) == (Source.FOLDER, 5)
 
 
 def test_a_kill_after_taking_over_and_before_the_sources_came_starts_the_same_way() -> None:
     """Epoch 5 is ours and has committed nothing: what epoch 4 archived is still not here."""
-    found = recover(folder(3, 20, 10), record(5, 90, (4, 20), (5, 90)), is_our_folder=True)
+    found = recover(folder(3, 20, 10), record(5, 90, (4, 20), (5, 90)), identity=SAME)
 
     assert (found.source, found.warning) == (Source.SNAPSHOT, "")
 
 
 def test_a_lost_bucket_is_written_again_from_the_folder() -> None:
     """Nothing is read twice, and it is said."""
-    found = recover(folder(3, 20, 10), None, is_our_folder=False)
+    found = recover(folder(3, 20, 10), None, identity=OTHER)
 
     assert (found.source, found.epoch, found.position.sequence) == (Source.FOLDER, 4, 20)
     assert found.warning == BUCKET_LOST
@@ -93,8 +98,8 @@ def test_a_lost_bucket_is_written_again_from_the_folder() -> None:
 
 def test_a_bucket_that_went_back_is_written_again_from_the_folder() -> None:
     """Be it by epochs, or by more than the one commit that may be missing."""
-    by_epochs = recover(folder(7, 20, 10), record(5, 2), is_our_folder=True)
-    by_commits = recover(folder(7, 20, 10), record(7, 2), is_our_folder=True)
+    by_epochs = recover(folder(7, 20, 10), record(5, 2), identity=SAME)
+    by_commits = recover(folder(7, 20, 10), record(7, 2), identity=SAME)
 
     assert [by_epochs.warning, by_commits.warning] == [BUCKET_OLDER, BUCKET_OLDER]
     assert [by_epochs.epoch, by_commits.epoch] == [8, 8]
@@ -103,8 +108,8 @@ def test_a_bucket_that_went_back_is_written_again_from_the_folder() -> None:
 
 def test_a_folder_that_went_back_reads_again_what_it_lacks() -> None:
     """Its files lack the lines as well, so nothing else would bring them."""
-    same_epoch = recover(folder(3, 20, 10), record(3, 50, (3, 5)), is_our_folder=True)
-    later_epoch = recover(folder(3, 20, 10), record(4, 50, (3, 5), (4, 30)), is_our_folder=True)
+    same_epoch = recover(folder(3, 20, 10), record(3, 50, (3, 5)), identity=SAME)
+    later_epoch = recover(folder(3, 20, 10), record(4, 50, (3, 5), (4, 30)), identity=SAME)
 
     assert [same_epoch.warning, later_epoch.warning] == [FOLDER_OLDER, FOLDER_OLDER]
     assert [same_epoch.position.sequence, later_epoch.position.sequence] == [20, 20]
@@ -112,8 +117,8 @@ def test_a_folder_that_went_back_reads_again_what_it_lacks() -> None:
 
 def test_another_owner_of_our_epoch_loses_no_lines() -> None:
     """Such a bucket was restored; who is further has the lines up to there."""
-    ours = recover(folder(3, 20, 10), record(3, 15), is_our_folder=False)
-    theirs = recover(folder(3, 20, 10), record(3, 50), is_our_folder=False)
+    ours = recover(folder(3, 20, 10), record(3, 15), identity=OTHER)
+    theirs = recover(folder(3, 20, 10), record(3, 50), identity=OTHER)
 
     assert [ours.warning, theirs.warning] == [TWO_OWNERS, TWO_OWNERS]
     assert (ours.source, ours.position.sequence) == (Source.FOLDER, 20)
@@ -122,17 +127,75 @@ def test_another_owner_of_our_epoch_loses_no_lines() -> None:
 
 def test_what_cannot_be_taken_back_is_said() -> None:
     """Only one commit is kept apart; a successor that began before it is a broken bucket."""
-    found = recover(folder(3, 20, 10), record(4, 90, (4, 7)), is_our_folder=False)
+    older = record(4, 90, (4, 7))
+    last = recover(folder(3, 20, 10), older, identity=OTHER)
+    rest = recover(folder(3, 10, None), older, identity=OTHER)
 
-    assert (found.source, found.warning) == (Source.SNAPSHOT, CANNOT_UNDO)
+    assert last.source is Source.UNDO
+    assert (rest.source, rest.warning) == (Source.SNAPSHOT, CANNOT_UNDO)
 
 
 def test_roll_backs_are_never_forgotten() -> None:
     """Shippers heal when the count rises; it must not fall and rise again by a restart."""
-    kept = recover(folder(3, 20, 10, rollbacks=2), record(3, 10), is_our_folder=True)
-    alone = recover(folder(3, 20, 10, rollbacks=2), None, is_our_folder=True)
+    kept = recover(folder(3, 20, 10, rollbacks=2), record(3, 10), identity=SAME)
+    alone = recover(folder(3, 20, 10, rollbacks=2), None, identity=SAME)
 
     assert (kept.rollbacks, alone.rollbacks) == (2, 2)
+
+
+def test_a_commit_behind_a_roll_back_that_the_successor_does_not_know_is_taken_back() -> None:
+    """It ends at the sequence at which the successor began, and holds lines that it reads too."""
+    before, late = Reached(at(10), 0), Reached(at(10), 1)
+    ours = FolderCommit(3, late, (3, before))
+    found = recover(ours, succeeded(3, before), identity=SAME)
+
+    assert found.source is Source.UNDO
+
+
+def test_the_first_commit_of_an_epoch_that_came_too_late_is_taken_back() -> None:
+    """The commit before it is of an older epoch, and says nothing about where this one began."""
+    ours = FolderCommit(5, Reached(at(60), 0), (2, Reached(at(10), 0)))
+    found = recover(ours, succeeded(5, Reached(at(50), 0)), identity=SAME)
+
+    assert found.source is Source.UNDO
+
+
+def test_a_folder_that_was_away_for_any_number_of_epochs_knows_what_to_take_back() -> None:
+    """The record names where each folder's time ended, however many owners came since."""
+    record = succeeded(3, Reached(at(10), 0))
+    for epoch in range(5, 200):
+        reached = Reached(at(epoch * 10), 0)
+        record = succeed(record, successor(epoch, reached, folder="another"))
+    found = recover(folder(3, 20, 10), record, identity=SAME)
+
+    assert found.source is Source.UNDO
+
+
+def test_a_record_that_no_longer_tells_of_our_folder_says_so() -> None:
+    """More folders had the partition since than a record holds: nothing is guessed."""
+    record = succeeded(3, Reached(at(10), 0))
+    for epoch in range(5, 200):
+        reached = Reached(at(epoch * 10), 0)
+        record = succeed(record, successor(epoch, reached, folder=f"folder{epoch}"))
+    found = recover(folder(3, 20, 10), record, identity=SAME)
+
+    assert (found.source, found.warning) == (Source.SNAPSHOT, UNKNOWN_END)
+
+
+def succeeded(epoch: int, reached: Reached) -> EpochRecord:
+    """Return the record after SAME's *epoch*, where the next owner began at what was *reached*."""
+    ours = succeed(None, successor(epoch, Reached(at(0), 0), folder=SAME))
+    return succeed(ours, successor(epoch + 1, reached, folder="another"))
+
+
+def successor(epoch: int, reached: Reached, *, folder: str) -> Successor:
+    return Successor(
+        member="collector-0",
+        incarnation=f"{folder}-1",
+        epoch=epoch,
+        assignment=1,
+        reached=reached,
+    )
 
 
 def at(sequence: int) -> StreamPosition:
@@ -140,15 +203,15 @@ def at(sequence: int) -> StreamPosition:
 
 
 def folder(epoch: int, sequence: int, previous: int | None, *, rollbacks: int = 0) -> FolderCommit:
-    before = None if previous is None else at(previous)
-    return FolderCommit(epoch, at(sequence), before, rollbacks)
+    before = None if previous is None else (epoch, Reached(at(previous), rollbacks))
+    return FolderCommit(epoch, Reached(at(sequence), rollbacks), before)
 
 
 def record(epoch: int, sequence: int, *history: tuple[int, int]) -> EpochRecord:
     return EpochRecord(
         epoch=epoch,
         owner="collector-0",
-        incarnation="x",
+        incarnation=f"{SAME}-1",
         assignment=1,
         position=at(sequence),
         history=tuple(EpochStart(*entry) for entry in history),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,11 @@ from logpipeline.records import (
     Committed,
     EpochRecord,
     EpochStart,
+    Former,
     Progress,
+    Reached,
     StreamPosition,
+    Succession,
     assign,
 )
 
@@ -29,6 +33,11 @@ RECORD = EpochRecord(
     history=(EpochStart(2, 5), EpochStart(3, 9)),
 )
 
+FIELDS_OF_OLDER_COLLECTORS = {
+    *("epoch", "owner", "incarnation", "assignment", "position", "rollbacks", "released"),
+    *("snapshot", "snapshot_at", "history"),
+}
+
 
 def test_an_epoch_record_reads_back() -> None:
     """With its history."""
@@ -41,6 +50,35 @@ def test_a_record_tells_where_its_group_began() -> None:
 
     assert EpochRecord.decode(later.encode()) == later
     assert b"begun" not in RECORD.encode()
+
+
+def test_a_record_tells_former_folders_beside_what_older_collectors_read() -> None:
+    """They refuse a field that they do not know: so what is new travels in a header."""
+    end = Reached(StreamPosition("2026-11-21T10:00:00Z", 9, 99), 1)
+    former = (Former("collector-1", "abc", 2, None, end), Former("c", "d", 1, end, end))
+    record = replace(RECORD, succession=Succession(end, end, former))
+
+    assert RECORD.encode() == record.encode()
+    assert record.succession is not None
+    assert EpochRecord.decode(record.encode(), record.succession.encode()) == record
+    assert set(json.loads(record.encode())) == FIELDS_OF_OLDER_COLLECTORS
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", "[1,2,3]", "[[],null,[[]]]", "\xff"])
+def test_a_succession_that_is_none_is_not_believed(text: str) -> None:
+    """As in a record of an older collector: only the sequences of its history are known."""
+    assert EpochRecord.decode(RECORD.encode(), text) == RECORD
+
+
+def test_what_was_reached_is_ordered_by_roll_backs_first() -> None:
+    """The same sequence behind a roll-back is another place, and a later one."""
+    before, after = Reached(RECORD.position, 0), Reached(RECORD.position, 1)
+    unknown = Reached(StreamPosition("", 17, 0), None)
+
+    assert before.is_before(after)
+    assert not before.is_same(after)
+    assert unknown.is_same(before)
+    assert not unknown.is_before(after)
 
 
 def test_an_assignment_reads_back() -> None:

@@ -51,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "collectors.workers": 1,
     "collectors.group": "main",
     "collectors.deliverPolicy": "all",
+    "collectors.onEmptyVolume": "Reread",
     "collectors.directory": "/data",
     "collectors.path": "{host}/{namespace}/{pod}/{container}.log",
     "collectors.filePath": "{host}/_files/{path}",

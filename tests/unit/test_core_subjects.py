@@ -14,6 +14,7 @@ from logpipeline.subjects import (
     ControlSubjects,
     Subjects,
     check_host,
+    is_inbox,
 )
 
 BAD_HOSTS = [
@@ -89,3 +90,22 @@ def test_control_subjects_carry_partition_and_host() -> None:
     assert control.committed(3, "a.b") == "_lp.logs.committed.p3.a.b"
     assert control.ask_committed(3, "a.b") == "_lp.logs.ask.p3.a.b"
     assert control.asks_of_partition(3) == "_lp.logs.ask.p3.>"
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_one"),
+    [
+        ("_INBOX.x.1", True),
+        ("_INBOX_shipper-web.x.1", True),
+        ("_R_.Cba8.za0lS", True),
+        ("mine.x.1", True),
+        ("minesweeper.x", False),
+        ("$JS.API.STREAM.DELETE.LOGS_0", False),
+        ("$KV.state.epoch.main.0", False),
+        ("logs.p0.web1", False),
+        ("", False),
+    ],
+)
+def test_answers_go_to_inboxes_alone(subject: str, is_one: bool) -> None:
+    """Whoever asks chooses where the answer goes: it must not be a line, a key or a call."""
+    assert is_inbox(subject, "mine") is is_one

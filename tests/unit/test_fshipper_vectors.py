@@ -12,6 +12,7 @@ import pytest
 from logpipeline.checksum import NOTHING
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
+from logpipeline.wire import Checksums
 from logpipeline_collector.fshipper.intake import Intake
 from logpipeline_collector.fshipper.naming import BadOutput, Pattern, midnight
 from logpipeline_shipper.files.chain import Chunk
@@ -84,8 +85,8 @@ def test_payloads(line: bytes, payload: bytes) -> None:
     )
     chunk = Chunk(
         generation="0" * 16, start=0, end=len(line), data=line, lines=1, first_time_ns=0,
-        last_time_ns=0, previous=None, checksum=NOTHING, starts_inside_line=False,
-        ends_inside_line=False,
+        last_time_ns=0, previous=None, checksums=Checksums.around(line, NOTHING),
+        starts_inside_line=False, ends_inside_line=False,
     )  # fmt: skip
 
     assert packer.pack(chunk, "").payload == payload

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from child_manifests import SETTINGS, child, children, pod_spec, resource
+from logpipeline.authority import permissions
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config
 from logpipeline_operator.children import build, config, nats_auth, nats_conf, shippers
 from logpipeline_operator.children.collectors import data_folder
 from logpipeline_operator.children.folders import base_of, host_folders
-from logpipeline_operator.children.permissions import permissions
 from logpipeline_operator.children.policies import build as policies
 from logpipeline_operator.children.quantities import canonical
 from logpipeline_shipper.config import from_pipeline as shipper_config
@@ -53,6 +53,7 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
             "maxOpenFiles": 17, "commit": {"interval": "50ms", "maxBytes": "1Mi"},
             "takeoverAfter": "11s", "snapshotEvery": "6s", "workers": 3,
             "deliverPolicy": "byStartTime", "optStartTime": "2026-01-31T12:00:00Z",
+            "onEmptyVolume": "Continue",
         },
     }  # fmt: skip
     whole = resource(spec)

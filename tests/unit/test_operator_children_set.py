@@ -13,7 +13,7 @@ from hypothesis import given
 
 from child_manifests import SETTINGS, UID, child, children, resource, workloads
 from logpipeline.spec.model import NAME_CHARS_MAX
-from logpipeline_operator.children import Manifest, binding_name, build, kinds, order
+from logpipeline_operator.children import Manifest, binding_name, build, config, kinds, order
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
 
@@ -24,8 +24,11 @@ ORDINAL_CHARS = len("-1023")
 EVERYTHING: dict[str, Any] = {
     "networkPolicy": {"enabled": True},
     "nats": {"managed": {"replicas": 3}},
-    "shippers": {"hostFiles": [{"include": ["/srv/app/*.log"]}]},
+    "shippers": {"podNamespaces": "All", "hostFiles": [{"include": ["/srv/app/*.log"]}]},
 }
+ALL_PODS: dict[str, Any] = {"shippers": {"podNamespaces": "All"}}
+OWN_PODS: dict[str, Any] = {"shippers": {"podNamespaces": "Own"}}
+SETTINGS_OWN = replace(SETTINGS, shipper_role="Role/readers")
 SETTINGS_ALL = replace(SETTINGS, shipper_cluster_role="readers", has_pod_monitors=True)
 
 DNS_NAMES = st.from_regex(rf"\A[a-z]([-a-z0-9]{{0,{NAME_CHARS_MAX - 2}}}[a-z0-9])?\Z")
@@ -168,7 +171,7 @@ def test_two_pipelines_share_no_child_and_no_pod() -> None:
 def test_only_a_binding_lies_in_no_namespace() -> None:
     """It says whose it is by labels, since no owner in a namespace could have it."""
     binding = child(
-        children({}, SETTINGS_ALL), "ClusterRoleBinding", "logpipeline-shipper:logging:prod"
+        children(ALL_PODS, SETTINGS_ALL), "ClusterRoleBinding", "logpipeline-shipper:logging:prod"
     )
 
     assert binding_name("logging", "prod") == binding["metadata"]["name"]
@@ -198,12 +201,43 @@ def test_who_reads_no_containers_asks_kubernetes_nothing(spec: dict[str, Any]) -
 
 
 def test_shippers_ask_kubernetes_only_where_the_operator_may_let_them() -> None:
-    """The flag, the token and the binding come together."""
-    for settings, is_asking in ((SETTINGS, False), (SETTINGS_ALL, True)):
-        made = children({}, settings)
+    """The flag, the token and the binding come together, for the namespaces that are read."""
+    for settings, spec, binding in (
+        (SETTINGS, ALL_PODS, ""),
+        (SETTINGS_ALL, ALL_PODS, "ClusterRoleBinding logpipeline-shipper:logging:prod"),
+        (SETTINGS_ALL, OWN_PODS, ""),
+        (SETTINGS_OWN, OWN_PODS, "RoleBinding prod-shipper"),
+        (SETTINGS_OWN, ALL_PODS, ""),
+    ):
+        made, is_asking = children(spec, settings), bool(binding)
+        bindings = [title for title in titles(made) if "Binding" in title]
+        assert bindings == [binding] * is_asking
         pod = child(made, "DaemonSet", "prod-shipper")["spec"]["template"]["spec"]
         assert ("--kubernetes" in pod["containers"][0]["args"]) is is_asking
         assert pod["automountServiceAccountToken"] is is_asking
+
+
+def test_a_binding_of_own_pods_lies_with_them() -> None:
+    """It gives the one role that the operator may bind, in the pipeline's namespace alone."""
+    binding = child(children(OWN_PODS, SETTINGS_OWN), "RoleBinding", "prod-shipper")
+
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "readers")
+    assert binding["metadata"]["namespace"] == "logging"
+    assert binding["metadata"]["ownerReferences"][0]["uid"] == UID
+
+
+def test_no_glob_finds_the_logs_of_pods_that_are_not_read() -> None:
+    """Files of the node are not another way to what podNamespaces leaves out."""
+    files = {"hostFiles": [{"include": ["/var/log/**"], "exclude": ["/var/log/wtmp"]}]}
+    own, all_pods = (
+        config.for_shipper(resource({"shippers": {**spec["shippers"], **files}}))
+        for spec in (OWN_PODS, ALL_PODS)
+    )
+
+    [narrow], [wide] = own.spec.local.shippers[0].files, all_pods.spec.local.shippers[0].files
+    assert wide.exclude == ("/var/log/wtmp",)
+    assert set(narrow.exclude) >= {"/var/log/wtmp", "/var/log/pods/**", "/var/log/containers/**"}
+    assert own.spec.shippers.pod_namespaces == "Own"
 
 
 def test_every_kind_is_known_to_who_looks_for_children() -> None:

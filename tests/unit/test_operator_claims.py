@@ -1,11 +1,15 @@
-"""Which volumes grow."""
+"""Which volumes grow, and what the server that wrote to them began with."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from child_manifests import resource
+from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.claims import Growth, to_grow
+from logpipeline_operator.claims import Growth, may_have_accounts, to_grow
 
 
 def test_a_claim_that_is_too_small_grows() -> None:
@@ -25,6 +29,36 @@ def test_no_claim_is_made_smaller(there: str) -> None:
 def test_a_strangers_claim_is_left_alone(name: str) -> None:
     """Only the claims that the set itself made are its own."""
     assert to_grow([_set("20Gi")], [_claim(name, "1Gi")]) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "nats", "may"),
+    [
+        ([], {}, True),
+        ([True, True], {}, True),
+        ([True, False], {}, False),
+        ([False], {}, False),
+        ([], {"servers": ["nats://a:4222"]}, False),
+        ([], {"jsDomain": "hub"}, False),
+    ],
+)
+def test_a_server_keeps_what_it_began_with(
+    made: list[bool], nats: dict[str, Any], may: bool
+) -> None:
+    """Streams of a server without accounts are not found by one with accounts."""
+    claims = [_nats_claim(has_accounts=each) for each in made]
+    others = [{"metadata": {"name": "data-prod-collector-0", "labels": {COMPONENT_LABEL: "c"}}}]
+    pipeline = resource({"nats": nats})
+
+    assert may_have_accounts(pipeline, None, [*claims, *others]) is may
+    # Its pods, and so its claims, may still be to come.
+    server = {"spec": {"volumeClaimTemplates": claims}}
+    assert may_have_accounts(pipeline, server, others) is may
+
+
+def _nats_claim(*, has_accounts: bool) -> Manifest:
+    labels = {COMPONENT_LABEL: "nats", **({ACCOUNTS_LABEL: "true"} if has_accounts else {})}
+    return {"metadata": {"name": "data-prod-nats-0", "labels": labels}}
 
 
 def _set(storage: str) -> Manifest:

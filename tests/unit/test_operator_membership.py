@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from child_manifests import resource
 from logpipeline.survey import PartitionState
 from logpipeline_operator import membership
+from logpipeline_operator.children.labels import COMPONENT_LABEL
+from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
 from logpipeline_operator.membership import CollectorPod
 
 SET = "prod-collector"
@@ -166,3 +170,29 @@ def _stateful_set(*, observed: int = 2) -> dict[str, Any]:
         "metadata": {"uid": "set", "generation": 2},
         "status": {"updateRevision": "new", "observedGeneration": observed},
     }
+
+
+@pytest.mark.parametrize(
+    ("replicas", "known", "goes"),
+    [
+        (3, "new", False),
+        (3, "old", True),
+        # Made before pods said it: nothing was changed since.
+        (3, None, False),
+        # One alone is replaced by its StatefulSet.
+        (1, "old", False),
+    ],
+)
+def test_servers_that_know_other_users_go_at_once(
+    replicas: int, known: str | None, goes: bool
+) -> None:
+    """One after the other, the first would wait for ever for those that do not let it in."""
+    annotations = {} if known is None else {USERS_ANNOTATION: known}
+    metadata = {"labels": {COMPONENT_LABEL: "nats"}, "annotations": annotations}
+    server = {"metadata": {**metadata, "name": "prod-nats-0"}}
+    ending = {"metadata": {**metadata, "deletionTimestamp": "2026-01-31T12:00:00Z"}}
+    collector = {"metadata": {**metadata, "labels": {COMPONENT_LABEL: "collector"}}}
+    pipeline = resource({"nats": {"managed": {"replicas": replicas}}})
+
+    found = membership.servers_apart([server, ending, collector], pipeline, "new")
+    assert found == ([server] if goes else [])

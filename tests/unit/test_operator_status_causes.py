@@ -339,7 +339,14 @@ def test_the_figures_are_what_columns_and_autoscalers_read() -> None:
     assert status["subject"] == "lp.team.prod"
     assert status["version"] == "0.1.0"
     assert status["nats"] == {"ready": "1/1"}
-    assert status["shippers"] == {"desired": 3, "readyPods": 3, "ready": "3/3"}
+    assert status["shippers"] == {
+        "desired": 3,
+        "readyPods": 3,
+        "ready": "3/3",
+        "notReadyNodes": "",
+        "behind": 0,
+        "behindNodes": "",
+    }
     assert status["collectors"] == {
         "replicas": 2,
         "readyReplicas": 2,

@@ -85,7 +85,7 @@ def test_drift_is_told_when_it_is_put_right() -> None:
     assert event == Event(
         "Normal",
         "DriftCorrected",
-        "Put right what somebody changed: StatefulSet prod-collector (spec.replicas). "
+        "Put right what others changed: StatefulSet prod-collector (spec.replicas). "
         "Change the LogPipeline instead, or pause it before.",
     )
     assert news_of(working()) == []

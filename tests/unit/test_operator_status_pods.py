@@ -182,3 +182,29 @@ def test_a_daemon_set_is_counted() -> None:
         wanted=3, present=3, ready=2, updated=1
     )
     assert pods_of.daemon_set(None) is None
+
+
+def shipper(node: str, *, is_ready: bool, is_placed: bool = True) -> dict[str, Any]:
+    """A shipper for *node*, which its DaemonSet says by affinity until it is placed."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return {
+        "metadata": {"name": f"s-{node}", "labels": {"app.kubernetes.io/component": "shipper"}},
+        "spec": {"affinity": affinity, **({"nodeName": node} if is_placed else {})},
+        "status": {"conditions": [{"type": "Ready", "status": "True" if is_ready else "False"}]},
+    }
+
+
+def test_nodes_whose_shipper_is_not_ready_are_named() -> None:
+    """Also those that have none yet; a node on which one replaces another ships."""
+    found = [
+        shipper("node-1", is_ready=True),
+        shipper("node-2", is_ready=False),
+        shipper("node-3", is_ready=False, is_placed=False),
+        shipper("node-4", is_ready=False),
+        shipper("node-4", is_ready=True),
+        pod(),
+    ]
+
+    assert pods_of.nodes_without(found) == ("node-2", "node-3")

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logpipeline.spec.status import STATUS_SCHEMA
+from logpipeline.spec.status import CHECKED_EVERY_S, STATUS_SCHEMA
 from logpipeline_operator.status import (
     Facts,
     Mode,
@@ -165,9 +165,21 @@ def test_a_time_changes_with_its_status_only_and_never_goes_back(
 def test_the_same_look_again_is_no_write_and_no_event(facts: Facts) -> None:
     """An idle pipeline causes no write, whatever state it is in."""
     first = status_of(facts, None, NOW)
-    second = status_of(facts, first, later(3600))
+    second = status_of(facts, first, later(CHECKED_EVERY_S - 1))
 
     assert not is_changed(first, second)
+    assert events_of(first, second) == []
+
+
+@share
+@given(any_facts())
+def test_the_same_look_much_later_confirms_the_status_alone(facts: Facts) -> None:
+    """Two minutes after the last time it says when that was, and nothing else is written."""
+    first = status_of(facts, None, NOW)
+    second = status_of(facts, first, later(CHECKED_EVERY_S))
+
+    assert second["lastChecked"] > first["lastChecked"]
+    assert not is_changed({**first, "lastChecked": second["lastChecked"]}, second)
     assert events_of(first, second) == []
 
 
@@ -230,6 +242,8 @@ def test_a_working_pipeline_is_ready() -> None:
         "Durable": ("True", "SyncAlways"),
         "Paused": ("False", "Active"),
         "Ready": ("True", "Working"),
+        "Reconciling": ("False", "Working"),
         "ShippersAvailable": ("True", "ShippersReady"),
+        "Stalled": ("False", "Working"),
         "StreamsReady": ("True", "StreamsAsWanted"),
     }

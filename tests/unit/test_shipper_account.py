@@ -165,11 +165,11 @@ def test_what_is_owed_is_paid_in_parts_and_named_where_it_is_gone() -> None:
     account.owe(gap)
     account.pay(OLD, (0, 30))
     account = again(account)
-    assert account.next_owed() == Gap(OLD, 30, 100, REMOVED)
+    assert account.owed() == [Gap(OLD, 30, 100, REMOVED)]
     account.lose(Gap(OLD, 50, 100, REMOVED))
     account = again(account)
 
-    assert account.next_owed() == Gap(OLD, 30, 50, REMOVED)
+    assert account.owed() == [Gap(OLD, 30, 50, REMOVED)]
     assert account.next_loss() == Gap(OLD, 50, 100, REMOVED)
     assert account.to_be_named == 50
     account.name(Gap(OLD, 50, 100, REMOVED))
@@ -183,7 +183,7 @@ def test_a_doubt_concerns_what_is_not_archived() -> None:
     account.confirm("main", told(OLD, 15))
 
     assert account.doubt(ROLLED_BACK)
-    assert account.next_owed() == Gap(OLD, 15, 20, ROLLED_BACK)
+    assert account.owed()[0] == Gap(OLD, 15, 20, ROLLED_BACK)
     account.pay(OLD, (15, 20))
     account.confirm("main", told(OLD, 20))
     assert not account.doubt(ROLLED_BACK)

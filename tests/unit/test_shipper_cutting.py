@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.checksum import NOTHING
+from logpipeline.wire import Checksums
 from logpipeline_shipper.cutting import halves, piece_of, single_lines, split_at
 from logpipeline_shipper.files.chain import Chunk
 
@@ -24,7 +25,7 @@ def chunk_of(data: bytes, *, start: int = 0) -> Chunk:
         first_time_ns=0,
         last_time_ns=0,
         previous=None,
-        checksum=NOTHING,
+        checksums=Checksums.around(data, NOTHING),
         starts_inside_line=False,
         ends_inside_line=False,
     )

@@ -20,6 +20,8 @@ from log_chain import Folder, joined
 HEADER = b"time,level,message\n"
 # More than any rotator keeps, and than was remembered once.
 ROTATIONS = 100
+# More than is kept of a place in a file, and than is looked at of its beginning.
+SAME_LINES = b"ok\n" * 2048
 
 
 def append(path: Path, data: bytes) -> None:
@@ -118,6 +120,35 @@ def test_a_copy_that_appears_late_brings_nothing(tmp_path: Path) -> None:
 
     assert folder.drain() == []
     assert folder.chain.missing_bytes == 0
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
+def test_a_file_that_ends_like_a_former_one_is_no_copy_of_it(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """As long, with the same last lines: all bytes have to be the same."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"1\n" + SAME_LINES)
+    folder.drain()
+    folder.live.unlink()
+    folder.drain()
+    ending = "" if pack is bytes else ".gz"
+    folder.live.with_name(f"app.log.1{ending}").write_bytes(pack(b"2\n" + SAME_LINES))
+    folder.live.write_bytes(b"3\n")
+
+    assert joined(folder.drain()) == b"2\n" + SAME_LINES + b"3\n"
+
+
+def test_a_log_that_was_written_anew_with_the_same_ends_is_read(tmp_path: Path) -> None:
+    """No shipper ran meanwhile: inode, first bytes, and those before what was read are the same."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(SAME_LINES + b"1\n" + SAME_LINES)
+    folder.drain()
+    anew = SAME_LINES + b"2\n" + SAME_LINES + b"3\n"
+    folder.live.write_bytes(anew)
+    again = Folder(tmp_path, saved=folder.chain.saved())
+
+    assert joined(again.drain()) == anew
 
 
 def test_what_a_late_copy_has_more_is_read(tmp_path: Path) -> None:

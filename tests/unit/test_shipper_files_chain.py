@@ -36,7 +36,7 @@ def test_a_chunk_says_where_its_bytes_are(tmp_path: Path) -> None:
     folder.live.write_bytes(b"one\ntwo\nthr")
     (chunk,) = folder.read()
 
-    assert (chunk.start, chunk.end, chunk.checksum) == (0, 8, NOTHING)
+    assert (chunk.start, chunk.end, chunk.checksums.before) == (0, 8, NOTHING)
     assert (chunk.data, chunk.lines, chunk.previous) == (b"one\ntwo\n", 2, None)
     assert folder.chain.position() == (chunk.generation, 8)
 

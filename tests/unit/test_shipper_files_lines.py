@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,24 +93,3 @@ def test_unacknowledged_bytes_are_read_again(tmp_path: Path) -> None:
     chain.rewind()
 
     assert joined(folder.read()) == b"two\nthree\n"
-
-
-def test_bytes_are_read_for_healing_wherever_they_lie_now(tmp_path: Path) -> None:
-    """In the live file, a renamed or a compressed one; None where they are gone."""
-    folder = Folder(tmp_path)
-    folder.live.write_bytes(b"one\ntwo\n")
-    (old,) = folder.read()
-    folder.live.rename(tmp_path / "app.log.1")
-    folder.live.write_bytes(b"three\n")
-    folder.drain()
-    assert folder.chain.read_range(old.generation, 4, 8) == b"two\n"
-    packed = tmp_path / "app.log.1.gz"
-    packed.write_bytes(gzip.compress((tmp_path / "app.log.1").read_bytes()))
-    (tmp_path / "app.log.1").unlink()
-    folder.look()
-    assert folder.chain.read_range(old.generation, 4, 8) == b"two\n"
-    assert folder.chain.read_range(old.generation, 4, 9) is None
-    packed.unlink()
-    folder.look()
-
-    assert folder.chain.read_range(old.generation, 4, 8) is None

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from log_chain import Folder, joined
-from logpipeline.checksum import extend
+import pytest
+
+from log_chain import GRACE_S, Folder, joined
 from logpipeline_shipper.adoption import HELD_S, Adoption
+from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
 from logpipeline_shipper.files.opening import open_reader
 from logpipeline_shipper.files.sources import HostSources
 from logpipeline_shipper.intents import Key
@@ -22,6 +27,19 @@ HEADER = b"# number text\n"
 def append(path: Path, data: bytes) -> None:
     with path.open("ab") as file:
         file.write(data)
+
+
+def pack(path: Path, data: bytes) -> None:
+    path.write_bytes(gzip.compress(data))
+
+
+def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
+    """Return what the log holds now, and all of it that was read: not its last line."""
+    data = HEADER + b"".join(b"%d\n" % number for number in range(9999))
+    append(folder.live, data[:-5])
+    read = folder.drain()
+    append(folder.live, data[-5:])
+    return data, read
 
 
 def copytruncate(live: Path, target: Path) -> None:
@@ -35,7 +53,7 @@ def test_what_a_packed_copy_has_more_is_read_after_a_restart(tmp_path: Path) -> 
     append(folder.live, HEADER + b"1\n")
     folder.drain()
     append(folder.live, b"2\n")
-    folder.live.with_name("app.log.1.gz").write_bytes(gzip.compress(folder.live.read_bytes()))
+    pack(folder.live.with_name("app.log.1.gz"), folder.live.read_bytes())
     os.truncate(folder.live, 0)
     append(folder.live, HEADER + b"3\n")
 
@@ -52,7 +70,7 @@ def test_a_log_that_was_cut_is_not_taken_for_what_was_sent_before_a_kill(tmp_pat
     (chunk,) = folder.read_on()
     birth = folder.chain.birth(chunk.generation)
     known = Generation.restore(birth[:4] + Generation(chunk.generation).saved()[4:5] + birth[5:])
-    known.was_sent(chunk.end, extend(chunk.checksum, chunk.data))
+    known.was_sent(chunk.end, chunk.checksums.after)
     assert is_in(folder, known)
 
     os.truncate(folder.live, 0)
@@ -100,6 +118,183 @@ def test_a_copy_of_a_log_that_is_new_itself_brings_nothing(tmp_path: Path) -> No
     assert joined(folder.drain()) == HEADER + b"1\n2\n"
 
 
+@pytest.mark.parametrize("write", [Path.write_bytes, pack], ids=["plain", "packed"])
+def test_a_file_that_begins_with_all_of_a_former_one_is_read(
+    tmp_path: Path, write: Callable[[Path, bytes], object]
+) -> None:
+    """Its log was written and rotated while no shipper ran; a former log had a header alone."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER)
+    folder.drain()
+    folder.live.unlink()
+    append(folder.live, HEADER + b"1\n")
+    folder.drain()
+    ending = ".gz" if write is pack else ""
+    write(folder.live.with_name(f"app.log.2{ending}"), folder.live.read_bytes())
+    write(folder.live.with_name(f"app.log.1{ending}"), HEADER + b"2\n")
+    folder.live.unlink()
+    append(folder.live, HEADER + b"3\n")
+
+    again = Folder(tmp_path, saved=folder.chain.saved())
+    assert joined(again.drain()) == HEADER + b"2\n" + HEADER + b"3\n"
+
+
+@pytest.mark.parametrize("remove", [Path.unlink, partial(os.truncate, length=0)])
+def test_what_a_late_packed_copy_has_more_is_read(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    """The log had ended as far as was seen. A long one does not begin like another by chance."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n" * ALIKE_BYTES_MAX)
+    folder.drain()
+    data = folder.live.read_bytes()
+    remove(folder.live)
+    folder.drain()
+    pack(folder.live.with_name("app.log.1.gz"), data + b"2\n")
+
+    assert joined(folder.drain()) == b"2\n"
+
+
+def test_a_log_that_is_packed_slowly_and_then_removed_is_read_once(tmp_path: Path) -> None:
+    """It has no other name meanwhile, and what the packed file holds cannot be told yet."""
+    folder = Folder(tmp_path)
+    data, read = write_and_read_most(folder)
+    packed, target = gzip.compress(data), folder.live.with_name("app.log.1.gz")
+    for end in range(0, len(packed), len(packed) // 8):
+        target.write_bytes(packed[:end])
+        read += folder.read()
+    target.write_bytes(packed)
+    read += folder.read()
+    folder.live.unlink()
+    append(folder.live, HEADER + b"1\n")
+
+    assert joined(read + folder.drain()) == data + HEADER + b"1\n"
+
+
+@pytest.mark.parametrize("scans", [1, 5])
+def test_a_log_whose_packer_ended_during_a_look_is_not_missed(tmp_path: Path, scans: int) -> None:
+    """The next listing shows what became of it, however late it comes."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    folder.drain()
+    append(folder.live, b"2\n")
+    folder.look()
+    append(folder.live, b"3\n")
+    plain, packed = folder.live.with_name("app.log.1"), folder.live.with_name("app.log.1.gz")
+    folder.live.rename(plain)
+    packed.touch()
+    append(folder.live, HEADER + b"4\n")
+
+    again = Folder(tmp_path, saved=folder.chain.saved())
+    (old,) = again.discovery.scan()
+    pack(packed, plain.read_bytes())
+    plain.unlink()
+    again.take(old)
+    again.now_s += scans * GRACE_S
+    assert again.read_on() == []
+    assert joined(again.drain()) == b"2\n3\n" + HEADER + b"4\n"
+    assert again.chain.take_losses() == []
+
+
+def test_a_log_that_a_listing_lacks_is_not_missed_before_the_next_one(tmp_path: Path) -> None:
+    """It was renamed while the folder was read."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    folder.drain()
+    append(folder.live, b"2\n")
+    again = Folder(tmp_path, saved=folder.chain.saved())
+    (whole,) = again.discovery.scan()
+    again.take(replace(whole, files=()))
+    again.now_s += 1.5 * GRACE_S
+
+    assert again.read_on() == []
+    assert joined(again.drain()) == b"2\n"
+    assert again.chain.take_losses() == []
+
+
+def test_what_was_read_of_a_log_that_is_gone_is_read_again_from_its_copy(tmp_path: Path) -> None:
+    """It was not acknowledged yet, and the copy is seen a moment later."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    chain = folder.look()
+    assert chain.read(folder.now_s) is not None
+    chain.release()
+    data = folder.live.read_bytes()
+    folder.live.unlink()
+    folder.look()
+    assert not chain.can_rewind()
+    chain.rewind()
+    pack(folder.live.with_name("app.log.1.gz"), data)
+
+    assert joined(folder.drain()) == data
+    assert chain.take_losses() == []
+
+
+def test_a_log_that_was_packed_before_it_could_be_opened_is_not_missed(tmp_path: Path) -> None:
+    """Of its bytes nothing is known but how many there were."""
+    folder = Folder(tmp_path)
+    data = HEADER + b"1\n"
+    append(folder.live, data)
+    (listing,) = folder.discovery.scan()
+    pack(folder.live.with_name("app.log.1.gz"), data)
+    folder.live.unlink()
+    append(folder.live, HEADER + b"2\n")
+    folder.take(listing)
+
+    assert joined(folder.drain()) == data + HEADER + b"2\n"
+    assert (folder.chain.take_losses(), folder.chain.unseen_generations) == ([], 0)
+
+
+def test_a_log_that_is_put_aside_and_copied_slowly_is_read_once(tmp_path: Path) -> None:
+    """As logrotate's `renamecopy` does it."""
+    folder = Folder(tmp_path)
+    data, read = write_and_read_most(folder)
+    aside, target = folder.live.with_name("app.log.tmp"), folder.live.with_name("app.log.1")
+    folder.live.rename(aside)
+    append(folder.live, HEADER + b"1\n")
+    for end in range(0, len(data), len(data) // 8):
+        target.write_bytes(data[:end])
+        read += folder.drain()
+    target.write_bytes(data)
+    read += folder.read()
+    aside.unlink()
+
+    assert joined(read + folder.drain()) == data + HEADER + b"1\n"
+    assert folder.chain.take_losses() == []
+
+
+def test_a_temporary_file_that_was_no_log_is_not_read(tmp_path: Path) -> None:
+    """A program writes what will be the log under another name, and renames it."""
+    folder = Folder(tmp_path)
+    append(folder.live, b"1\n")
+    read = folder.drain()
+    aside = folder.live.with_name("app.log.tmp")
+    append(aside, b"2\n")
+    assert folder.drain() == []
+    aside.rename(folder.live)
+
+    assert joined(read + folder.drain()) == b"1\n2\n"
+
+
+def test_packed_copies_of_a_log_that_goes_on_bring_nothing(tmp_path: Path) -> None:
+    """As logrotate's `copy` makes them, with `compress`."""
+    folder = Folder(tmp_path)
+    plain, packed = folder.live.with_name("app.log.1"), folder.live.with_name("app.log.1.gz")
+    read = []
+    for number in range(3):
+        append(folder.live, b"".join(b"%d %d\n" % (number, line) for line in range(99)))
+        read += folder.drain()
+        if packed.exists():
+            packed.rename(folder.live.with_name("app.log.2.gz"))
+        shutil.copyfile(folder.live, plain)
+        read += folder.read()
+        pack(packed, plain.read_bytes())
+        plain.unlink()
+        read += folder.drain()
+
+    assert joined(read) == folder.live.read_bytes()
+
+
 def test_what_is_packed_slowly_into_another_folder_is_no_log_of_its_own(tmp_path: Path) -> None:
     """Half of a packed file tells nothing; it is waited for as long as it grows."""
     folder = Folder(tmp_path / "logs")
@@ -132,3 +327,30 @@ def test_what_is_packed_slowly_into_another_folder_is_no_log_of_its_own(tmp_path
     old.unlink()
     folder.look()
     assert owner() == ["the log"]
+
+
+def test_a_packed_log_is_not_taken_for_a_copy_of_a_live_one_that_was_renamed(
+    tmp_path: Path,
+) -> None:
+    """The live log that a look has shown is not there any more: its lines wait until the next look
+    tells what the packed file is.
+    """
+    folder = Folder(tmp_path)
+    older, packed = tmp_path / "app.log.1", tmp_path / "app.log.1.gz"
+    older.write_bytes(b"one\n")
+    folder.live.write_bytes(b"two\n")
+    packed.write_bytes(gzip.compress(b"one\n")[:9])
+    (listing,) = folder.discovery.scan()
+    with packed.open("wb") as file:
+        file.write(gzip.compress(b"one\n"))
+    older.unlink()
+    folder.take(listing)  # the older one cannot be opened: the live one waits
+    assert folder.read_on() == []
+    (listing,) = folder.discovery.scan()
+    folder.live.rename(older)
+    folder.live.write_bytes(b"three\n")
+    folder.take(listing)
+    early = folder.read_on()
+    packed.rename(tmp_path / "app.log.2.gz")
+
+    assert joined(early + folder.drain()) == b"one\ntwo\nthree\n"

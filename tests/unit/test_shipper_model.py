@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logpipeline.checksum import Checksum, extend
+from logpipeline.checksum import Checksum
 from logpipeline_shipper.files.chain import Chain, Chunk
 from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
@@ -134,7 +134,7 @@ class Ship:
     def _note(self, chunk: Chunk) -> None:
         if chunk.generation not in self.births:
             self.births[chunk.generation] = self.chain.birth(chunk.generation)
-        self.sent[chunk.generation] = (chunk.end, extend(chunk.checksum, chunk.data))
+        self.sent[chunk.generation] = (chunk.end, chunk.checksums.after)
 
     def _take(self, chunk: Chunk) -> None:
         assert chunk.end - chunk.start == len(chunk.data) > 0
@@ -168,7 +168,7 @@ class Ship:
             self.look()
             quiet = self.read(100, acknowledged=True) == 0
             self.now_s += GRACE_S
-            if quiet and self.chain.wake_at_s() is None:
+            if quiet and not self.chain.may_go_on_alone():
                 return
         raise AssertionError("it never comes to an end")
 

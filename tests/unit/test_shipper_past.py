@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logpipeline.checksum import NOTHING
+from logpipeline.wire import Checksums
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.intents import Intent
 from logpipeline_shipper.past import Past, Piece
@@ -20,7 +21,7 @@ def chunk_of(start: int, data: bytes, generation: str = G) -> Chunk:
         first_time_ns=0,
         last_time_ns=0,
         previous=None,
-        checksum=NOTHING,
+        checksums=Checksums.around(data, NOTHING),
         starts_inside_line=False,
         ends_inside_line=False,
     )

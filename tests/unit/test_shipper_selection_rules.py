@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,19 @@ def test_our_own_components_are_not_shipped_in_a_circle(component: str) -> None:
         "own-component"
     )
     assert decide_by_path(elsewhere, rules) == Take()
+
+
+def test_pods_of_other_namespaces_are_left_where_only_the_own_is_read() -> None:
+    """By the path alone, whatever the entries say, and without waiting for Kubernetes."""
+    rules = Rules(namespace="logging", is_own_only=True, matches=(select(namespaces=("shop",)),))
+    everything = replace(rules, matches=())
+    own = Container(namespace="logging", pod="web-1", uid="u", name="main")
+    other = Container(namespace="shop", pod="web-1", uid="u", name="main")
+
+    assert decide(other, None, rules) == Leave("other-namespace")
+    assert decide_by_path(other, everything) == Leave("other-namespace")
+    assert decide_by_path(own, rules) == Leave("not-selected")
+    assert decide_by_path(own, everything) == Take()
 
 
 def test_an_injected_sidecar_is_not_shipped() -> None:

@@ -113,7 +113,7 @@ def _built_for_nodes() -> list[Step]:
 def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
     return Step(
         name=name,
-        shows="libraries of Java for Spark, once",
+        shows="libraries of Java, once",
         command=(python, "tests/support/spark_versions.py"),
         after=after,
         is_background=True,
@@ -122,7 +122,8 @@ def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:
     shows = "kills, cuts and full disks"
-    return pytest_step(name, shows, "tests/faults", "-n", "2", *marks, load=0.8)
+    words = ("tests/faults", "-n", "2", *marks)
+    return pytest_step(name, shows, *words, load=0.8, after=("jars",))
 
 
 def _spark(name: str, marks: tuple[str, ...]) -> Step:

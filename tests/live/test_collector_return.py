@@ -1,0 +1,95 @@
+"""A folder that was away is put in order when it comes back, however long that took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collecting import (
+    GROUP,
+    HOSTS,
+    CollectorProcess,
+    Pipeline,
+    Source,
+    collecting,
+    config_for,
+    pipeline,
+)
+from logpipeline.embedded import EmbeddedServer
+from logpipeline.records import EPOCH_HISTORY_MAX
+from logpipeline_cli.committed import Reading
+from logpipeline_collector.epochs import EpochRecords
+from waiting import eventually
+
+DEAD_WITHIN_S = 30.0
+
+
+async def test_a_folder_that_was_away_for_many_epochs_takes_its_late_commit_back(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Its owner died between the commit of the folder and that of the bucket, and more owners came
+    than the record has places for epochs.
+    """
+    first, second = tmp_path / "a", tmp_path / "b"
+    source = Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await leave_late_commit(made, nats_server, first, source)
+        assert b"two\n" in source.archived(first)
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, second, "collector-1")):
+            await made.until_committed(2)
+        for _ in range(EPOCH_HISTORY_MAX + 1):
+            await succeed_once(made)
+        async with collecting(config_for(nats_server, first, "collector-0")):
+            await eventually(lambda: source.archived(first, second) == source.sent)
+
+
+async def test_files_of_a_collector_that_stays_away_show_no_line_twice(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Its last commit is in its folder still; who reads the files of both learns from the
+    successor's folder that it counts for nothing.
+    """
+    folders = [tmp_path / "a", tmp_path / "b"]
+    source = Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        await leave_late_commit(made, nats_server, folders[0], source)
+        alone = cat(folders)
+        await made.assign("collector-1")
+        async with collecting(config_for(nats_server, folders[1], "collector-1")):
+            await source.send(made.js, "three")
+            await made.until_committed(3)
+            await eventually(lambda: cat(folders) == source.sent)
+
+    assert source.archived(folders[0]) == alone == b"one\ntwo\n"
+    assert cat(folders) == source.sent
+
+
+def cat(folders: list[Path]) -> bytes:
+    """Return what `logpipeline files cat` prints."""
+    return b"".join(chunk for file in Reading(folders, HOSTS[0], None).files() for chunk in file)
+
+
+async def leave_late_commit(
+    made: Pipeline, server: EmbeddedServer, folder: Path, source: Source
+) -> None:
+    """Let collector-0 archive "one", and die when the folder alone knows of "two"."""
+    await made.assign("collector-0")
+    with CollectorProcess(server, folder, "collector-0", "collector.before-swap:2") as dying:
+        await source.send(made.js, "one")
+        await made.until_committed(1)
+        await source.send(made.js, "two")
+        await eventually(lambda: dying.exit_code is not None, within_s=DEAD_WITHIN_S)
+
+
+async def succeed_once(made: Pipeline) -> None:
+    """Take partition 0 over, as the process of one more folder would."""
+    records = EpochRecords(made.bucket, group=GROUP, member="collector-1", incarnation="third-1")
+    seen = await records.read(0)
+    assert seen.record is not None
+    await records.take_over(
+        0,
+        seen,
+        epoch=seen.record.epoch + 1,
+        assignment=made.generation,
+        reached=seen.record.reached,
+    )

@@ -1,0 +1,201 @@
+"""What becomes of a managed server when the Secrets of its users are deleted, changed or broken: it
+is started again with those of now, and nobody has to do more.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from cluster_states import NAME
+from cluster_world import World
+from logpipeline_operator.children import Manifest
+from logpipeline_operator.children.managed_nats import ARCHIVE_USER_ANNOTATION, USERS_ANNOTATION
+from logpipeline_operator.cluster.kinds import kind
+from waiting import eventually
+
+pytest_plugins = ["cluster_world_fixture"]
+
+NOWHERE = {"logpipeline.dev/test": "nowhere"}
+SERVER = f"{NAME}-nats"
+WITHIN_S = 60.0
+
+
+async def write(here: World, *, replicas: int = 1) -> None:
+    """Write the pipeline, with a managed server and an archive; none of its pods finds a node."""
+    options: dict[str, Any] = {"nodeSelector": NOWHERE}
+    manifest = {
+        "apiVersion": "logpipeline.dev/v1alpha1",
+        "kind": "LogPipeline",
+        "metadata": {"name": NAME, "namespace": here.namespace},
+        "spec": {
+            "partitions": 2,
+            "nats": {"managed": {"replicas": replicas, **options}},
+            "collectors": {"persistence": {"emptyDir": {}}, **options},
+            "archive": {"enabled": True, **options},
+            "shippers": {"enabled": False},
+        },
+    }
+    await here.kube.create(manifest)
+
+
+async def secret(here: World, name: str = f"{SERVER}-auth") -> Manifest | None:
+    """The Secret *name*, if it is there."""
+    return await here.kube.get(kind("Secret"), here.namespace, name)
+
+
+async def started_with(here: World, annotation: str = USERS_ANNOTATION) -> str:
+    """What the server's pods are started with from now on; empty before there are any."""
+    server = await here.kube.get(kind("StatefulSet"), here.namespace, SERVER)
+    template = (server or {}).get("spec", {}).get("template", {})
+    return str(template.get("metadata", {}).get("annotations", {}).get(annotation, ""))
+
+
+async def delete(here: World, found: Manifest | None) -> None:
+    """Delete the Secret *found*, as somebody does by mistake."""
+    assert found is not None
+    metadata = found["metadata"]
+    await here.kube.delete(kind("Secret"), here.namespace, metadata["name"], uid=metadata["uid"])
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("name", "annotation"),
+    [
+        (f"{SERVER}-auth", USERS_ANNOTATION),
+        (f"{SERVER}-auth-archive", ARCHIVE_USER_ANNOTATION),
+    ],
+)
+async def test_a_deleted_secret_is_made_anew_and_the_server_with_it(
+    here: World, name: str, annotation: str
+) -> None:
+    """A server reads its users at its start: without another one it would refuse them for ever."""
+    operator = here.operator("--no-lease")
+    await write(here)
+    operator.start()
+    before = await eventually(lambda: started_with(here, annotation), within_s=WITHIN_S)
+    lost = await secret(here, name)
+    await delete(here, lost)
+
+    async def is_changed() -> bool:
+        return await started_with(here, annotation) not in ("", before)
+
+    await eventually(is_changed, within_s=WITHIN_S, what="a server with other users")
+    made = await secret(here, name)
+    assert lost is not None
+    assert made is not None
+    assert made["data"] != lost["data"]
+
+
+@pytest.mark.timeout(180)
+async def test_a_secret_that_is_changed_starts_the_server_again(here: World) -> None:
+    """So passwords are rotated: by hand, or by whoever looks after Secrets."""
+    operator = here.operator("--no-lease")
+    await write(here)
+    operator.start()
+    before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    data = {"shipper-password": base64.b64encode(b"another-password-0123").decode()}
+    await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", {"data": data})
+
+    async def is_changed() -> bool:
+        return await started_with(here) not in ("", before)
+
+    await eventually(is_changed, within_s=WITHIN_S, what="a server with other users")
+
+
+@pytest.mark.timeout(180)
+async def test_a_secret_that_lacks_a_key_is_named_with_what_to_do(here: World) -> None:
+    """And deleted, as it says, it is whole again."""
+    operator = here.operator("--no-lease")
+    await write(here)
+    operator.start()
+    before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    broken: Manifest = {"data": {"operator-password": None}}
+    await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", broken)
+
+    async def is_named() -> bool:
+        resource = await here.resource()
+        conditions = ((resource or {}).get("status") or {}).get("conditions") or []
+        return any(
+            "has no key operator-password" in each["message"] and "delete it" in each["message"]
+            for each in conditions
+        )
+
+    await eventually(is_named, within_s=WITHIN_S, what="the Secret is named")
+    await delete(here, await secret(here))
+
+    async def is_whole() -> bool:
+        found = await secret(here)
+        return "operator-password" in (found or {}).get("data", {})
+
+    await eventually(is_whole, within_s=WITHIN_S, what="a whole Secret")
+
+    async def is_changed() -> bool:
+        return await started_with(here) not in ("", before)
+
+    await eventually(is_changed, within_s=WITHIN_S, what="a server with other users")
+
+
+@pytest.mark.timeout(180)
+async def test_servers_of_a_cluster_are_started_again_together(here: World) -> None:
+    """One after the other, the first would find no other that lets it in, and never be ready."""
+    operator = here.operator("--no-lease")
+    await write(here, replicas=3)
+    operator.start()
+    before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
+
+    async def servers(users: str) -> int:
+        selector = f"app.kubernetes.io/component=nats,app.kubernetes.io/instance={NAME}"
+        found, _ = await here.kube.list(kind("Pod"), here.namespace, selector)
+        return sum(pod["metadata"]["annotations"].get(USERS_ANNOTATION) == users for pod in found)
+
+    async def all_are(users: str) -> bool:
+        return await servers(users) == 3
+
+    await eventually(lambda: all_are(before), within_s=WITHIN_S, what="three servers")
+    await delete(here, await secret(here))
+
+    async def all_are_new() -> bool:
+        users = await started_with(here)
+        return users not in ("", before) and await all_are(users)
+
+    await eventually(all_are_new, within_s=WITHIN_S, what="three servers with other users")
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("was_there", [False, True])
+async def test_a_server_gets_accounts_only_where_it_began_with_them(
+    here: World, was_there: bool
+) -> None:
+    """A volume of a server without accounts holds streams that one with accounts does not find."""
+    if was_there:
+        labels = {"app.kubernetes.io/component": "nats", "logpipeline.dev/pipeline": NAME}
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": f"data-{SERVER}-0",
+                "namespace": here.namespace,
+                "labels": labels,
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "10Gi"}},
+            },
+        }
+        await here.kube.create(claim)
+    operator = here.operator("--no-lease")
+    await write(here)
+    operator.start()
+    await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    first = here.looks()
+    await eventually(lambda: here.looks() > first + 2, within_s=WITHIN_S, what="more looks")
+    server = await here.kube.get(kind("StatefulSet"), here.namespace, SERVER)
+    config = await here.kube.get(kind("ConfigMap"), here.namespace, SERVER)
+
+    assert server is not None
+    assert config is not None
+    assert ("NODES" in config["data"]["nats.conf"]) is not was_there
+    assert server["metadata"]["generation"] == 1

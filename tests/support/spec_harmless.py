@@ -1,0 +1,110 @@
+"""The fields of a LogPipeline on which no class decides, by the reason why none has to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def _each(owner: str, names: str) -> Iterator[str]:
+    """Yield the fields *names* of *owner*."""
+    return (f"{owner}.{name}" for name in names.split())
+
+
+_PODS = ("collectors", "shippers", "nats.managed", "archive")
+
+HARMLESS: dict[str, tuple[str, ...]] = {
+    "It names the class that decides, or says whether anything is done at all.": (
+        "className",
+        "managementState",
+    ),
+    "The operator refuses what is for one machine.": (
+        *_each(
+            "local.nats",
+            "caFile certFile keyFile credsFile nkeyFile tokenFile userFile passwordFile "
+            "inboxPrefix",
+        ),
+        "local.metricsPort",
+        *_each("local.shippers[]", "name host pods hostsBelow"),
+        *_each("local.shippers[].files[]", "include[] exclude[] ack"),
+    ),
+    "A name that its own lines carry, which no other pipeline trusts.": ("cluster",),
+    "It concerns streams and consumers whose names and servers a class decides on.": (
+        "repartitionPolicy",
+        "deletionPolicy",
+        *_each(
+            "stream",
+            "storage retention discard replicas maxAge duplicateWindow maxBytes maxMsgs maxMsgSize "
+            "maxMsgsPerSubject maxConsumers compression foreignPartitions denyDelete denyPurge "
+            "allowDirect placement.cluster placement.tags[] metadata trim trimAbove external",
+        ),
+        *_each("stream.overrides[]", "partitions maxBytes maxAge maxMsgs"),
+        *_each(
+            "consumers[]",
+            "name type durable partitions deliverPolicy optStartTime optStartSeq ackPolicy ackWait "
+            "maxDeliver maxAckPending maxWaiting backoff[] replayPolicy headersOnly deliverGroup "
+            "inactiveThreshold memStorage replicas maxRequestBatch maxRequestExpires "
+            "maxRequestMaxBytes flowControl idleHeartbeat rateLimitBps filterHost metadata",
+        ),
+        *_each("nats", "jsDomain tlsFirst"),
+    ),
+    "It says which key of a Secret, and a class decides on the Secret.": (
+        *_each("nats.tls", "ca cert key"),
+        *_each("nats", "creds.file nkey.seed token.token user.user user.password"),
+        *_each("archive.s3.secret", "accessKeyId secretAccessKey"),
+    ),
+    "How its own lines are put together, written and kept, within its own volume.": (
+        *_each("batch", "maxBytes maxLineBytes linger compression ack message"),
+        *_each(
+            "collectors",
+            "group deliverPolicy optStartTime path filePath output rotation.maxBytes "
+            "rotation.maxAge compression retention.maxAge retention.maxBytes "
+            "retention.minFreePercent maxOpenFiles commit.interval commit.maxBytes takeoverAfter "
+            "snapshotEvery drainTimeoutSeconds onEmptyVolume",
+        ),
+        *_each(
+            "archive",
+            "format trigger every maxBytesPerBatch rollups.enabled retention.maxAge "
+            "retention.maxBytes compaction.enabled compaction.targetBytes",
+        ),
+        "archive.s3.region",
+    ),
+    "It narrows what is read, or says how.": (
+        *_each(
+            "shippers",
+            "enabled mode containerLogs readFrom labels[] maxInFlightBytes deletedFiles.maxBytes "
+            "deletedFiles.maxAge maxOpenFiles rescan",
+        ),
+        *_each("shippers.hostFiles[]", "exclude[] ack"),
+        *_each("shippers.match[].select", "namespaces[] labels containerNames[]"),
+        *_each("shippers.match[].exclude", "namespaces[] labels containerNames[]"),
+        "shippers.match[].ack",
+    ),
+    "Processors and memory: a ResourceQuota and a LimitRange of the namespace limit them.": (
+        *(f"{pods}.resources" for pods in _PODS),
+        "collectors.workers",
+        "archive.driverMemory",
+        *_each("archive.executors", "cores memory resources"),
+    ),
+    "How pods of images that a class allows are pulled, spread, replaced and ended.": (
+        *(f"{pods}.imagePullPolicy" for pods in _PODS),
+        *(f"{pods}.topologySpreadConstraints[]" for pods in _PODS),
+        *(f"{pods}.terminationGracePeriodSeconds" for pods in _PODS),
+        *_each("collectors.updateStrategy", "type maxUnavailable"),
+        "shippers.updateStrategy.maxUnavailable",
+        *_each(
+            "collectors.podDisruptionBudget",
+            "enabled maxUnavailable unhealthyPodEvictionPolicy",
+        ),
+    ),
+    "What becomes of its own volumes.": (
+        *_each("collectors.persistence.retentionPolicy", "whenDeleted whenScaled"),
+        *_each("archive.persistence.retentionPolicy", "whenDeleted whenScaled"),
+    ),
+    "Whether there is one, of one or three servers, and how it syncs.": (
+        *_each("nats.managed", "replicas syncInterval"),
+        "archive.enabled",
+    ),
+    "Policies of its own pods: they allow nothing that was not allowed without them.": (
+        "networkPolicy.enabled",
+    ),
+}
