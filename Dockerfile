@@ -60,8 +60,14 @@ FROM tools AS nats-environment
 COPY requirements/nats.txt requirements/
 RUN requirements/install-image nats /opt/nats
 
+FROM ${BASE} AS bare
+COPY requirements/bare-root /bare-root
+RUN python3 /bare-root /bare
+
+# Python and its libraries, without a shell, a package manager, or any other program.
 # 65532 is nobody's number on a Debian node, and the one that images without a shell use as well.
-FROM ${BASE} AS runtime
+FROM scratch AS runtime
+COPY --from=bare /bare /
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.version="${VERSION}" \
@@ -69,6 +75,7 @@ LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 # Output is a log that somebody waits for; the file system of the pods is read-only.
 ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
+    LANG=C.UTF-8 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 WORKDIR /
@@ -123,8 +130,10 @@ USER 65532:65532
 EXPOSE 9104
 ENTRYPOINT ["python", "-m", "logpipeline_spark.running.entrypoint"]
 
-# The server is one static binary.
-FROM ${BASE} AS nats
+# The server is one static binary: it needs certificates, and nothing else.
+FROM scratch AS nats
+COPY --from=bare /bare/etc/ssl/certs /etc/ssl/certs
+COPY --from=bare /bare/usr/share/ca-certificates /usr/share/ca-certificates
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.version="${VERSION}" \

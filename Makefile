@@ -89,8 +89,9 @@ bench-spark: venv ## Tables beside Spark's own way from text, into benchmarks/la
 bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/latest-operator.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/operator_scale.py
 
-crd: venv ## Write deploy/crd.yaml from the code
+crd: venv ## Write deploy/crd.yaml and deploy/admission.yaml from the code
 	$(BIN)/python -m logpipeline.spec.crd deploy/crd.yaml
+	$(BIN)/python -m logpipeline.spec.admission deploy/admission.yaml
 
 docs: venv ## Write the generated pages from the code
 	$(BIN)/python -m logpipeline.spec.reference docs/crd.md
