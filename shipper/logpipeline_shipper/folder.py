@@ -16,6 +16,7 @@ from logpipeline import statefile
 
 log = logging.getLogger(__name__)
 
+_LOCK = "lock"
 _INSTALLATION = re.compile(r"[0-9a-f]{32}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -29,10 +30,13 @@ class DataFolder:
     were those of a former pipeline of the same name, and were set aside.
     """
 
-    def __init__(self, path: Path, lock: int, installation: str, *, was_others: bool) -> None:
+    def __init__(
+        self, path: Path, lock: int, installation: str, pipeline_uid: str, *, was_others: bool
+    ) -> None:
         self.path = path
         self.installation = installation
         self.was_others = was_others
+        self._pipeline_uid = pipeline_uid
         self._lock = lock
 
     @staticmethod
@@ -47,10 +51,38 @@ class DataFolder:
         lock = _locked(path)
         try:
             was_others = bool(pipeline_uid) and _takes_over(path, pipeline_uid)
-            return DataFolder(path, lock, _installation(path), was_others=was_others)
+            installation = _installation(path)
+            return DataFolder(path, lock, installation, pipeline_uid, was_others=was_others)
         except BaseException:
             os.close(lock)
             raise
+
+    def restore(self) -> bool:
+        """Make the folder anew if it was removed, emptied or replaced since it was opened; return
+        whether that was so. What a shipper knows is in its memory, and is saved there again.
+
+        Raises:
+            DataFolderBusy: another shipper has begun to work in what is there now.
+            OSError: it cannot be made or written.
+        """
+        if _is_at(self.path / _LOCK, self._lock):
+            return False
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _locked(self.path)
+        try:
+            _write_installation(self.path, self.installation)
+            if self._pipeline_uid:
+                statefile.write_state(self.path / "pipeline", "pipeline", 1, self._pipeline_uid)
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(self._lock)
+        self._lock = lock
+        log.error(
+            "the data folder was removed while the shipper ran; it is made anew",
+            extra={"folder": str(self.path)},
+        )
+        return True
 
     def close(self) -> None:
         """Give the folder back."""
@@ -70,7 +102,7 @@ def boot_id() -> str:
 
 
 def _locked(path: Path) -> int:
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -104,8 +136,20 @@ def _installation(path: Path) -> str:
             extra={"reason": str(error), "aside": str(aside)},
         )
     name = secrets.token_hex(16)
-    statefile.write_state(file, "installation", 1, name)
+    _write_installation(path, name)
     return name
+
+
+def _write_installation(path: Path, name: str) -> None:
+    statefile.write_state(path / "installation", "installation", 1, name)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether *path* is still the file that *descriptor* is open on."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _takes_over(path: Path, pipeline_uid: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from logpipeline import checksum, statefile
 from logpipeline.failpoints import reach
 from logpipeline_shipper.account import Account
+from logpipeline_shipper.folder import DataFolder, DataFolderBusy
 from logpipeline_shipper.intents import (
     Intent,
     IntentLog,
@@ -141,14 +142,15 @@ def peek(folder: Path) -> dict[Key, SourceRecord]:
 class PositionKeeper:
     """Writes the snapshot that *take* returns whenever `changed` was called since the last time."""
 
-    def __init__(self, folder: Path, intents: IntentLog, take: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, folder: DataFolder, intents: IntentLog, take: Callable[[], Snapshot]
+    ) -> None:
         self.problem: str | None = None
-        self._path = folder / _KIND
         self._folder = folder
         self._intents = intents
         self._take = take
         self._changed = asyncio.Event()
-        self._number = newest_number(folder)
+        self._number = newest_number(folder.path)
         self._is_begun = False
 
     def changed(self) -> None:
@@ -169,6 +171,8 @@ class PositionKeeper:
         """
         self._changed.clear()
         try:
+            if self._folder.restore():
+                self._is_begun = False
             # From here on new intents go into a file of their own, and the snapshot holds what is
             # in flight now: no kill at any moment leaves a batch that neither of them tells of.
             # After a failure the file that was begun is used on: a full disk gets no more files.
@@ -177,27 +181,32 @@ class PositionKeeper:
                 self._number += 1
                 self._is_begun = True
             data = _encoded(self._take()) | {"intents": self._number}
+            path = self._folder.path / _KIND
             reach("shipper.before-save")
-            await asyncio.to_thread(statefile.write_state, self._path, _KIND, _VERSION, data)
+            await asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data)
             if is_last:
-                (self._folder / _STOP_MARK).touch()
-                statefile.sync_folder(self._folder)
-        except OSError as error:
+                (self._folder.path / _STOP_MARK).touch()
+                statefile.sync_folder(self._folder.path)
+        except (DataFolderBusy, OSError) as error:
             self._failed(error)
             return False
         reach("shipper.after-save")
         self._is_begun = False
         self._intents.forget_before(self._number)
         if self.problem is not None:
-            log.info("positions are saved again", extra={"folder": str(self._folder)})
+            log.info("positions are saved again", extra={"folder": str(self._folder.path)})
         self.problem = None
         return True
 
-    def _failed(self, error: OSError) -> None:
-        text = f"cannot save positions in {self._folder}: {os.strerror(error.errno or 0)}"
+    def _failed(self, error: DataFolderBusy | OSError) -> None:
+        text = str(error)
+        if isinstance(error, OSError):
+            why = os.strerror(error.errno or 0)
+            text = f"cannot save positions in {self._folder.path}: {why}; free space there, or give"
+            text += " another data folder"
         if self.problem is None:
             log.error("positions cannot be saved; shipping goes on", extra={"reason": text})
-        self.problem = f"{text}; free space there, or give another data folder"
+        self.problem = text
         self._changed.set()
 
 

@@ -90,7 +90,7 @@ class Shipper:
         )
         self._watch = Watch(js, self._acks, self._subject_lost, self._listener.ask_all)
         self._intents = IntentLog(folder.path, boot)
-        self._keeper = positions.PositionKeeper(folder.path, self._intents, self._snapshot)
+        self._keeper = positions.PositionKeeper(folder, self._intents, self._snapshot)
         self._shared = Shared(
             sender=Sender(
                 js,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,9 @@ def snapshot() -> Snapshot:
 
 async def saved(folder: Path, *, is_last: bool = False) -> IntentLog:
     intents = IntentLog(folder, BOOT)
-    assert await PositionKeeper(folder, intents, snapshot).save(is_last=is_last)
+    opened = DataFolder.open(folder)
+    assert await PositionKeeper(opened, intents, snapshot).save(is_last=is_last)
+    opened.close()
     return intents
 
 
@@ -126,12 +130,14 @@ async def test_positions_of_another_shape_are_set_aside(tmp_path: Path) -> None:
 async def test_old_notes_are_removed_once_the_positions_tell_the_same(tmp_path: Path) -> None:
     """The folder does not grow with time."""
     intents = IntentLog(tmp_path, BOOT)
-    keeper = PositionKeeper(tmp_path, intents, snapshot)
+    folder = DataFolder.open(tmp_path)
+    keeper = PositionKeeper(folder, intents, snapshot)
     for _ in range(3):
         assert await keeper.save()
     intents.close()
+    folder.close()
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["intents.3", "positions"]
+    assert [path.name for path in tmp_path.glob("intents*")] == ["intents.3"]
 
 
 async def test_a_folder_that_takes_no_notes_leaves_no_half_truth(tmp_path: Path) -> None:
@@ -140,7 +146,9 @@ async def test_a_folder_that_takes_no_notes_leaves_no_half_truth(tmp_path: Path)
     blocked = IntentLog(tmp_path, BOOT)
     (tmp_path / "intents.2").mkdir()
 
-    assert not await PositionKeeperAt(tmp_path, blocked).save()
+    folder = DataFolder.open(tmp_path)
+    assert not await PositionKeeperAt(folder, blocked).save()
+    folder.close()
     (tmp_path / "intents.2").rmdir()
 
     assert not positions.load(tmp_path, BOOT).is_complete
@@ -149,7 +157,7 @@ async def test_a_folder_that_takes_no_notes_leaves_no_half_truth(tmp_path: Path)
 class PositionKeeperAt(PositionKeeper):
     """A keeper whose next file of intents is the one that is blocked."""
 
-    def __init__(self, folder: Path, intents: IntentLog) -> None:
+    def __init__(self, folder: DataFolder, intents: IntentLog) -> None:
         super().__init__(folder, intents, snapshot)
         self._number = 1
 
@@ -186,3 +194,76 @@ def test_an_installation_keeps_its_name(tmp_path: Path) -> None:
 
     assert first.installation == second.installation
     assert len(first.installation) == 32
+
+
+@pytest.mark.parametrize("damage", ["removed", "emptied", "replaced"])
+async def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, damage: str) -> None:
+    """What the shipper knows is in its memory: the next save puts all of it back, under the same
+    name, and no second shipper may begin there.
+    """
+    path = tmp_path / "data"
+    folder = DataFolder.open(path, "uid-1")
+    intents = IntentLog(path, BOOT)
+    keeper = PositionKeeper(folder, intents, snapshot)
+    assert await keeper.save()
+
+    shutil.rmtree(path)
+    if damage != "removed":
+        path.mkdir()
+    if damage == "replaced":
+        (path / "lock").touch()
+    assert await keeper.save()
+    intents.note(KEY, Intent("g1", 4, 9))
+    with pytest.raises(DataFolderBusy):
+        DataFolder.open(path)
+    intents.close()
+    folder.close()
+
+    again = DataFolder.open(path, "uid-1")
+    again.close()
+    found = positions.load(path, BOOT)
+    assert (again.installation, again.was_others) == (folder.installation, False)
+    assert found.is_complete
+    assert [i.end for i in found.sources[KEY].intents] == [4, 9]
+
+
+async def test_a_save_that_failed_before_its_folder_was_removed_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is noted after the next save must not go into a file that nobody can read again."""
+    path = tmp_path / "data"
+    folder = DataFolder.open(path)
+    intents = IntentLog(path, BOOT)
+    keeper = PositionKeeper(folder, intents, snapshot)
+    with monkeypatch.context() as patch:
+        patch.setattr(statefile, "write_state", _no_space)
+        assert not await keeper.save()
+
+    shutil.rmtree(path)
+    assert await keeper.save()
+    intents.note(KEY, Intent("g1", 4, 9))
+    intents.close()
+    folder.close()
+
+    assert positions.load(path, BOOT).is_complete
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_folder_that_another_shipper_took_is_left_alone(tmp_path: Path) -> None:
+    """Two that save in one folder would overwrite each other; the former says so, and sends on."""
+    path = tmp_path / "data"
+    folder = DataFolder.open(path)
+    keeper = PositionKeeper(folder, IntentLog(path, BOOT), snapshot)
+
+    shutil.rmtree(path)
+    other = DataFolder.open(path)
+    assert not await keeper.save()
+
+    assert "another shipper" in str(keeper.problem)
+    assert not (path / "positions").exists()
+    other.close()
+    assert await keeper.save()
+    folder.close()

@@ -138,9 +138,9 @@ FAULTS = [
     Fault(name="`up` killed, and started again", begin=_crash),
     *(
         fault
-        for word, part, data in (
-            ("collector", COLLECTOR, f"collectors/{COLLECTOR}"),
-            ("shipper", SHIPPER, "shippers/web"),
+        for word, part, data, gone in (
+            ("collector", COLLECTOR, f"collectors/{COLLECTOR}", ""),
+            ("shipper", SHIPPER, "shippers/web", "it is made anew"),
         )
         for fault in (
             Fault(name=f"{word} killed", begin=partial(_kill, part=part), says=AGAIN),
@@ -152,6 +152,7 @@ FAULTS = [
             Fault(
                 name=f"{word}'s folder removed while it runs",
                 begin=partial(_remove_folder, part=part),
+                says=gone,
             ),
             Fault(
                 name=f"{word} killed, its folder removed",
