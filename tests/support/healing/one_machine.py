@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -192,7 +193,19 @@ def empty(folder: Path, *, but: str = "") -> None:
     """Remove what *folder* holds, but for the file *but*."""
     for path in folder.iterdir():
         if path.name != but:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove *path* with all that it holds, while whoever works there may make and rename files."""
+    while True:
+        try:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+        else:
+            return
 
 
 def since(start: float) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from functools import partial
 from pathlib import Path
 
 from healing.faults import Fault
-from healing.one_machine import COLLECTOR, LOUD, SERVER, SHIPPER, Machine, empty
+from healing.one_machine import COLLECTOR, LOUD, SERVER, SHIPPER, Machine, empty, remove
 from waiting import eventually
 
 AGAIN = "a part ended, starting it again"
@@ -23,12 +22,12 @@ async def _freeze(machine: Machine, part: str) -> None:
 
 
 async def _remove_folder(machine: Machine, part: str) -> None:
-    shutil.rmtree(_folder(machine, part))
+    remove(_folder(machine, part))
 
 
 async def _remove_folder_and_kill(machine: Machine, part: str) -> None:
     machine.freeze(part)
-    shutil.rmtree(_folder(machine, part))
+    remove(_folder(machine, part))
     machine.kill(part)
 
 
@@ -43,7 +42,7 @@ async def _take_folder_away(machine: Machine) -> None:
 
 async def _bring_folder_back(machine: Machine) -> None:
     machine.freeze(COLLECTOR)
-    shutil.rmtree(_folder(machine, COLLECTOR))
+    remove(_folder(machine, COLLECTOR))
     machine.aside.rename(_folder(machine, COLLECTOR))
     machine.kill(COLLECTOR)
 
@@ -114,7 +113,7 @@ async def _kill_all(machine: Machine) -> None:
 
 async def _everything(machine: Machine) -> None:
     machine.freeze(SHIPPER, COLLECTOR, SERVER)
-    shutil.rmtree(machine.layout.logins)
+    remove(machine.layout.logins)
     machine.layout.pipeline.unlink()
     empty(machine.layout.server / "store")
     machine.kill(SHIPPER, COLLECTOR, SERVER)

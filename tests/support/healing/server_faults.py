@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from healing.faults import Fault
-from healing.one_machine import LOUD, SERVER, Machine, empty
+from healing.one_machine import LOUD, SERVER, Machine, empty, remove
 from waiting import eventually
 
 LOCK = "owner.lock"
@@ -66,7 +66,7 @@ async def _empty_store(machine: Machine) -> None:
 
 
 async def _remove_folder(machine: Machine) -> None:
-    shutil.rmtree(machine.layout.server)
+    remove(machine.layout.server)
 
 
 async def _empty_while_down(machine: Machine) -> None:
@@ -85,9 +85,9 @@ async def _empty_while_all_is_down(machine: Machine) -> None:
 async def _remove_stream_files(machine: Machine) -> None:
     names = await machine.streams("logs")
     for path in _store(machine).glob(f"jetstream/*/streams/{names[0]}"):
-        shutil.rmtree(path)
+        remove(path)
     for path in _store(machine).glob(f"jetstream/*/streams/{names[1]}"):
-        shutil.rmtree(path)
+        remove(path)
 
 
 async def _cut_blocks(machine: Machine) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 
 from healing.faults import Fault
-from healing.one_machine import COLLECTOR, SERVER, SHIPPER, Machine
+from healing.one_machine import COLLECTOR, SERVER, SHIPPER, Machine, remove
 from logpipeline.plan.observe import consumers_of
 
 AGAIN = "made again"
@@ -49,7 +48,7 @@ async def _change(machine: Machine) -> None:
 
 
 async def _remove_logins(machine: Machine) -> None:
-    shutil.rmtree(machine.layout.logins)
+    remove(machine.layout.logins)
     machine.kill(SERVER, SHIPPER, COLLECTOR)
 
 
