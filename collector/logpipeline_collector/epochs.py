@@ -135,6 +135,7 @@ class HeldEpoch:
         rollbacks: int,
         assignment: int,
         lost_bytes: int,
+        missing_bytes: int,
         refused: tuple[int, ...] = (),
     ) -> None:
         """Write how far the partition is committed; returns only when that is certain.
@@ -150,6 +151,7 @@ class HeldEpoch:
                     rollbacks=rollbacks,
                     assignment=assignment,
                     lost_bytes=lost_bytes,
+                    missing_bytes=missing_bytes,
                     refused=refused,
                 )
             )

@@ -68,6 +68,7 @@ def succeed(
         begun=record.begun if is_beginning else former.begun,
         begun_ns=record.begun_ns if is_beginning else former.begun_ns,
         lost_bytes=former.lost_bytes,
+        missing_bytes=former.missing_bytes,
         refused=former.refused,
         succession=_succession(former, successor, gone),
     )

@@ -212,7 +212,8 @@ class Tenure:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
-        lost_bytes, refused = self.archive.lost_bytes, self.refused
+        lost_bytes, missing_bytes = self.archive.lost_bytes, self.archive.missing_bytes
+        refused = self.refused
         pending = self.archive.prepare(
             Reached(position, rollbacks),
             epoch=self.epoch,
@@ -225,6 +226,7 @@ class Tenure:
             rollbacks=rollbacks,
             assignment=self.assignment(),
             lost_bytes=lost_bytes,
+            missing_bytes=missing_bytes,
             refused=refused,
         )
         reach("collector.after-swap")

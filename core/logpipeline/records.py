@@ -192,10 +192,10 @@ class EpochRecord:
     in the snapshot stream, 0 for none; *snapshot_at* is the position in the log stream that the
     snapshot describes. *begun* is the sequence behind which the group began, 0 for the
     beginning, and *begun_ns* the server's time of the message there, 0 where it was gone.
-    *lost_bytes* are those that shippers named as lost, up to the position. *refused* are the
-    sequences behind the snapshot of messages whose payload is not what their headers say; there may
-    be more of them where there are `REFUSED_MAX`. *succession* is None in records of older
-    collectors.
+    *lost_bytes* are those that shippers named as lost, up to the position, *missing_bytes* those in
+    holes that may still be filled. *refused* are the sequences behind the snapshot of messages
+    whose payload is not what their headers say; there may be more of them where there are
+    `REFUSED_MAX`. *succession* is None in records of older collectors.
     """
 
     epoch: int
@@ -211,6 +211,7 @@ class EpochRecord:
     begun: int = 0
     begun_ns: int = 0
     lost_bytes: int = 0
+    missing_bytes: int = 0
     refused: tuple[int, ...] = ()
     succession: Succession | None = None
 
@@ -233,6 +234,8 @@ class EpochRecord:
             del data["begun"], data["begun_ns"]
         if not self.lost_bytes:
             del data["lost_bytes"]
+        if not self.missing_bytes:
+            del data["missing_bytes"]
         if not self.refused:
             del data["refused"]
         return _dump(data)

@@ -24,7 +24,7 @@ from logpipeline.spec import LogPipeline
 class PartitionState:
     """One partition as a group of collectors stands in it; *lag_bytes* is taken from mean sizes,
     *committed_ns* is the server's time of the last commit, 0 before the first. *lost_bytes* are
-    those that shippers named as lost.
+    those that shippers named as lost, *missing_bytes* those in holes that may still be filled.
     """
 
     partition: int
@@ -41,6 +41,7 @@ class PartitionState:
     committed_ns: int = 0
     rollbacks: int = 0
     lost_bytes: int = 0
+    missing_bytes: int = 0
     # Folders with what was archived that were gone when their collectors came back.
     gone: tuple[GoneFolder, ...] = ()
     lag_messages: int = 0
@@ -98,6 +99,7 @@ async def _survey_one(
         committed_ns=committed_ns,
         rollbacks=record.rollbacks if record else 0,
         lost_bytes=record.lost_bytes if record else 0,
+        missing_bytes=record.missing_bytes if record else 0,
         gone=record.succession.gone if record and record.succession else (),
         lag_messages=lag,
         lag_bytes=int(lag * mean),

@@ -87,6 +87,28 @@ async def test_the_status_names_each_partition_with_epoch_and_position(
     assert (first["pending_messages"], first["missing_bytes"], first["problem"]) == (0, 0, None)
 
 
+async def test_the_record_says_what_is_missing_until_it_has_come(
+    nats_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Who reads the bucket only, as an operator does, sees a hole, and sees it filled."""
+    source = Source(HOSTS[0])
+    async with pipeline(nats_server) as made:
+        for line in ("one", "two", "three"):
+            await source.send(made.js, line)
+        await made.js.call("STREAM.MSG.DELETE.LOGS_0", {"seq": 2})
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, tmp_path / "c")):
+            await made.until_committed(3)
+            with_hole = await made.epoch(0)
+            await source.send_again(made.js, 1, attempt="again")
+            await made.until_committed(4)
+            filled = await made.epoch(0)
+
+    assert with_hole is not None
+    assert filled is not None
+    assert (with_hole.missing_bytes, filled.missing_bytes) == (len("two\n"), 0)
+
+
 async def test_a_collector_is_ready_only_with_all_its_partitions(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -116,7 +116,7 @@ def test_scaling_and_listing_work_as_for_any_resource() -> None:
     }
     shown = [c["name"] for c in version["additionalPrinterColumns"] if not c.get("priority")]
     assert [name.upper() for name in shown] == [
-        "READY", "REASON", "PARTITIONS", "COLLECTORS", "SHIPPERS", "LAG", "LOST",
+        "READY", "REASON", "PARTITIONS", "COLLECTORS", "SHIPPERS", "LAG", "MISSING", "LOST",
         "CHECKED",
         "AGE",
     ]  # fmt: skip

@@ -279,7 +279,21 @@ def test_lost_bytes_are_told_and_keep_nothing_from_working() -> None:
     assert status["lost"] == unseen["lost"] == "2 KiB"
     assert condition(unseen, "Complete")[0] == "Unknown"
     assert condition(status)[0] == "True"
+    assert status["lostBytes"] == unseen["lostBytes"] == 2049
     assert status_of(working(), None, NOW)["lost"] == "nothing"
+
+
+def test_missing_bytes_are_told_and_are_not_lost() -> None:
+    """What may still come is no loss; where nobody can look, the last word stays."""
+    state = jetstream(partition(1, missing_bytes=2048), partition(3, missing_bytes=1))
+    status = status_of(working(jetstream=state), None, NOW)
+    unseen = status_of(working(jetstream=None), status, NOW)
+    never = status_of(working(jetstream=None), {"missingBytes": -1, "lostBytes": "x"}, NOW)
+
+    assert (status["missing"], status["missingBytes"]) == ("2 KiB", 2049)
+    assert (unseen["missing"], unseen["missingBytes"]) == ("2 KiB", 2049)
+    assert (never["missing"], never.keys() & {"missingBytes", "lostBytes"}) == ("unknown", set())
+    assert condition(status, "Complete")[:2] == ("True", "NothingLost")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ COLUMNS = (
     ("Collectors", "string", ".status.collectors.ready", 0),
     ("Shippers", "string", ".status.shippers.ready", 0),
     ("Lag", "string", ".status.lag", 0),
+    ("Missing", "string", ".status.missing", 0),
     ("Lost", "string", ".status.lost", 0),
     ("Checked", "date", ".status.lastChecked", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),

@@ -30,6 +30,15 @@ def identity(status: Mapping[str, Any]) -> dict[str, Any]:
     return {name: status[name] for name, kind in kinds.items() if type(status.get(name)) is kind}
 
 
+def books(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was missing and what was lost, in words and in bytes."""
+    found: dict[str, Any] = {
+        name: status[name] for name in ("missing", "lost") if isinstance(status.get(name), str)
+    }
+    sizes = ("missingBytes", "lostBytes")
+    return found | {name: status[name] for name in sizes if _is_count(status.get(name))}
+
+
 def figures(status: Mapping[str, Any], name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
     """Return those of the values *kinds* of the object *name* that are of their kinds."""
     there = status.get(name)

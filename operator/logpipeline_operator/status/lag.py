@@ -38,9 +38,8 @@ def lag_text(partitions: Sequence[PartitionState], previous: str = "") -> str:
     return words(age_s, size, previous)
 
 
-def lost_text(partitions: Sequence[PartitionState]) -> str:
-    """Return about how much of *partitions* is lost."""
-    size = sum(state.lost_bytes for state in partitions)
+def size_text(size: int) -> str:
+    """Return about how much *size* bytes are, ``nothing`` included."""
     return bytes_text(size) if size else NOTHING
 
 

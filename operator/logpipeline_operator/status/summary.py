@@ -15,7 +15,7 @@ from logpipeline_operator.status.archive import archive_status
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
 from logpipeline_operator.status.judging import behind_hosts, findings
-from logpipeline_operator.status.lag import UNKNOWN, lag_text, lost_text
+from logpipeline_operator.status.lag import UNKNOWN, lag_text, size_text
 from logpipeline_operator.status.reasons import reason_of
 from logpipeline_operator.status.text import bounded, clean, listed
 
@@ -39,7 +39,7 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         ],
         **_identity(facts, previous),
         "lag": _lag(facts, previous),
-        "lost": _lost(facts, previous),
+        **_books(facts, previous),
         "collectors": _collectors(facts, previous),
         "shippers": _shippers(facts, previous),
         "version": facts.version,
@@ -117,10 +117,18 @@ def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
     return lag_text(facts.jetstream.partitions, str(previous.get("lag", "")))
 
 
-def _lost(facts: Facts, previous: Mapping[str, Any]) -> str:
+def _books(facts: Facts, previous: Mapping[str, Any]) -> Status:
+    """Return what is missing and what is lost, as it was seen last where nobody can look now."""
     if facts.jetstream is None:
-        return str(previous.get("lost", UNKNOWN))
-    return lost_text(facts.jetstream.partitions)
+        return {"missing": UNKNOWN, "lost": UNKNOWN, **former.books(previous)}
+    missing = sum(state.missing_bytes for state in facts.jetstream.partitions)
+    lost = sum(state.lost_bytes for state in facts.jetstream.partitions)
+    return {
+        "missing": size_text(missing),
+        "missingBytes": missing,
+        "lost": size_text(lost),
+        "lostBytes": lost,
+    }
 
 
 def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
