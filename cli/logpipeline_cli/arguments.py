@@ -157,6 +157,11 @@ def _ship(parser: argparse.ArgumentParser) -> None:
         help="in a pod: ask the API server for labels and annotations of the pods of node --host",
     )
     parser.add_argument(
+        "--as-host",
+        action="store_true",
+        help="the server knows a user for each host: get answers at an inbox of --host alone",
+    )
+    parser.add_argument(
         "--include",
         action="append",
         metavar="GLOB",
@@ -183,6 +188,21 @@ def _collect(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=count,
         help="processes that share its partitions (default: spec.collectors.workers)",
+    )
+    _http(parser)
+
+
+def _callout(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    _nats(parser)
+    parser.add_argument(
+        "--keys", metavar="FILE", required=True, help="the cluster's keys, as /openid/v1/jwks says"
+    )
+    parser.add_argument(
+        "--issuer",
+        metavar="FILE",
+        required=True,
+        help="the seed of the account's nkey that answers are signed with",
     )
     _http(parser)
 
@@ -413,6 +433,14 @@ _FIRST = (
         "gives pods, and more, it reads from LOGPIPELINE_… of its environment.",
         "logpipeline operator --namespace logging --kubeconfig ~/.kube/config",
         _operator,
+    ),
+    Command(
+        "callout",
+        "tell a nats-server which node a shipper speaks for",
+        "Run the auth callout of a nats-server: a shipper comes with the token of its pod, and\n"
+        "may speak for the pod's node alone. The operator runs it beside the servers it manages.",
+        "logpipeline callout -f logpipeline.yaml --keys jwks.json --issuer issuer.nk",
+        _callout,
     ),
     Command(
         "inject",

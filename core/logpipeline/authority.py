@@ -9,6 +9,7 @@ Only what is named here crosses from one account to the other.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ OPERATOR = "operator"
 COLLECTOR = "collector"
 SHIPPER = "shipper"
 ARCHIVE = "archive"
+CALLOUT = "callout"
 
 # The account of streams, buckets and those who read them, and the account of nodes.
 STREAMS_ACCOUNT = "LOGS"
@@ -30,8 +32,15 @@ NODES_ACCOUNT = "NODES"
 ANSWERS_MAX = 1000
 ANSWERS_FOR = "1m"
 
+# Where a server asks who a client is, and where it wants the answer.
+ASKS_WHO = "$SYS.REQ.USER.AUTH"
+ASKS_WHO_INBOX = "$SYS._INBOX."
+
 # Also of a server with a domain, which maps its own prefix to this one before it looks here.
 _API = "$JS.API"
+
+# The prefix of a user's inboxes has 64 characters at most (`LocalNats.inbox_prefix`).
+_NAME_CHARS_MAX = 40
 
 Permissions = dict[str, Any]
 
@@ -39,6 +48,20 @@ Permissions = dict[str, Any]
 def inbox_prefix(user: str) -> str:
     """Return where *user* gets its answers: no other user may listen there."""
     return f"_INBOX_{user}"
+
+
+def shipper_user(name: str) -> str:
+    """Return the user of the shipper *name*, which a part on one machine is called as well."""
+    return f"{SHIPPER}-{name}"
+
+
+def user_of_host(host: str) -> str:
+    """Return the user of the shipper of *host*, which differs from that of each other host."""
+    # The prefix of its inboxes is one token: a dot becomes "_d", an underscore "__".
+    name = host.replace("_", "__").replace(".", "_d")
+    if len(name) > _NAME_CHARS_MAX:
+        name = hashlib.blake2b(host.encode(), digest_size=_NAME_CHARS_MAX // 2).hexdigest()
+    return shipper_user(name)
 
 
 def permissions(
@@ -58,6 +81,8 @@ def permissions(
         return _operator(pipeline, inbox)
     if role == ARCHIVE:
         return _archive(pipeline, inbox)
+    if role == CALLOUT:
+        return _callout(inbox)
     if role == COLLECTOR:
         return _collector(pipeline, inbox)
     # The resource has to choose such a server; without a look nobody would notice a loss.
@@ -206,6 +231,15 @@ def _archive(pipeline: LogPipeline, inbox: str) -> Permissions:
             )
         },
         "subscribe": {"allow": [inbox]},
+    }
+
+
+def _callout(inbox: str) -> Permissions:
+    """Return what it needs to answer the server who a client is, and nothing else."""
+    return {
+        "publish": {"allow": []},
+        "subscribe": {"allow": [inbox, ASKS_WHO]},
+        "allow_responses": {"max": 1, "expires": ANSWERS_FOR},
     }
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline
+from logpipeline_operator.callout.claims import Issuer, new_seed
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.children.credentials import credential_files
 from logpipeline_operator.children.model import Manifest
@@ -22,6 +23,7 @@ from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.queue import Key
 
 PASSWORD_BYTES = 24
+SEED_BYTES = 32
 # Of a text that only has to differ.
 HASH_CHARS = 32
 # Kubernetes makes it with the cluster, and nobody makes it anew.
@@ -29,13 +31,15 @@ CLUSTER_NAMESPACE = "kube-system"
 
 
 class Login(NamedTuple):
-    """The operator's credentials, by path below their folder; *users* and *archive_user* change
-    with the Secrets that the managed server knows its users from, and are empty without these.
+    """The operator's credentials, by path below their folder; *users*, *archive_user* and
+    *callout_user* change with the Secrets that the managed server knows its users from, and are
+    empty without these.
     """
 
     files: dict[str, bytes]
     users: str = ""
     archive_user: str = ""
+    callout_user: str = ""
 
 
 @dataclass(slots=True)
@@ -46,8 +50,11 @@ class Access:
     links: Links
     _installation: str | None = None
 
-    async def login(self, pipeline: LogPipeline, *, may_write: bool) -> Login:
-        """Return the operator's credentials for the pipeline's NATS.
+    async def login(
+        self, pipeline: LogPipeline, *, may_write: bool, has_callout: bool = False
+    ) -> Login:
+        """Return the operator's credentials for the pipeline's NATS; *has_callout* says that a
+        managed server may have one.
 
         Raises:
             SecretProblem: a Secret is missing, or lacks a key.
@@ -61,12 +68,15 @@ class Access:
                 for name in names
             }
             return Login(credentials.contents(wanted, found))
-        secret, archive = await self._managed(pipeline, may_write=may_write), None
+        secret = await self._managed(pipeline, may_write=may_write)
+        archive = callout = None
+        if has_callout:
+            callout = await self._callout_user(pipeline, may_write=may_write)
         if pipeline.spec.archive.enabled:
             archive = await self._archive_user(pipeline, may_write=may_write)
         held = {nats_auth.name(pipeline): secret}
         files = credentials.contents(wanted, held, is_ours=True)
-        return Login(files, _hash_of(secret), _hash_of(archive))
+        return Login(files, _hash_of(secret), _hash_of(archive), _hash_of(callout))
 
     async def connect(self, key: Key, pipeline: LogPipeline, files: dict[str, bytes]) -> JetStream:
         """Return the pipeline's JetStream.
@@ -126,6 +136,17 @@ class Access:
             return nats_auth.archive_secret(pipeline, _password())
 
         name = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
+        return await self._once(pipeline, name, make, may_write=may_write)
+
+    async def _callout_user(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
+        """Return the Secret of the callout's user, with what it signs with."""
+
+        def make() -> Manifest:
+            seed = new_seed(random_secrets.token_bytes(SEED_BYTES))
+            issuer = Issuer(seed).public_key
+            return nats_auth.callout_secret(pipeline, _password(), seed, issuer)
+
+        name = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
         return await self._once(pipeline, name, make, may_write=may_write)
 
     async def _once(

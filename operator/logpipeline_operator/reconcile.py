@@ -186,7 +186,10 @@ class Reconciler:
             kept = deletion.keep_finalizer(self.cluster, seen.resource, pipeline)
             seen.resource = await kept
         try:
-            login = await self._access.login(pipeline, may_write=seen.may_write)
+            await self._features.refresh(pipeline.namespace)
+            login = await self._access.login(
+                pipeline, may_write=seen.may_write, has_callout=self._has_callout
+            )
         except SecretProblem as error:
             seen.secret_problem = str(error)
             # Pods without their Secret would only hang; those that run go on with what they have.
@@ -212,7 +215,7 @@ class Reconciler:
         await self._apply_collectors(seen, pipeline, wanted)
 
     async def _observe(self, seen: Seen, pipeline: LogPipeline, login: Login) -> None:
-        settings = await self._child_settings(pipeline, login)
+        settings = self._child_settings(login)
         try:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
@@ -346,13 +349,17 @@ class Reconciler:
             await self._access.drop(key)
         return after_s
 
-    async def _child_settings(self, pipeline: LogPipeline, login: Login) -> ChildSettings:
-        await self._features.refresh(pipeline.namespace)
+    @property
+    def _has_callout(self) -> bool:
+        return bool(self.settings.image_callout and self._features.token_keys)
+
+    def _child_settings(self, login: Login) -> ChildSettings:
         return ChildSettings(
             image_collector=self.settings.image_collector,
             image_shipper=self.settings.image_shipper,
             image_nats=self.settings.image_nats,
             image_archive=self.settings.image_archive,
+            image_callout=self.settings.image_callout,
             image_pull_policy=self.settings.image_pull_policy,
             image_pull_secrets=self.settings.image_pull_secrets,
             shipper_cluster_role=self.settings.shipper_cluster_role,
@@ -363,4 +370,6 @@ class Reconciler:
             has_max_unavailable=self._features.has_max_unavailable,
             nats_users=login.users,
             nats_archive_user=login.archive_user,
+            nats_callout_user=login.callout_user,
+            token_keys=self._features.token_keys,
         )

@@ -41,6 +41,7 @@ class Settings:
     image_shipper: str = ""
     image_nats: str = ""
     image_archive: str = ""
+    image_callout: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     shipper_cluster_role: str = ""
@@ -113,6 +114,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         image_shipper=given("IMAGE_SHIPPER"),
         image_nats=given("IMAGE_NATS"),
         image_archive=given("IMAGE_ARCHIVE"),
+        image_callout=given("IMAGE_CALLOUT"),
         image_pull_policy=given("IMAGE_PULL_POLICY"),
         image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
         shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),

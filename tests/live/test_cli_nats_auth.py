@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from logpipeline.authority import user_of_host
 from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import ConnectFailed, NatsOptions
 from logpipeline.server_binary import find_binary
 from logpipeline.spec import LogPipeline, load
 from logpipeline.subjects import Subjects
-from logpipeline_cli.local.users import of_host
 from managed_server import connected, is_healthy, refused
 from pipeline_up import run_command
 from ports import free_port
@@ -85,7 +85,7 @@ async def test_each_host_speaks_for_itself(tmp_path: Path) -> None:
             await js.call(f"STREAM.CREATE.LOGS_{partition}", {**config, "storage": "file"})
         for host in HOSTS:
             other = HOSTS[HOSTS.index(host) - 1]
-            async with connected(own.options(of_host(host))) as node:
+            async with connected(own.options(user_of_host(host))) as node:
                 stored = await node.connection.request(subjects.of_host(host), b"mine")
                 assert b'"seq"' in stored.data
                 await node.connection.publish(subjects.of_host(other), b"forged")

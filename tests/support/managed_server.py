@@ -20,11 +20,13 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.server_binary import find_binary
 from logpipeline.spec import LogPipeline, parse
+from logpipeline_operator.callout.claims import Issuer, new_seed
 from logpipeline_operator.children import config, nats_auth, nats_conf
 from ports import free_port
 from waiting import eventually
 
 PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
+CALLOUT_PASSWORD = "-callout-0123456789abcdef"
 ARCHIVE_PASSWORD = "-archive-0123456789abcdef"
 START_DEADLINE_S = 20.0
 
@@ -69,14 +71,22 @@ class Managed:
 
 @asynccontextmanager
 async def managed(
-    pipeline: LogPipeline, folder: Path, *, has_accounts: bool = False
+    pipeline: LogPipeline, folder: Path, *, has_accounts: bool = False, has_callout: bool = False
 ) -> AsyncIterator[Managed]:
-    """Run a server with the configuration and the Secret that *pipeline*'s children would have."""
+    """Run a server with the configuration and the Secrets that *pipeline*'s children would have."""
     port, monitor = free_port(), free_port()
     folder.mkdir()
     data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
     data |= nats_auth.archive_secret(pipeline, ARCHIVE_PASSWORD)["stringData"]
-    text = nats_conf.render(pipeline, has_accounts=has_accounts)
+    roles = nats_auth.users(pipeline)
+    if has_callout:
+        seed = new_seed(os.urandom(32))
+        issuer = Issuer(seed).public_key
+        callout = nats_auth.callout_secret(pipeline, CALLOUT_PASSWORD, seed, issuer)
+        data |= callout["stringData"]
+        roles = (*roles, nats_auth.CALLOUT)
+        (folder / nats_auth.ISSUER_SEED).write_text(seed)
+    text = nats_conf.render(pipeline, has_accounts=has_accounts, has_callout=has_callout)
     for there, here in (
         ("0.0.0.0:4222", f"127.0.0.1:{port}"),
         ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
@@ -85,9 +95,9 @@ async def managed(
         assert there in text
         text = text.replace(there, here)
     (folder / "nats.conf").write_text(text)
-    for file in nats_conf.user_files(pipeline):
+    for file in nats_conf.user_files(pipeline, has_callout=has_callout):
         (folder / file).write_text(data[file])
-    for role in nats_auth.users(pipeline):
+    for role in roles:
         (folder / role / "user").mkdir(parents=True)
         for file, key in zip(("user", "password"), nats_auth.keys(role), strict=True):
             (folder / role / "user" / file).write_text(data[key])

@@ -6,11 +6,12 @@ import argparse
 import json
 from pathlib import Path
 
+from logpipeline.authority import user_of_host
 from logpipeline.spec import load
 from logpipeline.subjects import BadHost, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.local.users import Logins, of_host, private
+from logpipeline_cli.local.users import Logins, private
 
 CONFIG = "accounts.conf"
 
@@ -20,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = load(Path(args.file))
     folder = Path(args.out)
     try:
-        shippers = {of_host(host): (check_host(host),) for host in args.host}
+        shippers = {user_of_host(host): (check_host(host),) for host in args.host}
     except BadHost as error:
         raise CliError(f"--host: {error}") from None
     try:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from logpipeline.authority import inbox_prefix, user_of_host
 from logpipeline.spec import load
 from logpipeline_cli.commands.component import http_address, run_until_stopped, server_of
 from logpipeline_cli.errors import CliError
@@ -43,11 +44,16 @@ def run(args: argparse.Namespace) -> int:
     if args.kubernetes and not args.host:
         raise CliError("--kubernetes needs the node's name: give --host $(NODE_NAME)")
     host, port = http_address(args.http)
+    nats = server_of(pipeline, args.nats).named(f"logpipeline shipper {name}")
+    if args.as_host:
+        if not args.host:
+            raise CliError("--as-host needs the host's name: give --host $(NODE_NAME)")
+        nats = replace(nats, inbox_prefix=inbox_prefix(user_of_host(args.host)))
     config = from_pipeline(
         pipeline,
         shipper=name,
         data=folder,
-        nats=server_of(pipeline, args.nats).named(f"logpipeline shipper {name}"),
+        nats=nats,
         host=args.host,
         kubernetes=_in_cluster() if args.kubernetes else None,
         http_host=host,

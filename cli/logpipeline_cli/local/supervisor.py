@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from logpipeline.authority import ARCHIVE, COLLECTOR, OPERATOR
+from logpipeline.authority import ARCHIVE, COLLECTOR, OPERATOR, shipper_user
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -177,7 +177,7 @@ class Supervisor:
         self._start(member, words, COLLECTOR)
 
     def _start_shipper(self, name: str) -> None:
-        part = users.of_shipper(name)
+        part = shipper_user(name)
         self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))], part)
 
     def _start_archive(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from logpipeline.authority import (
     crossings,
     inbox_prefix,
     permissions,
+    shipper_user,
 )
 from logpipeline.credentials import PASSWORD_FILE, USER_FILE
 from logpipeline.spec import LogPipeline
@@ -28,8 +28,6 @@ from logpipeline_cli.local.layout import Layout
 from logpipeline_shipper.config import host_of
 
 PASSWORD_BYTES = 24
-# The prefix of a user's inboxes has 64 characters at most (`LocalNats.inbox_prefix`).
-HOST_CHARS_MAX = 40
 
 User = dict[str, Any]
 # The hosts that a shipper speaks for; None where it may be any.
@@ -89,7 +87,7 @@ class Logins:
 def accounts(pipeline: LogPipeline, layout: Layout) -> dict[str, dict[str, Any]]:
     """Return the accounts of the server that runs in *layout*."""
     shippers = {
-        of_shipper(shipper.name): _hosts(shipper) for shipper in pipeline.spec.local.shippers
+        shipper_user(shipper.name): _hosts(shipper) for shipper in pipeline.spec.local.shippers
     }
     return Logins(pipeline, layout.logins).accounts(shippers)
 
@@ -110,20 +108,6 @@ def put_back(accounts: Mapping[str, Any] | None, layout: Layout) -> bool:
                     private(path, text)
                     was_changed = True
     return was_changed
-
-
-def of_shipper(name: str) -> str:
-    """Return the user, and the part, of the shipper *name*."""
-    return f"{SHIPPER}-{name}"
-
-
-def of_host(host: str) -> str:
-    """Return the user of the shipper of *host*, which differs from that of each other host."""
-    # The prefix of its inboxes is one token: a dot becomes "_d", an underscore "__".
-    name = host.replace("_", "__").replace(".", "_d")
-    if len(name) > HOST_CHARS_MAX:
-        name = hashlib.blake2b(host.encode(), digest_size=HOST_CHARS_MAX // 2).hexdigest()
-    return of_shipper(name)
 
 
 def private(path: Path, text: str) -> None:

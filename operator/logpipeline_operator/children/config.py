@@ -16,13 +16,22 @@ import yaml
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline, LogPipelineSpec, dump
 from logpipeline.spec.archive import S3, Archive, TableVolume
-from logpipeline.spec.components import Collectors, FilePatterns, Local, LocalShipper, Shippers
+from logpipeline.spec.components import (
+    Collectors,
+    FilePatterns,
+    Local,
+    LocalNats,
+    LocalShipper,
+    Shippers,
+)
 from logpipeline.spec.streams import Nats, Stream
 from logpipeline_operator.children import credentials, labels, names, nats_auth
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
 FOLDER = PurePosixPath("/etc/logpipeline")
 NATS_FOLDER = "nats"
+# Of a pod's own token, below NATS_FOLDER.
+TOKEN_PATH = "token/token"
 FILE = "pipeline.yaml"
 TABLE = "/archive"
 BUCKET = "s3://"
@@ -104,6 +113,16 @@ def for_archive(pipeline: LogPipeline) -> LogPipeline:
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
 
+def for_callout(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* as the callout of its server reads it."""
+    spec = replace(
+        _common(pipeline),
+        shippers=Shippers(service_account_name=pipeline.spec.shippers.service_account_name),
+        local=Local(nats=_local_nats(pipeline, nats_auth.CALLOUT)),
+    )
+    return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
+
+
 def table_path(pipeline: LogPipeline) -> str:
     """Return where the table lies, as the archive's pods see it. What is said of one machine's
     folders has no meaning in a pod.
@@ -112,11 +131,15 @@ def table_path(pipeline: LogPipeline) -> str:
     return path if path.startswith(("/", BUCKET)) else TABLE
 
 
-def for_shipper(pipeline: LogPipeline) -> LogPipeline:
-    """Return *pipeline* as the shipper of a node reads it."""
+def for_shipper(pipeline: LogPipeline, *, has_token: bool = False) -> LogPipeline:
+    """Return *pipeline* as the shipper of a node reads it, which logs in with the token of its pod
+    if it *has_token*.
+    """
     shippers = pipeline.spec.shippers
+    token = str(FOLDER / NATS_FOLDER / TOKEN_PATH)
     return _for_shipper(
         pipeline,
+        LocalNats(token_file=token) if has_token else _local_nats(pipeline, nats_auth.SHIPPER),
         LocalShipper(
             name=NODE_SHIPPER,
             files=tuple(_without_container_logs(pipeline, files) for files in shippers.host_files),
@@ -128,7 +151,8 @@ def for_shipper(pipeline: LogPipeline) -> LogPipeline:
 def for_sidecar(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* as a shipper in somebody's pod reads it."""
     files = (FilePatterns(include=(SIDECAR_FILES,)),)
-    return _for_shipper(pipeline, LocalShipper(name=SIDECAR_SHIPPER, files=files))
+    nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    return _for_shipper(pipeline, nats, LocalShipper(name=SIDECAR_SHIPPER, files=files))
 
 
 def render(pipeline: LogPipeline) -> str:
@@ -153,11 +177,12 @@ def config_map(
 
 
 def volume(
-    pipeline: LogPipeline, config_map_name: str, role: str, files: Sequence[str] = (FILE,)
+    pipeline: LogPipeline, config_map_name: str, role: str | None, files: Sequence[str] = (FILE,)
 ) -> Manifest:
     """Return the one volume below FOLDER: the *files* of a ConfigMap, and the credentials of
-    *role*.
+    *role*, if it has some.
     """
+    login = credentials.projections(pipeline, role, NATS_FOLDER) if role is not None else []
     items = [{"key": file, "path": file} for file in files]
     return {
         "name": "config",
@@ -166,7 +191,7 @@ def volume(
             "defaultMode": 0o440,
             "sources": [
                 {"configMap": {"name": config_map_name, "items": items}},
-                *credentials.projections(pipeline, role, NATS_FOLDER),
+                *login,
             ],
         },
     }
@@ -191,13 +216,13 @@ def _without_container_logs(pipeline: LogPipeline, files: FilePatterns) -> FileP
     return FilePatterns(include=files.include, exclude=(*files.exclude, *more), ack=files.ack)
 
 
-def _for_shipper(pipeline: LogPipeline, local: LocalShipper) -> LogPipeline:
+def _for_shipper(pipeline: LogPipeline, nats: LocalNats, local: LocalShipper) -> LogPipeline:
     given = pipeline.spec.shippers
     spec = replace(
         _common(pipeline),
         batch=pipeline.spec.batch,
         shippers=Shippers(**{name: getattr(given, name) for name in _SHIPPERS}),
-        local=Local(nats=_local_nats(pipeline, nats_auth.SHIPPER), shippers=(local,)),
+        local=Local(nats=nats, shippers=(local,)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -217,5 +242,5 @@ def _common(pipeline: LogPipeline) -> LogPipelineSpec:
     )
 
 
-def _local_nats(pipeline: LogPipeline, role: str) -> Any:
+def _local_nats(pipeline: LogPipeline, role: str) -> LocalNats:
     return credentials.local_nats(pipeline, role, FOLDER / NATS_FOLDER)

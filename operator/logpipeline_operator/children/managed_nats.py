@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import (
+    callout,
     config,
     labels,
     names,
@@ -49,7 +50,9 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     if pipeline.spec.nats.servers:
         return []
     name, component = names.nats(pipeline), Component.NATS
-    text = nats_conf.render(pipeline, has_accounts=settings.nats_has_accounts)
+    text = nats_conf.render(
+        pipeline, has_accounts=settings.nats_has_accounts, has_callout=settings.has_callout
+    )
     children = [
         {
             "apiVersion": "v1",
@@ -66,12 +69,12 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     ]
     if pipeline.spec.nats.managed.service_account_name is None:
         children.append(pods.service_account(pipeline, component, name))
-    return children
+    return [*children, *callout.build(pipeline, settings)]
 
 
 def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
     managed, name = pipeline.spec.nats.managed, names.nats(pipeline)
-    volume = _config_volume(pipeline)
+    volume = _config_volume(pipeline, settings)
     plan = pods.Pods(
         component=Component.NATS,
         field="spec.nats.managed.image",
@@ -101,6 +104,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
             ARCHIVE_USER_ANNOTATION: settings.nats_archive_user,
         }
     )
+    callout.add_to(template, pipeline, settings)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -118,7 +122,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     }
 
 
-def _config_volume(pipeline: LogPipeline) -> Manifest:
+def _config_volume(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     files = [nats_auth.USERS_FILE]
     if pipeline.spec.nats.managed.replicas > 1:
         files.append(nats_auth.ROUTES_FILE)
@@ -126,6 +130,8 @@ def _config_volume(pipeline: LogPipeline) -> Manifest:
     if pipeline.spec.archive.enabled:
         archive = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
         secrets.append((archive, [nats_auth.ARCHIVE_FILE]))
+    if settings.has_callout:
+        secrets.append((nats_auth.secret_of(pipeline, nats_auth.CALLOUT), [nats_auth.CALLOUT_FILE]))
     return {
         "name": "config",
         "projected": {

@@ -12,6 +12,7 @@ from typing import Any
 Manifest = dict[str, Any]
 
 COLLECTOR_PORT = 9102
+CALLOUT_PORT = 9105
 SHIPPER_PORT = 9101
 NATS_PORT = 4222
 NATS_MONITOR_PORT = 8222
@@ -58,6 +59,8 @@ class ChildSettings:
     image_shipper: str = ""
     image_nats: str = ""
     image_archive: str = ""
+    # Of the callout beside a managed server; without it all shippers share one user there.
+    image_callout: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     # Lets shippers of all namespaces read labels of pods and annotations; without it they select
@@ -80,6 +83,18 @@ class ChildSettings:
     # Whether the managed server has accounts. One that began without does not get any: it would not
     # find its streams, which lie where their account is.
     nats_has_accounts: bool = False
+    # What proves the tokens of this cluster's pods, as a JSON Web Key Set; empty where these do not
+    # name their node.
+    token_keys: str = ""
+    # Changes with the Secret of the callout's user.
+    nats_callout_user: str = ""
+
+    @property
+    def has_callout(self) -> bool:
+        """Whether shippers log in to a managed server with the tokens of their pods. What it says
+        of nodes needs an account of theirs.
+        """
+        return bool(self.nats_has_accounts and self.image_callout and self.nats_callout_user)
 
     def image(self, component: Component) -> str:
         """Return the image of *component*, or an empty text."""

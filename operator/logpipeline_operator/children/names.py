@@ -47,6 +47,11 @@ def archive_auth(pipeline: LogPipeline) -> str:
     return f"{pipeline.name}-nats-auth-archive"
 
 
+def callout_auth(pipeline: LogPipeline) -> str:
+    """Return the name of the Secret with the callout's user of the managed server."""
+    return f"{pipeline.name}-nats-auth-callout"
+
+
 def executor(pipeline: LogPipeline) -> str:
     """Return the name of what is about the archive's executors."""
     return f"{pipeline.name}-executor"

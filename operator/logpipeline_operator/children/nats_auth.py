@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from logpipeline.authority import ARCHIVE, COLLECTOR, OPERATOR, SHIPPER
+from logpipeline.authority import ARCHIVE, CALLOUT, COLLECTOR, OPERATOR, SHIPPER
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import labels, names
 from logpipeline_operator.children.model import NATS_CLUSTER_PORT, Component, Manifest
 
-__all__ = ["ARCHIVE", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "USERS"]
+__all__ = ["ARCHIVE", "CALLOUT", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "USERS"]
 
 # Servers of a cluster show it to each other.
 ROUTE = "route"
@@ -24,6 +24,10 @@ ROLES = (*USERS, ROUTE)
 
 USERS_FILE = "users.conf"
 ARCHIVE_FILE = "archive.conf"
+CALLOUT_FILE = "callout.conf"
+# The callout's public key, a variable of the server's configuration; and the key of its seed.
+ISSUER = "callout_issuer"
+ISSUER_SEED = "callout-issuer.nk"
 ROUTES_FILE = "routes.conf"
 CLUSTER_SERVERS = 3
 # They stand in the server's own format and in URLs, where other characters mean something.
@@ -45,7 +49,8 @@ def name(pipeline: LogPipeline) -> str:
 
 def secret_of(pipeline: LogPipeline, role: str) -> str:
     """Return the name of the Secret that holds *role*'s user and password."""
-    return names.archive_auth(pipeline) if role == ARCHIVE else name(pipeline)
+    own = {ARCHIVE: names.archive_auth, CALLOUT: names.callout_auth}
+    return own.get(role, name)(pipeline)
 
 
 def users(pipeline: LogPipeline) -> tuple[str, ...]:
@@ -75,6 +80,26 @@ def archive_secret(pipeline: LogPipeline, password: str) -> Manifest:
     _check(ARCHIVE, password)
     data = _data({ARCHIVE: password}, ARCHIVE_FILE)
     return _manifest(pipeline, secret_of(pipeline, ARCHIVE), data)
+
+
+def audience(pipeline: LogPipeline) -> str:
+    """Return for whom tokens of *pipeline*'s shippers are made: a token that somebody else is
+    given, such as the API server, opens nothing here.
+    """
+    return f"{names.nats(pipeline)}.{pipeline.namespace}.nats.logpipeline.dev"
+
+
+def callout_secret(pipeline: LogPipeline, password: str, seed: str, issuer: str) -> Manifest:
+    """Return the Secret with the callout's *password*, and the *seed* of what it signs with, whose
+    public key is *issuer*.
+
+    Raises:
+        ValueError: one could mean something else where it is written.
+    """
+    _check(CALLOUT, password)
+    data = _data({CALLOUT: password}, CALLOUT_FILE)
+    data[CALLOUT_FILE] += f'{ISSUER}: "{issuer}"\n'
+    return _manifest(pipeline, names.callout_auth(pipeline), {**data, ISSUER_SEED: seed})
 
 
 def variable(role: str) -> str:

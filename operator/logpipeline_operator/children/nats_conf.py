@@ -28,6 +28,8 @@ MEMORY_STORE_BYTES = 64 * MIB
 # Where the resource keeps its streams in memory.
 MEMORY_STREAMS_BYTES = 1024 * MIB
 STORE = "/data"
+# For an answer of the callout; all shippers of a large cluster may come at once.
+CALLOUT_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,16 @@ class Variable:
     name: str
 
 
-def render(pipeline: LogPipeline, *, has_accounts: bool = False) -> str:
+def render(pipeline: LogPipeline, *, has_accounts: bool = False, has_callout: bool = False) -> str:
     """Return the configuration; it holds no secret. With *has_accounts* nodes have an account of
-    their own.
+    their own, and with *has_callout* who is no user is asked of the callout.
     """
     managed = pipeline.spec.nats.managed
-    lines = [f'include "{file}"' for file in user_files(pipeline)]
+    files = user_files(pipeline, has_callout=has_callout)
+    lines = [f'include "{file}"' for file in files]
     lines += [f"{name}: {_value(value)}" for name, value in _server(pipeline).items()]
-    lines += [f"{name}: {_value(value)}" for name, value in _users(pipeline, has_accounts).items()]
+    users = _users(pipeline, has_accounts=has_accounts, has_callout=has_callout)
+    lines += [f"{name}: {_value(value)}" for name, value in users.items()]
     if managed.replicas > 1:
         lines += [
             "cluster: {",
@@ -58,10 +62,11 @@ def render(pipeline: LogPipeline, *, has_accounts: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def user_files(pipeline: LogPipeline) -> list[str]:
+def user_files(pipeline: LogPipeline, *, has_callout: bool = False) -> list[str]:
     """Return the files with passwords that stand beside the configuration."""
     archive = [nats_auth.ARCHIVE_FILE] if pipeline.spec.archive.enabled else []
-    return [nats_auth.USERS_FILE, *archive]
+    callout = [nats_auth.CALLOUT_FILE] if has_callout else []
+    return [nats_auth.USERS_FILE, *archive, *callout]
 
 
 def payload_bytes(pipeline: LogPipeline) -> int:
@@ -100,15 +105,17 @@ def _server(pipeline: LogPipeline) -> dict[str, Any]:
     }
 
 
-def _users(pipeline: LogPipeline, has_accounts: bool) -> dict[str, Any]:
+def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> dict[str, Any]:
+    callout = (nats_auth.CALLOUT,) if has_callout else ()
     users = {
         role: {
             "user": role,
             "password": Variable(nats_auth.variable(role)),
             "permissions": permissions(pipeline, role),
         }
-        for role in nats_auth.users(pipeline)
+        for role in (*nats_auth.users(pipeline), *callout)
     }
+    names = list(users)
     if not has_accounts:
         return {"authorization": {"users": list(users.values())}}
     nodes = [users.pop(nats_auth.SHIPPER)]
@@ -121,7 +128,20 @@ def _users(pipeline: LogPipeline, has_accounts: bool) -> dict[str, Any]:
                 **crossing[STREAMS_ACCOUNT],
             },
             NODES_ACCOUNT: {"users": nodes, **crossing[NODES_ACCOUNT]},
-        }
+        },
+        **({"authorization": _asks_callout(names)} if has_callout else {}),
+    }
+
+
+def _asks_callout(users: list[str]) -> dict[str, Any]:
+    """Return that who is none of *users* is asked of the callout."""
+    return {
+        "timeout": CALLOUT_TIMEOUT_S,
+        "auth_callout": {
+            "issuer": Variable(nats_auth.ISSUER),
+            "auth_users": users,
+            "account": STREAMS_ACCOUNT,
+        },
     }
 
 

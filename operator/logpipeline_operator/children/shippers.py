@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import config, labels, names, nats_auth, pods, services
+from logpipeline_operator.children import callout, config, labels, names, nats_auth, pods, services
 from logpipeline_operator.children.folders import host_folders
 from logpipeline_operator.children.model import (
     SHIPPER_PORT,
@@ -34,7 +34,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     if shippers.mode == "sidecar":
         return children
     name = names.shipper(pipeline)
-    text = config.render(config.for_shipper(pipeline))
+    text = config.render(config.for_shipper(pipeline, has_token=settings.has_callout))
     children += [
         config.config_map(pipeline, name, component, text),
         services.service(pipeline, component, name, {"http": SHIPPER_PORT}, is_headless=True),
@@ -58,7 +58,11 @@ def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
 
 def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
     shippers, name = pipeline.spec.shippers, names.shipper(pipeline)
-    mounted = config.volume(pipeline, name, nats_auth.SHIPPER)
+    mounted = config.volume(pipeline, name, None if settings.has_callout else nats_auth.SHIPPER)
+    if settings.has_callout:
+        # Not the password of all shippers: what a node has says which node it is.
+        token = callout.token_source(pipeline, config.NATS_FOLDER)
+        mounted["projected"]["sources"].append(token)
     folders = host_folders(pipeline)
     plan = pods.Pods(
         component=Component.SHIPPER,
@@ -111,6 +115,7 @@ def _container(
     pipeline: LogPipeline, settings: ChildSettings, folders: list[str]
 ) -> pods.Container:
     watches = ["--kubernetes"] if asks_kubernetes(pipeline, settings) else []
+    login = ["--as-host"] if settings.has_callout else []
     return pods.Container(
         args=[
             "ship",
@@ -120,6 +125,7 @@ def _container(
             "--data", DATA,
             "--http", f"0.0.0.0:{SHIPPER_PORT}",
             *watches,
+            *login,
         ],
         env=[pods.from_field("NODE_NAME", "spec.nodeName")],
         ports=[{"name": "http", "containerPort": SHIPPER_PORT}],

@@ -64,6 +64,12 @@ class Cluster:
         """Return the server's version, such as ``v1.34.4``."""
         return str((await self._request("GET", "/version")).get("gitVersion", ""))
 
+    async def token_keys(self) -> str:
+        """Return the keys that prove the tokens of pods: a JSON Web Key Set, as equal texts where
+        they are equal.
+        """
+        return json.dumps(await self._request("GET", "/openid/v1/jwks"), sort_keys=True)
+
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
         """Return the object, or None where it does not exist."""
         try:

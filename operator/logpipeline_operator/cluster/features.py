@@ -17,6 +17,8 @@ from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
 LOOK_EVERY_S = 300.0
 # Older ones drop the field without a word, and it would be sent to them for ever.
 MAX_UNAVAILABLE_SINCE = (1, 35)
+# Tokens of pods name their node.
+NODE_TOKENS_SINCE = (1, 32)
 _NOTHING = "logpipeline.dev/none"
 
 
@@ -29,6 +31,9 @@ class Features:
     has_max_unavailable: bool = False
     # The API of SparkApplications, empty where there is none.
     spark_api: str = ""
+    # What proves the tokens of this cluster's pods, empty where these do not name their node or the
+    # operator may not know.
+    token_keys: str = ""
     _looked: float = -math.inf
 
     async def refresh(self, namespace: str) -> None:
@@ -37,6 +42,9 @@ class Features:
             return
         version = parse_version(await self.cluster.version())
         self.has_max_unavailable = version >= MAX_UNAVAILABLE_SINCE
+        if version >= NODE_TOKENS_SINCE:
+            # What was known stays: an API server that cannot tell now has the same keys.
+            self.token_keys = await self._token_keys() or self.token_keys
         self.has_pod_monitors = await self._has(kind("PodMonitor"), namespace)
         self.spark_api = ""
         for api in application.APIS:
@@ -44,6 +52,12 @@ class Features:
                 self.spark_api = api
                 break
         self._looked = time.monotonic()
+
+    async def _token_keys(self) -> str:
+        try:
+            return await self.cluster.token_keys()
+        except ClusterError:
+            return ""
 
     async def _has(self, wanted: Kind, namespace: str) -> bool:
         try:

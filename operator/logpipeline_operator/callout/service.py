@@ -1,0 +1,144 @@
+"""Answers a server's questions who its clients are, until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from logpipeline.authority import ASKS_WHO, ASKS_WHO_INBOX
+from logpipeline.nats.connection import Connection, NatsOptions, NotSent
+from logpipeline.nats.session import RawMessage
+from logpipeline.observe.http import serve
+from logpipeline.observe.metrics import Metrics
+from logpipeline_operator.callout.answering import Answer, Answers
+from logpipeline_operator.callout.claims import BadRequest, Request
+from logpipeline_operator.callout.tokens import Keys
+
+log = logging.getLogger(__name__)
+
+# Servers of a cluster have a callout each, and any of them answers.
+_QUEUE = "callout"
+# A flood of bad tokens must not fill a disk with words.
+TOLD_EVERY_S = 10.0
+EXIT_CANNOT_START = 1
+
+
+class KeysFile:
+    """The keys in a file that is replaced when the cluster's keys change."""
+
+    def __init__(self, path: Path) -> None:
+        """Read *path*.
+
+        Raises:
+            ValueError: it holds no keys.
+            OSError: it cannot be read.
+        """
+        self._path = path
+        self._stamp = self._seen()
+        self._keys = Keys.parse(path.read_text())
+
+    def current(self) -> Keys:
+        """Return the keys that stand there now; the last good ones where they are none."""
+        try:
+            stamp = self._seen()
+            if stamp != self._stamp:
+                self._keys = Keys.parse(self._path.read_text())
+                self._stamp = stamp
+                log.info("keys of the cluster were read again", extra={"file": str(self._path)})
+        except (OSError, ValueError) as error:
+            log.warning("keys of the cluster cannot be read", extra={"reason": str(error)})
+        return self._keys
+
+    def _seen(self) -> tuple[int, int, int]:
+        found = self._path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class Callout:
+    """Answers what comes on *connection*, and counts it in its *metrics*."""
+
+    def __init__(
+        self, connection: Connection, answers: Answers, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.metrics = Metrics("callout")
+        count = self.metrics.counter
+        self._admitted = count("admitted", "Clients that were told who they are").labels()
+        self._refused = count("refused", "Clients whose token proved nothing").labels()
+        self._malformed = count("malformed", "Messages that no server would send").labels()
+        self._connection = connection
+        self._answers = answers
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told_s = float("-inf")
+
+    async def start(self) -> None:
+        """Answer from now on."""
+        await self._connection.listen(ASKS_WHO, self._asked, _QUEUE)
+
+    def _asked(self, message: RawMessage) -> None:
+        reply = message.reply.decode("ascii", "replace")
+        try:
+            request = Request.decode(message.data)
+        except BadRequest as error:
+            self._malformed.inc()
+            log.debug("no request of a server", extra={"reason": str(error)})
+            return
+        if not reply.startswith(ASKS_WHO_INBOX):
+            self._malformed.inc()
+            return
+        answer = self._answers.answer(request, int(self._clock()))
+        self._note(request, answer)
+        task = asyncio.create_task(self._send(reply, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, reply: str, answer: Answer) -> None:
+        try:
+            await self._connection.publish(reply, answer.payload)
+        except NotSent as error:
+            # The client is refused after the server's deadline, and connects again.
+            log.info("an answer was not sent", extra={"reason": str(error)})
+
+    def _note(self, request: Request, answer: Answer) -> None:
+        if not answer.refused:
+            self._admitted.inc()
+            return
+        self._refused.inc()
+        now_s = time.monotonic()
+        if now_s - self._told_s >= TOLD_EVERY_S:
+            self._told_s = now_s
+            log.warning(
+                "a client was refused",
+                extra={
+                    "address": request.address,
+                    "reason": answer.refused,
+                    "told_every_s": TOLD_EVERY_S,
+                },
+            )
+
+
+async def run(
+    nats: NatsOptions, answers: Answers, http: tuple[str, int], stop: asyncio.Event
+) -> int:
+    """Answer until *stop* is set, with metrics and probes at *http*; return the exit code."""
+    connection = Connection(nats)
+    callout = Callout(connection, answers)
+    try:
+        pages = await serve(*http, callout.metrics, lambda: None, lambda: _why_not(connection))
+    except OSError as error:
+        log.error("metrics cannot be served; give another --http", extra={"reason": str(error)})
+        return EXIT_CANNOT_START
+    async with pages:
+        await callout.start()
+        await connection.start()
+        log.info("the callout runs", extra={"port": pages.port})
+        await stop.wait()
+        await connection.close()
+    return 0
+
+
+def _why_not(connection: Connection) -> str | None:
+    return None if connection.is_connected else f"not connected: {connection.problem or 'not yet'}"

@@ -1,0 +1,101 @@
+"""Tokens of pods, and whether the cluster signed them: who a pod is, and on which node.
+
+They are the JWTs that the kubelet puts into a pod for one audience (projected service account
+tokens). The API server publishes the keys that prove them, so that nobody has to be asked, and an
+API server that is away keeps no shipper out.
+https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+
+# What API servers sign with; a token that names another way, such as none at all, is refused.
+ALGORITHMS = ("RS256", "ES256", "ES384", "ES512")
+# Between the clocks of the API server and of ours.
+LEEWAY_S = 10
+TOKEN_BYTES_MAX = 16 * 1024
+
+
+class BadToken(Exception):
+    """A token that proves nothing; the text says why, and never holds the token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodToken:
+    """What a token proves: the *pod* of *namespace* that runs as *account* on *node*, which is
+    empty in clusters that do not write it there; it ends at *expires_s* of the wall clock.
+    """
+
+    namespace: str
+    account: str
+    pod: str
+    node: str
+    expires_s: int
+
+
+class Keys:
+    """The keys of a cluster's API servers."""
+
+    def __init__(self, keys: Mapping[str, jwt.PyJWK]) -> None:
+        self._keys = keys
+
+    @staticmethod
+    def parse(text: str) -> Keys:
+        """Return the keys of *text*, a JSON Web Key Set as ``/openid/v1/jwks`` answers.
+
+        Raises:
+            ValueError: it is none, or holds no key.
+        """
+        try:
+            found = jwt.PyJWKSet.from_dict(json.loads(text)).keys
+        except (ValueError, TypeError, AttributeError, jwt.PyJWTError) as error:
+            raise ValueError(f"no set of keys of an API server: {error}") from error
+        return Keys({str(key.key_id): key for key in found})
+
+    def read(self, token: str, audience: str) -> PodToken:
+        """Return what *token* proves, if it was made for *audience*, and at the present time.
+
+        Raises:
+            BadToken: it proves nothing.
+        """
+        if not token:
+            raise BadToken("there is none")
+        if len(token) > TOKEN_BYTES_MAX:
+            raise BadToken(f"it has more than {TOKEN_BYTES_MAX} bytes")
+        try:
+            name = str(jwt.get_unverified_header(token).get("kid"))
+            key = self._keys.get(name)
+            if key is None:
+                raise BadToken(f"it is signed with a key that is not the cluster's: {name[:64]!r}")
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=audience,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "aud", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise BadToken(str(error)) from error
+        return _pod_of(claims)
+
+
+def _pod_of(claims: Mapping[str, Any]) -> PodToken:
+    """Return the pod of *claims*, whose signature holds."""
+    try:
+        bound = claims["kubernetes.io"]
+        return PodToken(
+            namespace=bound["namespace"],
+            account=bound["serviceaccount"]["name"],
+            pod=bound["pod"]["name"],
+            node=bound.get("node", {}).get("name", ""),
+            expires_s=int(claims["exp"]),
+        )
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise BadToken("it is not that of a pod") from error

@@ -1,0 +1,96 @@
+"""What answers a managed server that asks who a client is: a container beside it, which gets from
+the operator how the tokens of this cluster's pods are proved.
+
+It has no right in the cluster, and needs neither the API server nor the operator while it runs:
+shippers come and go whoever of these is away.
+"""
+
+from __future__ import annotations
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children import config, nats_auth, pods
+from logpipeline_operator.children.model import (
+    CALLOUT_PORT,
+    NATS_PORT,
+    ChildSettings,
+    Component,
+    Manifest,
+    given,
+)
+from logpipeline_operator.children.names import callout_auth
+
+CONTAINER = "callout"
+KEYS_FILE = "jwks.json"
+USER_ANNOTATION = "logpipeline.dev/nats-callout-user"
+CONFIG_ANNOTATION = "logpipeline.dev/callout-config-hash"
+RESOURCES: Manifest = {"requests": {"cpu": "10m", "memory": "48Mi"}}
+# The kubelet puts a new token there long before the old one ends.
+TOKEN_S = 3600
+
+
+def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
+    """Return what the callout reads, but for its Secret; nothing where there is none."""
+    if not settings.has_callout:
+        return []
+    text = config.render(config.for_callout(pipeline))
+    keys = {KEYS_FILE: settings.token_keys}
+    return [config.config_map(pipeline, callout_auth(pipeline), Component.NATS, text, keys)]
+
+
+def add_to(template: Manifest, pipeline: LogPipeline, settings: ChildSettings) -> None:
+    """Add the callout to the *template* of a managed server's pods, where there is one."""
+    if not settings.has_callout:
+        return
+    spec = template["spec"]
+    spec["containers"].append(_container(settings))
+    spec["volumes"].append(_volume(pipeline))
+    # Keys may change, and are read again; all else is read at the start.
+    text = config.render(config.for_callout(pipeline))
+    template["metadata"]["annotations"] |= {
+        USER_ANNOTATION: settings.nats_callout_user,
+        CONFIG_ANNOTATION: config.hash_of(text),
+    }
+
+
+def token_source(pipeline: LogPipeline, below: str) -> Manifest:
+    """Return the source of a projected volume that puts a shipper's token *below* its folder."""
+    return {
+        "serviceAccountToken": {
+            "audience": nats_auth.audience(pipeline),
+            "expirationSeconds": TOKEN_S,
+            "path": f"{below}/{config.TOKEN_PATH}",
+        }
+    }
+
+
+def _volume(pipeline: LogPipeline) -> Manifest:
+    name = callout_auth(pipeline)
+    volume = config.volume(pipeline, name, nats_auth.CALLOUT, (config.FILE, KEYS_FILE))
+    seed = nats_auth.ISSUER_SEED
+    items = [{"key": seed, "path": seed}]
+    volume["projected"]["sources"].append({"secret": {"name": name, "items": items}})
+    return {**volume, "name": CONTAINER}
+
+
+def _container(settings: ChildSettings) -> Manifest:
+    return {
+        "name": CONTAINER,
+        "image": settings.image_callout,
+        "args": [
+            "callout",
+            "-f", str(config.FOLDER / config.FILE),
+            "--keys", str(config.FOLDER / KEYS_FILE),
+            "--issuer", str(config.FOLDER / nats_auth.ISSUER_SEED),
+            "--nats", f"nats://127.0.0.1:{NATS_PORT}",
+            "--http", f"0.0.0.0:{CALLOUT_PORT}",
+        ],
+        "ports": [{"protocol": "TCP", "name": CONTAINER, "containerPort": CALLOUT_PORT}],
+        "volumeMounts": [
+            {"name": CONTAINER, "mountPath": str(config.FOLDER), "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+        "securityContext": pods.RESTRICTED_CONTAINER,
+        "resources": RESOURCES,
+        "livenessProbe": pods.http_probe("/healthz", CONTAINER, period_s=10, failures=6),
+        **given({"imagePullPolicy": settings.image_pull_policy}),
+    }  # fmt: skip

@@ -1,0 +1,108 @@
+"""A node's credentials, on a real Kubernetes: the token of its shipper's pod, which speaks for that
+node alone, whoever of the API server and the operator is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster_handle import Cluster
+from cluster_operator import Operator
+from cluster_pipelines import Pipeline, create
+from logpipeline.authority import inbox_prefix, user_of_host
+from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
+from logpipeline.spec import parse
+from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline_cli.cluster.kubectl import Forward, Kubectl
+from logpipeline_operator.children import nats_auth
+from managed_server import connected, refused
+
+pytest_plugins = ["cluster_operator_fixture"]
+
+NATS_PORT = 4222
+TOKEN_S = 600
+
+
+@pytest.fixture(scope="module")
+def pipeline(cluster: Cluster, operator: Operator) -> Pipeline:
+    """A pipeline with a shipper on each node, and a server of its own."""
+    spec = {
+        "partitions": 2,
+        "nats": {"managed": {"storage": "1Gi"}},
+        "collectors": {"persistence": {"emptyDir": {"sizeLimit": "1Gi"}}},
+    }
+    made = create(cluster, operator.new_namespace(), "prod", spec)
+    made.wait_ready()
+    return made
+
+
+@contextmanager
+def forwarded(pipeline: Pipeline) -> Iterator[str]:
+    """The URL of the pipeline's server, as this machine reaches it."""
+    kubectl = Kubectl(str(pipeline.cluster.kubeconfig))
+    with Forward(kubectl, pipeline.namespace, "service/prod-nats", NATS_PORT) as port:
+        yield f"nats://127.0.0.1:{port.local_port}"
+
+
+def token_of(pipeline: Pipeline, pod: str, audience: str) -> str:
+    """A token as the kubelet puts it into *pod*."""
+    uid = pipeline.pods("shipper")[pod]
+    return pipeline.kubectl(
+        "create", "token", "prod-shipper", f"--audience={audience}", f"--duration={TOKEN_S}s",
+        "--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}",
+    ).strip()  # fmt: skip
+
+
+def options(url: str, folder: Path, token: str, host: str) -> NatsOptions:
+    """How the shipper of *host* logs in with *token*."""
+    file = folder / f"{host}.token"
+    file.write_text(token)
+    prefix = inbox_prefix(user_of_host(host))
+    return NatsOptions(servers=(url,), token_file=file, inbox_prefix=prefix)
+
+
+async def test_what_a_node_has_speaks_for_that_node_alone(
+    cluster: Cluster, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """No shipper holds a password; its token stores lines of its own node, and no others, hears no
+    other node's positions, and that of another audience opens nothing.
+    """
+    resource = parse(pipeline.get())
+    names = resource.names
+    subjects, control = Subjects(names.subject, 2), ControlSubjects(names.control_subject)
+    mounted = str(pipeline.child("daemonset", "shipper")["spec"]["template"]["spec"]["volumes"])
+    assert "serviceAccountToken" in mounted
+    assert "secret" not in mounted.lower().replace("secretkeyref", "")
+    pod = next(iter(pipeline.pods("shipper")))
+    node = str(cluster.get(f"pod/{pod}", pipeline.here)["spec"]["nodeName"])
+    other = next(name for name in cluster.nodes if name != node)
+    own = token_of(pipeline, pod, nats_auth.audience(resource))
+    foreign = token_of(pipeline, pod, "https://somewhere.else")
+
+    with forwarded(pipeline) as url:
+        async with connected(options(url, tmp_path, own, node)) as js:
+            stored = await js.connection.request(subjects.of_host(node), b"a line\n")
+            assert b'"seq"' in stored.data
+            for subject in (subjects.of_host(other), control.asks(other), "$JS.API.STREAM.NAMES"):
+                await js.connection.publish(subject, b"forged")
+                await refused(js.connection, subject, "what is another's")
+        with pytest.raises(ConnectFailed, match=r"(?i)authorization"):
+            await Connection(options(url, tmp_path, foreign, node)).start(patience_s=5.0)
+
+
+def test_shippers_log_in_again_when_server_and_shippers_start_anew(pipeline: Pipeline) -> None:
+    """A callout starts with its server, and asks nobody."""
+    former = pipeline.pods("nats") | pipeline.pods("shipper")
+    pipeline.kubectl("delete", "pod", *former, "--wait=true")
+    pipeline.kubectl("rollout", "status", "statefulset/prod-nats", "--timeout=150s")
+    pipeline.kubectl("rollout", "status", "daemonset/prod-shipper", "--timeout=150s")
+
+    assert not former.keys() & pipeline.pods("shipper").keys()
+    container = pipeline.cluster.get("pod/prod-nats-0", pipeline.here)["spec"]["containers"][1]
+    assert container["name"] == "callout"
+    said = pipeline.kubectl("logs", "prod-nats-0", "--container=callout")
+    assert "a client was refused" not in said

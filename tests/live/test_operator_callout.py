@@ -1,0 +1,171 @@
+"""A server that asks who a pod is: nodes that come with their token speak for themselves alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logpipeline.authority import inbox_prefix, user_of_host
+from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
+from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline_operator.callout.answering import Answers
+from logpipeline_operator.callout.claims import Issuer
+from logpipeline_operator.callout.service import Callout, KeysFile
+from logpipeline_operator.children import config, nats_auth
+from managed_server import Managed, connected, managed, refused, resource
+from pod_tokens import ApiServer
+from waiting import eventually
+
+PIPELINE = resource()
+SUBJECTS = Subjects(PIPELINE.names.subject, PIPELINE.spec.partitions)
+CONTROL = ControlSubjects(PIPELINE.names.control_subject)
+AUDIENCE = nats_auth.audience(PIPELINE)
+USELESS: list[dict[str, Any]] = [
+    {"account": "default"},
+    {"namespace": "team-b"},
+    {"node": None},
+    {"node": "*"},
+    {"node": "a.>"},
+    {"lives_s": -60},
+    {"claims": {"aud": ["https://kubernetes.default.svc.cluster.local"]}},
+    {"claims": {"kubernetes.io": {"namespace": "logging"}}},
+]
+
+
+@dataclass
+class Asking:
+    """A server that asks, whose cluster signs tokens as *api* does."""
+
+    at: Managed
+    api: ApiServer
+    folder: Path
+
+    def options(self, token: str, host: str = "node-1") -> NatsOptions:
+        """How the shipper of *host* logs in with *token*."""
+        file = self.folder / f"{host}.token"
+        file.write_text(token)
+        prefix = inbox_prefix(user_of_host(host))
+        return NatsOptions(servers=(self.at.url,), token_file=file, inbox_prefix=prefix)
+
+    def of_node(self, host: str) -> NatsOptions:
+        """How the shipper on the node *host* logs in."""
+        return self.options(self.api.token(AUDIENCE, node=host), host)
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[Callout]:
+        """Answer the server as the container beside it does."""
+        keys = self.folder / "jwks.json"
+        keys.write_text(self.api.jwks())
+        issuer = Issuer((self.at.folder / nats_auth.ISSUER_SEED).read_text())
+        local = config.for_callout(PIPELINE)
+        async with connected(self.at.options(nats_auth.CALLOUT, local)) as js:
+            callout = Callout(js.connection, Answers(PIPELINE, issuer, KeysFile(keys).current))
+            await callout.start()
+            yield callout
+
+
+@asynccontextmanager
+async def asking(folder: Path) -> AsyncIterator[Asking]:
+    """Run a server with streams, that asks."""
+    async with managed(PIPELINE, folder / "server", has_accounts=True, has_callout=True) as at:
+        async with connected(at.operator()) as js:
+            for number in range(PIPELINE.spec.partitions):
+                stream = {"name": f"LOGS_{number}", "subjects": SUBJECTS.of_stream(number)}
+                await js.call(f"STREAM.CREATE.LOGS_{number}", {**stream, "storage": "file"})
+        yield Asking(at, ApiServer(), folder)
+
+
+def counted(callout: Callout) -> tuple[int, int]:
+    """Return how many clients were admitted, and how many refused."""
+    admitted, was_refused = (
+        callout.metrics.value(f"{name}_total") for name in ("admitted", "refused")
+    )
+    return int(admitted or 0), int(was_refused or 0)
+
+
+async def stays_out(options: NatsOptions) -> None:
+    """Fail where somebody with *options* gets in."""
+    with pytest.raises(ConnectFailed, match=r"(?i)authorization|credentials"):
+        await Connection(options).start(patience_s=3.0)
+
+
+async def test_a_node_speaks_for_itself_alone(tmp_path: Path) -> None:
+    """Its lines are stored; those for another host are not, and it hears of no other host."""
+    async with asking(tmp_path) as there, there.answering() as callout:
+        async with connected(there.of_node("node-1")) as js:
+            stored = await js.connection.request(SUBJECTS.of_host("node-1"), b"mine")
+            assert b'"seq"' in stored.data
+            for subject in (SUBJECTS.of_host("node-2"), CONTROL.asks("node-2"), "$JS.API.INFO"):
+                await js.connection.publish(subject, b"forged")
+                await refused(js.connection, subject, "a subject of another")
+        assert counted(callout) == (1, 0)
+
+
+async def test_a_token_that_proves_no_shippers_node_opens_nothing(tmp_path: Path) -> None:
+    """Signed by the cluster, and still not that of a shipper on a node; or signed by another, also
+    where it names the cluster's key; or none at all.
+    """
+    async with asking(tmp_path) as there, there.answering() as callout:
+        tokens = [
+            "",
+            *(there.api.token(AUDIENCE, **changes) for changes in USELESS),
+            *(ApiServer(name).token(AUDIENCE) for name in ("key-1", "key-2")),
+        ]
+        await asyncio.gather(
+            *(
+                stays_out(there.options(token, f"node-{number}"))
+                for number, token in enumerate(tokens)
+            )
+        )
+
+        admitted, was_refused = counted(callout)
+        assert admitted == 0
+        assert was_refused >= len(tokens)
+
+
+async def test_who_is_connected_goes_on_without_an_answerer(tmp_path: Path) -> None:
+    """A new one gets in as soon as somebody answers; the parts with a user of the server's own
+    never depend on it.
+    """
+    async with asking(tmp_path) as there:
+        async with there.answering():
+            node = Connection(there.of_node("node-1"))
+            await node.start(patience_s=10.0)
+        late = Connection(there.of_node("node-2"))
+        await late.start()
+        assert b'"seq"' in (await node.request(SUBJECTS.of_host("node-1"), b"on")).data
+        async with connected(there.at.operator()):
+            assert not late.is_connected
+        async with there.answering():
+            await eventually(lambda: late.is_connected, within_s=60.0)
+        await late.close()
+        await node.close()
+
+
+async def test_a_node_comes_again_with_its_next_token(tmp_path: Path) -> None:
+    """When the token ends, the server ends the connection; the kubelet has put another there."""
+    async with asking(tmp_path) as there, there.answering() as callout:
+        options = there.options(there.api.token(AUDIENCE, lives_s=3))
+        node = Connection(options)
+        await node.start(patience_s=10.0)
+        there.options(there.api.token(AUDIENCE))
+        await eventually(lambda: node.sessions > 1 and node.is_connected, within_s=60.0)
+        assert counted(callout)[0] >= 2
+        await node.close()
+
+
+async def test_new_keys_of_the_cluster_are_taken_without_a_restart(tmp_path: Path) -> None:
+    """And a file that holds none changes nothing."""
+    async with asking(tmp_path) as there, there.answering():
+        there.api = ApiServer("key-2")
+        (tmp_path / "jwks.json").write_text("{}")
+        await stays_out(there.of_node("node-1"))
+        (tmp_path / "jwks.json").write_text(there.api.jwks())
+        async with connected(there.of_node("node-1")):
+            pass
