@@ -12,6 +12,7 @@ import pytest
 from cluster_states import NAME
 from cluster_world import World
 from logpipeline_operator.children import Manifest
+from logpipeline_operator.children.callout import USER_ANNOTATION
 from logpipeline_operator.children.managed_nats import ARCHIVE_USER_ANNOTATION, USERS_ANNOTATION
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
@@ -66,6 +67,7 @@ async def delete(here: World, found: Manifest | None) -> None:
     [
         (f"{SERVER}-auth", USERS_ANNOTATION),
         (f"{SERVER}-auth-archive", ARCHIVE_USER_ANNOTATION),
+        (f"{SERVER}-auth-callout", USER_ANNOTATION),
     ],
 )
 async def test_a_deleted_secret_is_made_anew_and_the_server_with_it(

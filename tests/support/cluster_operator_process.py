@@ -27,6 +27,7 @@ IMAGES = {
     "LOGPIPELINE_IMAGE_SHIPPER": "images.invalid/shipper:1",
     "LOGPIPELINE_IMAGE_NATS": "images.invalid/nats:1",
     "LOGPIPELINE_IMAGE_ARCHIVE": "images.invalid/archive:1",
+    "LOGPIPELINE_IMAGE_CALLOUT": "images.invalid/operator:1",
 }
 
 

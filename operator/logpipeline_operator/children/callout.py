@@ -84,13 +84,13 @@ def _container(settings: ChildSettings) -> Manifest:
             "--nats", f"nats://127.0.0.1:{NATS_PORT}",
             "--http", f"0.0.0.0:{CALLOUT_PORT}",
         ],
-        "ports": [{"protocol": "TCP", "name": CONTAINER, "containerPort": CALLOUT_PORT}],
+        "ports": [{"protocol": "TCP", "name": "http", "containerPort": CALLOUT_PORT}],
         "volumeMounts": [
             {"name": CONTAINER, "mountPath": str(config.FOLDER), "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
         "securityContext": pods.RESTRICTED_CONTAINER,
         "resources": RESOURCES,
-        "livenessProbe": pods.http_probe("/healthz", CONTAINER, period_s=10, failures=6),
+        "livenessProbe": pods.http_probe("/healthz", "http", period_s=10, failures=6),
         **given({"imagePullPolicy": settings.image_pull_policy}),
     }  # fmt: skip

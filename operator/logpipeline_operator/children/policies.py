@@ -11,6 +11,7 @@ from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import executors, labels, names, table
 from logpipeline_operator.children.model import (
     ARCHIVE_PORT,
+    CALLOUT_PORT,
     COLLECTOR_PORT,
     DNS_PORT,
     NATS_CLUSTER_PORT,
@@ -61,7 +62,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     if pipeline.spec.archive.enabled:
         found += _archive(pipeline)
     if not pipeline.spec.nats.servers:
-        found.append(_nats(pipeline))
+        found.append(_nats(pipeline, settings))
     return found
 
 
@@ -113,9 +114,10 @@ def _to_tables(pipeline: LogPipeline) -> list[Manifest]:
     return [{"ports": _ports(*sorted(found))}] if found else []
 
 
-def _nats(pipeline: LogPipeline) -> Manifest:
+def _nats(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     own = {"podSelector": {"matchLabels": labels.selector(pipeline, Component.NATS)}}
-    # Collectors and shippers, and any pod with a shipper as its sidecar; passwords do the rest.
+    metrics = [_from_anywhere(CALLOUT_PORT)] if settings.has_callout else []
+    # Collectors and shippers, and any pod with a shipper as its sidecar; credentials do the rest.
     clients: Manifest = {"podSelector": {}}
     operator = {
         "namespaceSelector": {},
@@ -134,6 +136,7 @@ def _nats(pipeline: LogPipeline) -> Manifest:
             {"from": [clients, operator], "ports": _ports(NATS_PORT)},
             {"from": [operator], "ports": _ports(NATS_MONITOR_PORT)},
             {"from": [own], "ports": _ports(NATS_CLUSTER_PORT)},
+            *metrics,
         ],
         egress=[{"to": [own], "ports": _ports(NATS_CLUSTER_PORT)}, _TO_DNS],
     )

@@ -12,7 +12,7 @@ from logpipeline_operator.children.model import Component, Manifest
 from logpipeline_operator.children.quantities import quantity
 
 # The others serve metrics of their own kind, or none.
-MONITORED = (Component.ARCHIVE, Component.COLLECTOR, Component.SHIPPER)
+MONITORED = (Component.ARCHIVE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
 
 
 def service(

@@ -23,6 +23,8 @@ from logpipeline_operator.cluster.kinds import Kind, kind_of
 FIELD_MANAGER = "logpipeline-operator"
 REQUEST_TIMEOUT_S = 30.0
 PAGE_OBJECTS = 500
+# The keys of tokens come as JSON of a type of their own.
+ACCEPTED = "application/json, application/jwk-set+json"
 
 
 async def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
@@ -200,7 +202,7 @@ class Cluster:
             method=method,
             resource_path=path,
             query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": content_type},
+            header_params={"Accept": ACCEPTED, "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
         )

@@ -4,15 +4,19 @@ clusters are upgraded and definitions are added while the operator runs.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from logpipeline_operator.children import application
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 300.0
 # Older ones drop the field without a word, and it would be sent to them for ever.
@@ -56,7 +60,15 @@ class Features:
     async def _token_keys(self) -> str:
         try:
             return await self.cluster.token_keys()
-        except ClusterError:
+        except ClusterError as error:
+            # Any other failure passes, and must not take a callout away that is there.
+            if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+                raise
+            log.warning(
+                "the keys of pods' tokens cannot be read; where none were known, all shippers of a "
+                "managed server share one user",
+                extra={"reason": str(error)},
+            )
             return ""
 
     async def _has(self, wanted: Kind, namespace: str) -> bool:
