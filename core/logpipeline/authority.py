@@ -23,6 +23,7 @@ COLLECTOR = "collector"
 SHIPPER = "shipper"
 ARCHIVE = "archive"
 CALLOUT = "callout"
+READER = "reader"
 
 # The account of streams, buckets and those who read them, and the account of nodes.
 STREAMS_ACCOUNT = "LOGS"
@@ -64,6 +65,14 @@ def user_of_host(host: str) -> str:
     return shipper_user(name)
 
 
+def user_of_reader(token: str) -> str:
+    """Return the user of who looks with *token*, which differs from that of each other token: who
+    looks beside him must not hear his answers.
+    """
+    digest = hashlib.blake2b(token.encode(), digest_size=_NAME_CHARS_MAX // 2).hexdigest()
+    return f"{READER}-{digest}"
+
+
 def permissions(
     pipeline: LogPipeline,
     role: str,
@@ -81,6 +90,8 @@ def permissions(
         return _operator(pipeline, inbox)
     if role == ARCHIVE:
         return _archive(pipeline, inbox)
+    if role == READER:
+        return _reader(pipeline, inbox)
     if role == CALLOUT:
         return _callout(inbox)
     if role == COLLECTOR:
@@ -227,6 +238,26 @@ def _archive(pipeline: LogPipeline, inbox: str) -> Permissions:
                     f"{_API}.DIRECT.GET.*",
                     f"{_API}.STREAM.MSG.GET.*",
                     key_value_subject(pipeline.names.state_bucket, key),
+                ]
+            )
+        },
+        "subscribe": {"allow": [inbox]},
+    }
+
+
+def _reader(pipeline: LogPipeline, inbox: str) -> Permissions:
+    """Return what somebody needs who looks how the pipeline is. A consumer would be more than that:
+    the server delivers its messages at whatever subject it names.
+    """
+    bucket, control = pipeline.names.state_bucket, ControlSubjects(pipeline.names.control_subject)
+    return {
+        "publish": {
+            "allow": sorted(
+                [
+                    f"{_API}.STREAM.INFO.*",
+                    f"{_API}.DIRECT.GET.*",
+                    f"{_API}.DIRECT.GET.KV_{bucket}.{key_value_subject(bucket, '>')}",
+                    *(control.status(kind) for kind in (COLLECTOR, SHIPPER)),
                 ]
             )
         },

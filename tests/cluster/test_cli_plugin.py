@@ -219,7 +219,7 @@ def test_cli_says_which_right_is_missing(
     refused = plugin.run("status", *here)
     grant(cluster, pipeline, "see", {"logpipeline.dev": ["logpipelines"]}, ["get", "list"])
     secret = plugin.run("status", *here)
-    grant(cluster, pipeline, "login", {"": ["secrets"]}, ["get"])
+    grant(cluster, pipeline, "look", {"": ["serviceaccounts/token"]}, ["create"])
     forward = plugin.run("status", *here)
     grant(cluster, pipeline, "list", {"": ["pods", "persistentvolumeclaims"]}, ["list"])
     execute = plugin.run("files", "ls", *here, "--running")
@@ -227,15 +227,17 @@ def test_cli_says_which_right_is_missing(
     grant(cluster, pipeline, "get", {"": ["pods", "services"], "apps": ["statefulsets"]}, ["get"])
     grant(cluster, pipeline, "into", {"": ["pods/portforward", "pods/exec"]}, ["create"])
     granted = plugin.run("status", *here)
+    tail = plugin.run("tail", *here, "--lines", "1")
     reader = plugin.run("files", "ls", *here)
     grant(cluster, pipeline, "read", {"": ["pods"]}, ["create", "delete"])
     files = plugin.run("files", "ls", *here)
 
     assert "get and list logpipelines.logpipeline.dev" in refused.stderr
-    assert "get the Secret prod-nats-auth" in secret.stderr
+    assert "create serviceaccounts/token of prod-reader" in secret.stderr
     assert "Ready" in secret.stdout
     assert "create pods/portforward" in forward.stderr
     assert "create pods/exec" in execute.stderr
+    assert "get the Secret prod-nats-auth" in tail.stderr
     assert "create and delete pods" in reader.stderr
     assert "give --running" in reader.stderr
     assert (granted.returncode, files.returncode) == (0, 0), granted.stderr + files.stderr

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logpipeline.authority import inbox_prefix, user_of_host
+from logpipeline.authority import inbox_prefix, user_of_host, user_of_reader
+from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
+from logpipeline.survey import survey
+from logpipeline_cli.answers import ask
 from logpipeline_operator.callout.answering import Answers
 from logpipeline_operator.callout.claims import Issuer
 from logpipeline_operator.callout.service import Callout, KeysFile
@@ -25,7 +28,18 @@ from waiting import eventually
 PIPELINE = resource()
 SUBJECTS = Subjects(PIPELINE.names.subject, PIPELINE.spec.partitions)
 CONTROL = ControlSubjects(PIPELINE.names.control_subject)
+STREAM = PIPELINE.names.stream(0)
 AUDIENCE = nats_auth.audience(PIPELINE)
+FORBIDDEN_TO_READERS = (
+    SUBJECTS.of_host("node-1"),
+    CONTROL.asks("node-1"),
+    f"$KV.{PIPELINE.names.state_bucket}.main.epoch.0",
+    f"$JS.API.STREAM.PURGE.{STREAM}",
+    f"$JS.API.STREAM.DELETE.{STREAM}",
+    f"$JS.API.CONSUMER.CREATE.{STREAM}.mine",
+    f"$JS.API.CONSUMER.DELETE.{STREAM}.main-0",
+    f"$JS.API.STREAM.MSG.DELETE.{STREAM}",
+)
 USELESS: list[dict[str, Any]] = [
     {"account": "default"},
     {"namespace": "team-b"},
@@ -76,8 +90,9 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
     async with managed(PIPELINE, folder / "server", has_accounts=True, has_callout=True) as at:
         async with connected(at.operator()) as js:
             for number in range(PIPELINE.spec.partitions):
-                stream = {"name": f"LOGS_{number}", "subjects": SUBJECTS.of_stream(number)}
-                await js.call(f"STREAM.CREATE.LOGS_{number}", {**stream, "storage": "file"})
+                name = PIPELINE.names.stream(number)
+                stream = {"name": name, "subjects": SUBJECTS.of_stream(number), "storage": "file"}
+                await js.call(f"STREAM.CREATE.{name}", stream)
         yield Asking(at, ApiServer(), folder)
 
 
@@ -127,6 +142,30 @@ async def test_a_token_that_proves_no_shippers_node_opens_nothing(tmp_path: Path
         admitted, was_refused = counted(callout)
         assert admitted == 0
         assert was_refused >= len(tokens)
+
+
+async def test_a_reader_sees_all_and_changes_nothing(tmp_path: Path) -> None:
+    """It surveys streams and positions, and asks parts how they are; it sends no line, makes no
+    consumer, purges nothing, writes no key, and hears no other reader.
+    """
+    async with asking(tmp_path) as there, there.answering():
+        async with connected(there.at.operator()) as js:
+            name = PIPELINE.names.state_bucket
+            bucket = bucket_stream_config(name, replicas=1, storage="file", max_bytes=-1)
+            await js.call(f"STREAM.CREATE.{bucket['name']}", dict(bucket))
+        token = there.api.token(AUDIENCE, account="prod-reader", pod=None, node=None)
+        prefix = inbox_prefix(user_of_reader(token))
+        options = replace(there.options(token, "reader"), inbox_prefix=prefix)
+        async with connected(options) as js:
+            states = await survey(js, PIPELINE)
+            assert [state.is_there for state in states] == [True, True]
+            await ask(js.connection, PIPELINE.names.control_subject)
+            for subject in FORBIDDEN_TO_READERS:
+                await js.connection.publish(subject, b"{}")
+                await refused(js.connection, subject, "what a reader may not")
+            other = inbox_prefix(user_of_reader("another token"))
+            await js.connection.listen(f"{other}.>", lambda _: None)
+            await refused(js.connection, f"{other}.>", "another reader's answers")
 
 
 async def test_who_is_connected_goes_on_without_an_answerer(tmp_path: Path) -> None:

@@ -38,18 +38,19 @@ class ApiServer:
         *,
         namespace: str = "logging",
         account: str = "prod-shipper",
-        pod: str = "prod-shipper-x7k2p",
+        pod: str | None = "prod-shipper-x7k2p",
         node: str | None = "node-1",
         lives_s: float = TOKEN_S,
         claims: dict[str, Any] | None = None,
     ) -> str:
-        """Return the token of a pod, with other *claims*."""
+        """Return the token of a pod, or of a person where that is None, with other *claims*."""
         now_s = int(time.time())
         bound: dict[str, Any] = {
             "namespace": namespace,
-            "pod": {"name": pod, "uid": "1"},
             "serviceaccount": {"name": account, "uid": "2"},
         }
+        if pod is not None:
+            bound["pod"] = {"name": pod, "uid": "1"}
         if node is not None:
             bound["node"] = {"name": node, "uid": "3"}
         made = {

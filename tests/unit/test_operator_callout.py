@@ -13,9 +13,10 @@ import nkeys
 import pytest
 
 from child_manifests import SETTINGS, child, children, resource
+from logpipeline.authority import user_of_reader
 from logpipeline_operator.callout.answering import Answers
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request, new_seed
-from logpipeline_operator.callout.tokens import BadToken, Keys, PodToken
+from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
 from logpipeline_operator.children import nats_auth
 from pod_tokens import ApiServer
 
@@ -54,7 +55,7 @@ def test_a_pods_token_says_who_and_where_it_is() -> None:
     """Namespace, account, pod, node, and how long that holds."""
     found = KEYS.read(API.token(AUDIENCE, lives_s=600), AUDIENCE)
 
-    assert found == PodToken(
+    assert found == AccountToken(
         namespace="logging",
         account="prod-shipper",
         pod="prod-shipper-x7k2p",
@@ -88,8 +89,11 @@ def _signed_with_what_is_public(token: str) -> str:
         (ApiServer("key-1").token(AUDIENCE), "(?i)signature"),
         (_unsigned(API.token(AUDIENCE)), "(?i)alg"),
         (_signed_with_what_is_public(API.token(AUDIENCE)), "(?i)alg"),
-        (API.token(AUDIENCE, claims={"kubernetes.io": {"namespace": "logging"}}), "of a pod"),
-        (API.token(AUDIENCE, claims={"kubernetes.io": "logging"}), "of a pod"),
+        (
+            API.token(AUDIENCE, claims={"kubernetes.io": {"namespace": "logging"}}),
+            "a service account",
+        ),
+        (API.token(AUDIENCE, claims={"kubernetes.io": "logging"}), "a service account"),
     ],
 )
 def test_other_tokens_prove_nothing(token: str, why: str) -> None:
@@ -156,6 +160,23 @@ def test_a_node_gets_a_user_of_its_own() -> None:
     assert now_s + 599 <= user["exp"] <= now_s + 601
     allowed = user["nats"]["pub"]["allow"] + user["nats"]["sub"]["allow"]
     assert all("node-1" in subject or "status" in subject for subject in allowed)
+
+
+def test_who_looks_gets_a_user_that_only_looks() -> None:
+    """In the account of the streams, with an inbox that no other reader hears."""
+    token = API.token(AUDIENCE, account="prod-reader", pod=None, node=None)
+    request = replace(Request.decode(asked()), token=token)
+    answer = Answers(resource({"partitions": 2}), ISSUER, lambda: KEYS).answer(request, 1)
+    user = claims_of(claims_of(answer.payload)["nats"]["jwt"].encode())
+    allowed = user["nats"]["pub"]["allow"]
+
+    assert user["aud"] == "LOGS"
+    assert user["nats"]["sub"]["allow"] == [f"_INBOX_{user_of_reader(token)}.>"]
+    assert "resp" not in user["nats"]
+    assert [each for each in allowed if "INFO" not in each and "DIRECT.GET" not in each] == [
+        "_lp.lp_dlogging_dprod.status.collector",
+        "_lp.lp_dlogging_dprod.status.shipper",
+    ]
 
 
 def test_a_server_with_a_callout_gives_nodes_no_password() -> None:

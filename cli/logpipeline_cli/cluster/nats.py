@@ -1,5 +1,6 @@
 """How a person's command reaches a pipeline's NATS: through a forwarded port where that is a
-Service of the cluster, and with the operator's credentials.
+Service of the cluster, and as a reader where that is enough and the server knows readers, else with
+the operator's credentials.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from logpipeline.authority import inbox_prefix, user_of_reader
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.cluster.api import Forbidden, Manifest, NotFound, path
@@ -21,11 +23,14 @@ from logpipeline_cli.cluster.kubectl import Forward
 from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
+from logpipeline_cli.local.users import private
 from logpipeline_cli.target import Target
-from logpipeline_operator.children import config, credentials, nats_auth
+from logpipeline_operator.children import config, credentials, names, nats_auth
 from logpipeline_operator.jetstream.credentials import SecretProblem, contents, write
 
 PORT = 4222
+# For as long as somebody may want to watch.
+READER_TOKEN_S = 12 * 3600
 # <service>.<namespace>.svc[.<domain>]; a name without a dot is a Service of the pipeline's
 # namespace.
 _SERVICE = re.compile(r"([a-z0-9-]+)(?:\.([a-z0-9-]+)\.svc(?:\..+)?)?")
@@ -40,8 +45,11 @@ class Service(NamedTuple):
 
 
 @contextmanager
-def reached(found: Found, url: str | None, pipeline: LogPipeline | None = None) -> Iterator[Target]:
-    """Make the NATS of *found* reachable, or that at *url*, for *pipeline* (default: its own).
+def reached(
+    found: Found, url: str | None, pipeline: LogPipeline | None = None, *, only_looks: bool = False
+) -> Iterator[Target]:
+    """Make the NATS of *found* reachable, or that at *url*, for *pipeline* (default: its own), for
+    somebody who *only_looks*, or may do everything.
 
     Raises:
         CliError: it cannot be reached from here, or we may not read its credentials.
@@ -50,7 +58,7 @@ def reached(found: Found, url: str | None, pipeline: LogPipeline | None = None) 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="logpipeline-"))) / "nats"
         has_own_login = given is not None and "@" in given
-        options = NatsOptions() if has_own_login else _login(found, folder)
+        options = NatsOptions() if has_own_login else _login(found, folder, only_looks=only_looks)
         servers = tuple(given.split(",")) if given else (_server(found, stack),)
         wanted = pipeline or found.pipeline
         layout = Layout(default_data(wanted.namespace, wanted.name))
@@ -87,8 +95,10 @@ def _server(found: Found, stack: ExitStack) -> str:
     return f"nats://127.0.0.1:{forward.local_port}"
 
 
-def _login(found: Found, folder: Path) -> NatsOptions:
+def _login(found: Found, folder: Path, *, only_looks: bool) -> NatsOptions:
     pipeline = found.pipeline
+    if only_looks and (token := _token(found)):
+        return _as_reader(token, folder)
     files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
     try:
         secrets = {name: _secret(found, name) for name in {file.secret for file in files}}
@@ -98,6 +108,29 @@ def _login(found: Found, folder: Path) -> NatsOptions:
     return config.nats_options(pipeline, folder)
 
 
+def _token(found: Found) -> str:
+    """Return a token of the pipeline's readers; empty where its server knows none, or where we may
+    not make one.
+    """
+    pipeline = found.pipeline
+    if pipeline.spec.nats.servers:
+        return ""
+    account = path("v1", "serviceaccounts", pipeline.namespace, names.reader(pipeline))
+    wanted = {"audiences": [nats_auth.audience(pipeline)], "expirationSeconds": READER_TOKEN_S}
+    try:
+        made = found.cluster.api.create(f"{account}/token", {"spec": wanted})
+    except (NotFound, Forbidden):
+        return ""
+    return str(made["status"]["token"])
+
+
+def _as_reader(token: str, folder: Path) -> NatsOptions:
+    folder.mkdir(mode=0o700)
+    file = folder / "token"
+    private(file, token)
+    return NatsOptions(token_file=file, inbox_prefix=inbox_prefix(user_of_reader(token)))
+
+
 def _secret(found: Found, name: str) -> Manifest | None:
     try:
         return found.cluster.api.get(path("v1", "secrets", found.pipeline.namespace, name))
@@ -105,6 +138,8 @@ def _secret(found: Found, name: str) -> Manifest | None:
         return None
     except Forbidden as error:
         raise CliError(
-            f"talking to NATS needs the right to get the Secret {name} ({error}); ask for it, or "
-            "give --nats URL with a user and password of your own in it"
+            f"talking to NATS needs the right to get the Secret {name} ({error}), or, for "
+            "`status` and for a list of `losses`, to create serviceaccounts/token of "
+            f"{names.reader(found.pipeline)}; ask for one of them, or give --nats URL with a user "
+            "and password of your own in it"
         ) from error

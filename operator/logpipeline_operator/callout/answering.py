@@ -1,15 +1,27 @@
-"""Which user a pod is to its pipeline's server: a shipper that speaks for its own node alone."""
+"""Which user somebody is to a pipeline's server: a shipper, which speaks for the node of its pod
+alone, or somebody who looks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from logpipeline.authority import NODES_ACCOUNT, SHIPPER, permissions, user_of_host
+from logpipeline.authority import (
+    NODES_ACCOUNT,
+    READER,
+    SHIPPER,
+    STREAMS_ACCOUNT,
+    Permissions,
+    permissions,
+    user_of_host,
+    user_of_reader,
+)
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import BadHost, check_host
 from logpipeline_operator.callout.claims import Issuer, Request
-from logpipeline_operator.callout.tokens import BadToken, Keys, PodToken
+from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
 from logpipeline_operator.children import names, nats_auth
 
 # A user that was issued goes on until its token ends, and not longer than this.
@@ -36,30 +48,41 @@ class Answers:
         """Return what is answered to *request*."""
         try:
             token = self.keys().read(request.token, nats_auth.audience(self.pipeline))
-            host = _host(self.pipeline, token)
+            who = _who(self.pipeline, token, request.token)
         except (BadToken, BadHost) as error:
-            why = f"the token of a pod is wanted: {error}"
+            why = f"the token of a shipper's pod, or of a reader, is wanted: {error}"
             return Answer(self.issuer.refuse(request, why, now_s), why)
-        user = user_of_host(host)
         return Answer(
             self.issuer.admit(
                 request,
-                user=user,
-                account=NODES_ACCOUNT,
-                permissions=permissions(self.pipeline, SHIPPER, user=user, hosts=[host]),
+                user=who.user,
+                account=who.account,
+                permissions=who.permissions,
                 expires_s=min(token.expires_s, now_s + USER_S_MAX),
                 now_s=now_s,
             )
         )
 
 
-def _host(pipeline: LogPipeline, token: PodToken) -> str:
-    account = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
-    if (token.namespace, token.account) != (pipeline.namespace, account):
-        raise BadToken(
-            f"it is that of {token.namespace}/{token.account}, and {pipeline.namespace}/{account} "
-            "is the shippers'"
-        )
-    if not token.node:
-        raise BadToken("it does not name the pod's node, as those of Kubernetes 1.32 do")
-    return check_host(token.node)
+class _Who(NamedTuple):
+    """A *user* of one of the server's accounts."""
+
+    user: str
+    account: str
+    permissions: Permissions
+
+
+def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
+    """Return who shows *token*, whose *text* was proved."""
+    shipper = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
+    if token.namespace == pipeline.namespace and token.account == shipper:
+        if not token.node:
+            raise BadToken("it does not name a pod's node, as those of Kubernetes 1.32 do")
+        host = check_host(token.node)
+        user = user_of_host(host)
+        allowed = permissions(pipeline, SHIPPER, user=user, hosts=[host])
+        return _Who(user, NODES_ACCOUNT, allowed)
+    if token.namespace == pipeline.namespace and token.account == names.reader(pipeline):
+        user = user_of_reader(text)
+        return _Who(user, STREAMS_ACCOUNT, permissions(pipeline, READER, user=user))
+    raise BadToken(f"it is that of {token.namespace}/{token.account}")

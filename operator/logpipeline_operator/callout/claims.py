@@ -136,12 +136,13 @@ def new_seed(random: bytes) -> str:
 
 def _as_claims(permissions: Claims) -> Claims:
     """Return *permissions*, as the server's configuration writes them, as a JWT does."""
-    answers = permissions["allow_responses"]
-    return {
+    claims = {
         "pub": {"allow": permissions["publish"]["allow"]},
         "sub": {"allow": permissions["subscribe"]["allow"]},
-        "resp": {"max": answers["max"], "ttl": _nanoseconds(answers["expires"])},
     }
+    if answers := permissions.get("allow_responses"):
+        claims["resp"] = {"max": answers["max"], "ttl": _nanoseconds(answers["expires"])}
+    return claims
 
 
 def _nanoseconds(span: str) -> int:

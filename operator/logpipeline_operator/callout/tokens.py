@@ -27,9 +27,10 @@ class BadToken(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodToken:
-    """What a token proves: the *pod* of *namespace* that runs as *account* on *node*, which is
-    empty in clusters that do not write it there; it ends at *expires_s* of the wall clock.
+class AccountToken:
+    """What a token proves: the *pod* of *namespace* that runs as *account* on *node*; it ends at
+    *expires_s* of the wall clock. The pod is empty in a token that was made for a person, and the
+    node also in clusters that do not write it there.
     """
 
     namespace: str
@@ -58,7 +59,7 @@ class Keys:
             raise ValueError(f"no set of keys of an API server: {error}") from error
         return Keys({str(key.key_id): key for key in found})
 
-    def read(self, token: str, audience: str) -> PodToken:
+    def read(self, token: str, audience: str) -> AccountToken:
         """Return what *token* proves, if it was made for *audience*, and at the present time.
 
         Raises:
@@ -83,19 +84,19 @@ class Keys:
             )
         except jwt.PyJWTError as error:
             raise BadToken(str(error)) from error
-        return _pod_of(claims)
+        return _account_of(claims)
 
 
-def _pod_of(claims: Mapping[str, Any]) -> PodToken:
-    """Return the pod of *claims*, whose signature holds."""
+def _account_of(claims: Mapping[str, Any]) -> AccountToken:
+    """Return whose *claims* these are; their signature holds."""
     try:
         bound = claims["kubernetes.io"]
-        return PodToken(
+        return AccountToken(
             namespace=bound["namespace"],
             account=bound["serviceaccount"]["name"],
-            pod=bound["pod"]["name"],
+            pod=bound.get("pod", {}).get("name", ""),
             node=bound.get("node", {}).get("name", ""),
             expires_s=int(claims["exp"]),
         )
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise BadToken("it is not that of a pod") from error
+        raise BadToken("it is not that of a service account") from error

@@ -8,7 +8,7 @@ shippers come and go whoever of these is away.
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import config, nats_auth, pods
+from logpipeline_operator.children import config, names, nats_auth, pods
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
     NATS_PORT,
@@ -17,7 +17,6 @@ from logpipeline_operator.children.model import (
     Manifest,
     given,
 )
-from logpipeline_operator.children.names import callout_auth
 
 CONTAINER = "callout"
 KEYS_FILE = "jwks.json"
@@ -34,7 +33,11 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         return []
     text = config.render(config.for_callout(pipeline))
     keys = {KEYS_FILE: settings.token_keys}
-    return [config.config_map(pipeline, callout_auth(pipeline), Component.NATS, text, keys)]
+    return [
+        config.config_map(pipeline, names.callout_auth(pipeline), Component.NATS, text, keys),
+        # Who may make tokens of it may look, and nothing else: it has no right in the cluster.
+        pods.service_account(pipeline, Component.NATS, names.reader(pipeline)),
+    ]
 
 
 def add_to(template: Manifest, pipeline: LogPipeline, settings: ChildSettings) -> None:
@@ -64,7 +67,7 @@ def token_source(pipeline: LogPipeline, below: str) -> Manifest:
 
 
 def _volume(pipeline: LogPipeline) -> Manifest:
-    name = callout_auth(pipeline)
+    name = names.callout_auth(pipeline)
     volume = config.volume(pipeline, name, nats_auth.CALLOUT, (config.FILE, KEYS_FILE))
     seed = nats_auth.ISSUER_SEED
     items = [{"key": seed, "path": seed}]

@@ -47,6 +47,11 @@ def archive_auth(pipeline: LogPipeline) -> str:
     return f"{pipeline.name}-nats-auth-archive"
 
 
+def reader(pipeline: LogPipeline) -> str:
+    """Return the name of the ServiceAccount as which people look at the managed server."""
+    return f"{pipeline.name}-reader"
+
+
 def callout_auth(pipeline: LogPipeline) -> str:
     """Return the name of the Secret with the callout's user of the managed server."""
     return f"{pipeline.name}-nats-auth-callout"

@@ -12,5 +12,7 @@ from logpipeline_cli.commands import losses
 
 def run(args: argparse.Namespace) -> int:
     """List losses, or note that they were seen."""
-    with session(args) as cluster, reached(find(cluster, args.pipeline), args.nats) as target:
-        return asyncio.run(losses.show(target, args))
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        with reached(found, args.nats, only_looks=not args.acknowledge) as target:
+            return asyncio.run(losses.show(target, args))

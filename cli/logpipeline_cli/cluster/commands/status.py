@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         found = find(cluster, args.pipeline)
         is_json = args.output == "json"
         try:
-            with reached(found, args.nats) as target:
+            with reached(found, args.nats, only_looks=True) as target:
                 if args.check:
                     known = [overdue] if (overdue := unchecked(found.resource, _now())) else []
                     return asyncio.run(status.check(target, as_json=is_json, known=known))
