@@ -213,3 +213,21 @@ def test_new_keys_restart_no_server() -> None:
     )
 
     assert one == two
+
+
+def test_a_callouts_image_is_pulled_with_our_secrets_beside_those_of_a_server() -> None:
+    """A server's image may be somebody else's, from a registry of its own."""
+    settings = replace(
+        SETTINGS,
+        image_callout="o:1",
+        nats_has_accounts=True,
+        nats_callout_user="hash",
+        image_pull_secrets=("ours", "theirs"),
+    )
+    managed = {"managed": {"imagePullSecrets": [{"name": "theirs"}]}}
+    server = child(children({"nats": managed}, settings), "StatefulSet", "prod-nats")
+
+    assert server["spec"]["template"]["spec"]["imagePullSecrets"] == [
+        {"name": "theirs"},
+        {"name": "ours"},
+    ]

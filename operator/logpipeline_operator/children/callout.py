@@ -47,6 +47,10 @@ def add_to(template: Manifest, pipeline: LogPipeline, settings: ChildSettings) -
     spec = template["spec"]
     spec["containers"].append(_container(settings))
     spec["volumes"].append(_volume(pipeline))
+    # The pipeline may name Secrets for a server's image of its own; ours is from elsewhere.
+    pulling = spec.get("imagePullSecrets", [])
+    pulling += [each for each in pods.pull_secrets(settings) if each not in pulling]
+    spec |= given({"imagePullSecrets": pulling})
     # Keys may change, and are read again; all else is read at the start.
     text = config.render(config.for_callout(pipeline))
     template["metadata"]["annotations"] |= {

@@ -213,9 +213,14 @@ def _grace_s(pods: Pods) -> int:
     return pods.grace_s if chosen is None else chosen
 
 
+def pull_secrets(settings: ChildSettings) -> list[Manifest]:
+    """Return the Secrets that the operator's own images are pulled with."""
+    return [{"name": name} for name in settings.image_pull_secrets]
+
+
 def _pull_secrets(options: PodOptions, settings: ChildSettings) -> list[Manifest]:
     chosen = [dict(secret) for secret in options.image_pull_secrets]
-    return chosen or [{"name": name} for name in settings.image_pull_secrets]
+    return chosen or pull_secrets(settings)
 
 
 def _spread(pipeline: LogPipeline, pods: Pods) -> list[Manifest]:
