@@ -45,14 +45,14 @@ namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes a
 | --- | --- |
 | `status`, `losses` | get `services`, get and list `pods`, create `pods/portforward`; and create \
 `serviceaccounts/token` of `<name>-reader`, or get `secrets` |
-| `tail`, `plan`, `losses --acknowledge` | get `secrets` and `services`, get and list `pods`, create \
-`pods/portforward` |
+| `tail`, `plan`, `losses --acknowledge` | get `secrets` and `services`, get and list `pods`, \
+create `pods/portforward` |
 | `files` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
 | `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |
 
 With a token of `<name>-reader` a person sees how a managed server and its pipeline are, and changes
-nothing; where there is no such account, or no right to its tokens, a person is whom the operator is.
-With `--nats URL` there is no port-forward, and where the URL has a user and password, neither a
+nothing. Where there is no such account, or no right to its tokens, a person is whom the operator
+is. With `--nats URL` there is no port-forward, and where the URL has a user and password, neither a
 token nor a Secret is asked for.
 """
 
