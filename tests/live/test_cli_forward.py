@@ -6,7 +6,7 @@ for sure in a cluster.
 
 from __future__ import annotations
 
-import sys
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,14 @@ from logpipeline_cli.errors import CliError
 
 REPLACED = "error: error upgrading connection: unable to upgrade connection: pod does not exist"
 FORBIDDEN = 'Error from server (Forbidden): services "prod-nats" is forbidden'
-_FAKE = """#!{python}
-import pathlib, sys, time
-calls = pathlib.Path({calls!r})
-count = len(calls.read_text()) if calls.exists() else 0
-calls.write_text("." * (count + 1))
-if count < {refusals}:
-    sys.exit({said!r})
-print("Forwarding from 127.0.0.1:4321 -> 4222", flush=True)
-time.sleep(600)
+_FAKE = """#!/bin/sh
+printf . >> {calls}
+if [ $(wc -c < {calls}) -le {refusals} ]; then
+    echo {said} >&2
+    exit 1
+fi
+echo "Forwarding from 127.0.0.1:4321 -> 4222"
+exec sleep 600
 """
 
 
@@ -34,7 +33,7 @@ def fake(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, refusals: int
     calls = folder / "calls"
     program = folder / "kubectl"
     program.write_text(
-        _FAKE.format(python=sys.executable, calls=str(calls), refusals=refusals, said=said)
+        _FAKE.format(calls=shlex.quote(str(calls)), refusals=refusals, said=shlex.quote(said))
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")

@@ -88,7 +88,9 @@ class Node:
 
     async def losses(self) -> list[dict[str, Any]]:
         """Return what the collector was told of as lost, of the first partition."""
-        (first, _) = (await self.ask("collector"))["partitions"]
+        partitions = (await self.ask("collector"))["partitions"]
+        assert len(partitions) == PARTITIONS, "the collector has not taken all of them yet"
+        first = partitions[0]
         losses = [dict(row) for row in first.get("losses", [])]
         assert first.get("lost_bytes", 0) == sum(row["end"] - row["start"] for row in losses)
         return losses
