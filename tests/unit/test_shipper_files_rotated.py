@@ -354,3 +354,27 @@ def test_a_packed_log_is_not_taken_for_a_copy_of_a_live_one_that_was_renamed(
     packed.rename(tmp_path / "app.log.2.gz")
 
     assert joined(early + folder.drain()) == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_folder_of_many_files_that_is_away_for_a_while_brings_nothing_twice(
+    tmp_path: Path, is_restarted: bool
+) -> None:
+    """A disk that is mounted again, or a look at it that comes late: however many files it has."""
+    folder = Folder(tmp_path / "logs", cri=True)
+    for number in range(150):
+        line = b"2026-11-23T10:00:00.%09dZ stdout F line %d\n" % (number, number)
+        append(folder.live, line)
+        folder.read()
+        folder.live.rename(folder.live.with_name(f"0.log.20261123-{100000 + number}"))
+    folder.drain()
+    aside = tmp_path / "aside"
+    folder.path.rename(aside)
+    folder.drain()
+    if is_restarted:
+        folder = Folder(tmp_path / "logs", cri=True, saved=folder.chain.saved())
+        folder.path.rmdir()
+    aside.rename(folder.path)
+
+    assert joined(folder.drain()) == b""
+    assert folder.chain.take_losses() == []

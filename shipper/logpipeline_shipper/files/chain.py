@@ -33,6 +33,7 @@ from logpipeline_shipper.files.recognition import (
     recognise,
     resemblance,
 )
+from logpipeline_shipper.files.remembered import Remembered
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
 from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
 from logpipeline_shipper.files.turns import Turns
@@ -56,9 +57,6 @@ _PASSES_MAX = 8
 _REWRITTEN_S = 0.5
 # A listing that is made while files are renamed may lack one: so many have to.
 _LISTINGS_UNTIL_GONE = 2
-# Generations that are done and gone are remembered, so that a late copy of one is known again:
-# logrotate compresses one rotation later. Its usual 4 and kubelet's 5 are far below.
-PAST_MAX = 64
 
 
 class Chain(Counts):
@@ -83,7 +81,7 @@ class Chain(Counts):
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
         self._before: list[Generation] = []
-        self._past: deque[Generation] = deque(maxlen=PAST_MAX)
+        self._past = Remembered()
         # Copies beside their originals: what copytruncate makes before it truncates.
         self._shadows: dict[tuple[int, int, int], tuple[Generation, ChainFile]] = {}
         self._pending: deque[tuple[Generation, Chunk]] = deque()
@@ -108,6 +106,7 @@ class Chain(Counts):
         self._files = tuple(
             file for file in listing.files if not file.is_aside or file.identity in known
         )
+        self._past.see(len(self._files))
         self._recognise(now_s)
         if self._skips_existing:
             self._skips_existing = False
@@ -483,7 +482,7 @@ class Chain(Counts):
             "position": list(self._position) if self._position else None,
             "open_run": list(self._tail.open_run),
             "generations": [each.saved() for each in self._generations],
-            "past": [each.saved() for each in self._past],
+            "past": self._past.saved(),
         }
 
     # -- descriptors, and ends
@@ -552,7 +551,7 @@ class Chain(Counts):
         if generation.file is None:
             self._generations.remove(generation)
             if generation.read.offset > generation.begin:
-                self._past.append(generation)
+                self._past.add(generation)
 
     def _find(self, id: str) -> Generation | None:
         every = (*self._generations, *self._past)
@@ -578,7 +577,7 @@ class Chain(Counts):
         """
         if known.checksum is None or self._find(known.generation) is not None:
             return False
-        self._past.append(Generation.recalled(known, known.checksum))
+        self._past.add(Generation.recalled(known, known.checksum))
         return True
 
     def was_sent(self, id: str, end: int, after: Checksum) -> None:
@@ -594,4 +593,4 @@ class Chain(Counts):
         self._position = (str(position[0]), int(position[1])) if position else None
         self._tail.open_run = (str(saved["open_run"][0]), list(saved["open_run"][1]))
         self._generations = [Generation.restore(row) for row in saved["generations"]]
-        self._past.extend(Generation.restore(row) for row in saved["past"])
+        self._past.restore(saved["past"], files=len(self._generations))
