@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -96,9 +97,16 @@ class Fleet:
             self._adoption.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()
         self._is_ending = False
-        # Until the folders were looked through, a source that has no file yet is not gone.
-        self._all_seen_s = shared.clock() + SCANS_UNTIL_GONE * options.limits.grace_s
+        # Until the folders were looked through, a source that has no file yet is not gone: however
+        # long that takes where the machine is busy, or the API server is asked about pods.
+        self._all_seen_s = math.inf
         self._is_all_seen = False
+
+    def looked_through(self) -> None:
+        """Note that each folder was looked at, and that all sources there were decided on."""
+        if self._all_seen_s == math.inf:
+            wait_s = SCANS_UNTIL_GONE * self._options.limits.grace_s
+            self._all_seen_s = self._shared.clock() + wait_s
 
     def take(self, listing: Listing, how: Take) -> None:
         """Take in what discovery saw of one source, which is to be shipped as *how* says."""

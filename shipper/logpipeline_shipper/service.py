@@ -71,6 +71,9 @@ class AddressUnusable(Exception):
 class Shipper:
     """All parts of one shipper, wired."""
 
+    # Whether each folder was looked at.
+    _has_looked = False
+
     def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
         loop = asyncio.get_running_loop()
         boot = boot_id()
@@ -237,7 +240,10 @@ class Shipper:
         discovery = Discovery(
             self._config.hosts, rescan_s=self._config.rescan_s, skipped=self._note_skipped
         )
-        await discovery.run(self._gate.take, self._fleet.hint)
+        await discovery.run(self._gate.take, self._fleet.hint, self._note_looked)
+
+    def _note_looked(self) -> None:
+        self._has_looked = True
 
     def _follow_kubernetes(self) -> list[Coroutine[Any, Any, None]]:
         access, directory = self._config.kubernetes, self._directory
@@ -253,6 +259,8 @@ class Shipper:
     async def _tick(self) -> None:
         while True:
             self._gate.tick()
+            if self._has_looked and not self._gate.waiting():
+                self._fleet.looked_through()
             self._fleet.tick()
             self._health.refresh()
             self._metrics.refresh()

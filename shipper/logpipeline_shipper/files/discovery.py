@@ -34,6 +34,7 @@ _REPORTS_MAX = 100_000
 
 OnListing = Callable[[Listing], None]
 OnWrite = Callable[[SourceId], None]
+OnLooked = Callable[[], None]
 
 
 class Discovery:
@@ -67,9 +68,11 @@ class Discovery:
             queue += folder.subfolders.values()
         return found
 
-    async def run(self, on_listing: OnListing, on_write: OnWrite) -> None:
+    async def run(
+        self, on_listing: OnListing, on_write: OnWrite, on_looked: OnLooked = lambda: None
+    ) -> None:
         """Tell about each source that is new, has changed or vanished, and about writes to files,
-        until cancelled.
+        until cancelled; and once when each folder was looked at.
 
         A source whose files changed is hinted once more after the next rescan, when a rotated
         file is known to be complete.
@@ -80,7 +83,7 @@ class Discovery:
             watcher = None
         patrol = _Patrol(self._roots(), watcher, self._rescan_s, on_listing, on_write)
         try:
-            await patrol.run()
+            await patrol.run(on_looked)
         finally:
             patrol.close()
 
@@ -119,9 +122,11 @@ class _Patrol:
         self._hint_later: dict[SourceId, float] = {}
         self._credit_s = 0.0
 
-    async def run(self) -> None:
+    async def run(self, on_looked: OnLooked) -> None:
         self._listen()
         next_rescan_s = self._loop.time() + self._rescan_s
+        await self._look_at_changed()
+        on_looked()
         while True:
             await self._look_at_changed()
             now_s = self._loop.time()
