@@ -15,11 +15,13 @@ import yaml
 import cluster_lines
 from cluster_handle import Cluster
 from cluster_pipelines import Pipeline, claims_of
+from logpipeline.spec import parse
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
 from logpipeline_demo.sources import is_place_of
 from logpipeline_demo.verdict import Verdict
+from logpipeline_operator.children import config, nats_auth
 from waiting import eventually
 
 SEED = 4
@@ -97,18 +99,15 @@ def beside(
     pipeline: Pipeline, image: str, *, node: str, hosts_folder: str, below: str
 ) -> tuple[Manifest, Manifest]:
     """A shipper for each folder below *hosts_folder* of *node*, as if each were a node: its
-    resource and its Deployment, made of those of the pipeline's own shippers. What it remembers is
-    in the folder *below* the node's.
+    resource and its Deployment, made of what the pipeline has for sidecars, which may speak for any
+    host. What it remembers is in the folder *below* the node's.
     """
-    daemon_set = pipeline.child("daemonset", "shipper")
-    template = daemon_set["spec"]["template"]["spec"]
-    resource = yaml.safe_load(pipeline.child("configmap", "shipper")["data"]["pipeline.yaml"])
+    resource = yaml.safe_load(pipeline.child("configmap", "sidecar")["data"]["pipeline.yaml"])
     # Whatever pods there are on those hosts, they are all meant.
     resource["spec"].get("shippers", {}).pop("match", None)
     resource["spec"]["local"]["shippers"] = [{"name": "beside", "hostsBelow": "/hosts"}]
     name = f"{pipeline.name}-beside"
-    config = next(volume for volume in template["volumes"] if volume["name"] == "config")
-    config["projected"]["sources"][0]["configMap"]["name"] = name
+    mounted = config.volume(parse(pipeline.get()), name, nats_auth.SHIPPER)
     words = ("ship", "-f", "/etc/logpipeline/pipeline.yaml", "--name", "beside", "--data", "/state")
     container = {
         "name": "shipper",
@@ -126,7 +125,7 @@ def beside(
         "nodeName": node,
         "containers": [container],
         "volumes": [
-            config,
+            mounted,
             {"name": "hosts", "hostPath": {"path": hosts_folder}},
             {"name": "state", "hostPath": {"path": below, "type": "DirectoryOrCreate"}},
         ],

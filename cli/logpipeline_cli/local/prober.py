@@ -18,6 +18,8 @@ PROBE_EVERY_S = 2.0
 ANSWER_DEADLINE_S = 5.0
 # Far beyond what a loaded machine delays an answer by.
 SILENT_S_MAX = 30.0
+# One that never answered may still read the positions of very many files.
+STARTING_S_MAX = 300.0
 
 
 @dataclass(slots=True)
@@ -25,8 +27,9 @@ class Prober:
     """Asks what *parts* returns, each with the address where it serves its probes."""
 
     parts: Callable[[], Iterable[tuple[Part, str]]]
-    # By process, the time of its last answer: one that never answered may still be starting.
+    # By process, when it answered last, and when those were seen first that never did.
     _answered: dict[int, float] = field(default_factory=dict)
+    _starting: dict[int, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Probe, until cancelled."""
@@ -39,11 +42,22 @@ class Prober:
             known |= {
                 pid: now for (_, pid, _), is_there in zip(asked, answers, strict=True) if is_there
             }
-            self._answered = known
             for part, pid, _ in asked:
-                if now - known.get(pid, now) > SILENT_S_MAX and part.pid == pid:
+                if pid in known and pid not in self._answered:
+                    log.info("a part answers", extra={"part": part.name})
+            self._answered = known
+            self._starting = {
+                pid: self._starting.get(pid, now) for _, pid, _ in asked if pid not in known
+            }
+            for part, pid, _ in asked:
+                if self._is_dead(pid, now) and part.pid == pid:
                     log.warning("a part does not answer, ending it", extra={"part": part.name})
                     part.kill()
+
+    def _is_dead(self, pid: int, now: float) -> bool:
+        if pid in self._answered:
+            return now - self._answered[pid] > SILENT_S_MAX
+        return now - self._starting[pid] > STARTING_S_MAX
 
 
 async def _answers(http: str) -> bool:

@@ -18,6 +18,10 @@ async def _kill(machine: Machine, part: str) -> None:
 
 
 async def _freeze(machine: Machine, part: str) -> None:
+    # One that never answered is given minutes to start.
+    await eventually(
+        lambda: f"a part answers part={part}" in machine.up.full_log(), what="it answers"
+    )
     machine.freeze(part)
 
 
