@@ -1,10 +1,10 @@
 """What each role may say to the pipeline's own server, and hear from it. Lists of what is allowed,
 never of what is denied: servers have had holes in the latter.
 
-Nodes have an account of their own, in which nothing is stored. The server answers a message at
-whatever subject its sender names, and checks no permission for that: in the account of the streams
-a node could have its acknowledgements stored as another host's lines, or over a key of the state.
-Only what is named here crosses from one account to the other.
+Nodes have an account of their own, in which nothing is stored, and so have readers. The server
+answers a message at whatever subject its sender names, and checks no permission for that: in the
+account of the streams a node could have its acknowledgements stored as another host's lines, or
+over a key of the state. Only what is named here crosses from one account to another.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ ARCHIVE = "archive"
 CALLOUT = "callout"
 READER = "reader"
 
-# The account of streams, buckets and those who read them, and the account of nodes.
+# The account of streams, buckets and those who work on them, and those of nodes and of readers.
 STREAMS_ACCOUNT = "LOGS"
 NODES_ACCOUNT = "NODES"
+READERS_ACCOUNT = "READERS"
+# In every account the server itself answers at $JS.API: readers reach that of the streams' account
+# as that of a domain.
+READERS_DOMAIN = "READERS"
 
 # A collector answers a question about a host with all of its sources, in pages.
 ANSWERS_MAX = 1000
@@ -102,10 +106,14 @@ def permissions(
 
 
 def crossings(
-    pipeline: LogPipeline, *, streams: str = STREAMS_ACCOUNT, nodes: str = NODES_ACCOUNT
+    pipeline: LogPipeline,
+    *,
+    streams: str = STREAMS_ACCOUNT,
+    nodes: str = NODES_ACCOUNT,
+    readers: str = "",
 ) -> dict[str, dict[str, Any]]:
-    """Return for each of the accounts *streams* and *nodes* what it exports to the other, and
-    imports from it, in the server's own terms.
+    """Return for each of the accounts *streams* and *nodes*, and *readers* where there is one, what
+    it exports to the others, and imports from them, in the server's own terms.
     """
     names = pipeline.names
     control = ControlSubjects(names.control_subject)
@@ -118,22 +126,44 @@ def crossings(
     status = control.status("shipper")
     # Several answers may come to one question: pages, or those of many shippers.
     answered = {"response_type": "stream"}
-    return {
+    looked_at = _looked_at(pipeline) if readers else []
+    crossing: dict[str, dict[str, Any]] = {
         streams: {
             "exports": [
                 *({"service": each, "accounts": [nodes], **answered} for each in asked),
                 {"stream": told, "accounts": [nodes]},
+                *({"service": each, "accounts": [readers], **answered} for each in looked_at),
             ],
             "imports": [{"service": {"account": nodes, "subject": status}}],
         },
         nodes: {
-            "exports": [{"service": status, "accounts": [streams], **answered}],
+            "exports": [
+                {
+                    "service": status,
+                    "accounts": [streams, *([readers] if readers else [])],
+                    **answered,
+                }
+            ],
             "imports": [
                 *({"service": {"account": streams, "subject": each}} for each in asked),
                 {"stream": {"account": streams, "subject": told}},
             ],
         },
     }
+    if readers:
+        crossing[readers] = {
+            "imports": [
+                *(
+                    {
+                        "service": {"account": streams, "subject": each},
+                        "to": _of_readers(each).replace("*", "$1"),
+                    }
+                    for each in looked_at
+                ),
+                {"service": {"account": nodes, "subject": status}},
+            ]
+        }
+    return crossing
 
 
 def _operator(pipeline: LogPipeline, inbox: str) -> Permissions:
@@ -249,20 +279,27 @@ def _reader(pipeline: LogPipeline, inbox: str) -> Permissions:
     """Return what somebody needs who looks how the pipeline is. A consumer would be more than that:
     the server delivers its messages at whatever subject it names.
     """
-    bucket, control = pipeline.names.state_bucket, ControlSubjects(pipeline.names.control_subject)
+    status = ControlSubjects(pipeline.names.control_subject).status(SHIPPER)
     return {
-        "publish": {
-            "allow": sorted(
-                [
-                    f"{_API}.STREAM.INFO.*",
-                    f"{_API}.DIRECT.GET.*",
-                    f"{_API}.DIRECT.GET.KV_{bucket}.{key_value_subject(bucket, '>')}",
-                    *(control.status(kind) for kind in (COLLECTOR, SHIPPER)),
-                ]
-            )
-        },
+        "publish": {"allow": sorted([*map(_of_readers, _looked_at(pipeline)), status])},
         "subscribe": {"allow": [inbox]},
     }
+
+
+def _looked_at(pipeline: LogPipeline) -> list[str]:
+    """Return what readers ask in the account of the streams."""
+    bucket = pipeline.names.state_bucket
+    return [
+        f"{_API}.STREAM.INFO.*",
+        f"{_API}.DIRECT.GET.*",
+        f"{_API}.DIRECT.GET.KV_{bucket}.{key_value_subject(bucket, '>')}",
+        ControlSubjects(pipeline.names.control_subject).status(COLLECTOR),
+    ]
+
+
+def _of_readers(subject: str) -> str:
+    """Return where readers ask for what is asked at *subject* in the account of the streams."""
+    return subject.replace(_API, f"$JS.{READERS_DOMAIN}.API")
 
 
 def _callout(inbox: str) -> Permissions:

@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from logpipeline.authority import inbox_prefix, user_of_host, user_of_reader
+import pytest
+
+from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_host, user_of_reader
 from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
+from logpipeline.nats.jetstream import JetStream
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.survey import survey
 from logpipeline_cli.answers import ask
@@ -27,13 +30,16 @@ from waiting import eventually
 PIPELINE = resource()
 SUBJECTS = Subjects(PIPELINE.names.subject, PIPELINE.spec.partitions)
 CONTROL = ControlSubjects(PIPELINE.names.control_subject)
+BUCKET = PIPELINE.names.state_bucket
 STREAM = PIPELINE.names.stream(0)
 AUDIENCE = nats_auth.audience(PIPELINE)
 FORBIDDEN_TO_READERS = (
     SUBJECTS.of_host("node-1"),
     CONTROL.asks("node-1"),
-    f"$KV.{PIPELINE.names.state_bucket}.main.epoch.0",
+    f"$KV.{BUCKET}.main.epoch.0",
     f"$JS.API.STREAM.PURGE.{STREAM}",
+    f"$JS.{READERS_DOMAIN}.API.STREAM.PURGE.{STREAM}",
+    f"$JS.{READERS_DOMAIN}.API.CONSUMER.CREATE.{STREAM}.mine",
     f"$JS.API.STREAM.DELETE.{STREAM}",
     f"$JS.API.CONSUMER.CREATE.{STREAM}.mine",
     f"$JS.API.CONSUMER.DELETE.{STREAM}.main-0",
@@ -71,6 +77,13 @@ class Asking:
         """How the shipper on the node *host* logs in."""
         return self.options(self.api.token(AUDIENCE, node=host), host)
 
+    def of_reader(self) -> NatsOptions:
+        """How somebody who looks logs in."""
+        token = self.api.token(AUDIENCE, account="prod-reader", pod=None, node=None)
+        prefix = inbox_prefix(user_of_reader(token))
+        options = self.options(token, "reader")
+        return replace(options, inbox_prefix=prefix, js_domain=READERS_DOMAIN)
+
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[Callout]:
         """Answer the server as the container beside it does."""
@@ -91,8 +104,11 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
         async with connected(at.operator()) as js:
             for number in range(PIPELINE.spec.partitions):
                 name = PIPELINE.names.stream(number)
-                stream = {"name": name, "subjects": SUBJECTS.of_stream(number), "storage": "file"}
-                await js.call(f"STREAM.CREATE.{name}", stream)
+                subjects = SUBJECTS.of_stream(number)
+                stream = {"name": name, "subjects": subjects, "storage": "file"}
+                await js.call(f"STREAM.CREATE.{name}", {**stream, "allow_direct": True})
+            bucket = bucket_stream_config(BUCKET, replicas=1, storage="file", max_bytes=-1)
+            await js.call(f"STREAM.CREATE.{bucket['name']}", dict(bucket))
         yield Asking(at, ApiServer(), folder)
 
 
@@ -153,24 +169,43 @@ async def test_a_reader_sees_all_and_changes_nothing(tmp_path: Path) -> None:
     """It surveys streams and positions, and asks parts how they are; it sends no line, makes no
     consumer, purges nothing, writes no key, and hears no other reader.
     """
-    async with asking(tmp_path) as there, there.answering():
-        async with connected(there.at.operator()) as js:
-            name = PIPELINE.names.state_bucket
-            bucket = bucket_stream_config(name, replicas=1, storage="file", max_bytes=-1)
-            await js.call(f"STREAM.CREATE.{bucket['name']}", dict(bucket))
-        token = there.api.token(AUDIENCE, account="prod-reader", pod=None, node=None)
-        prefix = inbox_prefix(user_of_reader(token))
-        options = replace(there.options(token, "reader"), inbox_prefix=prefix)
-        async with connected(options) as js:
-            states = await survey(js, PIPELINE)
-            assert [state.is_there for state in states] == [True, True]
-            await ask(js.connection, PIPELINE.names.control_subject)
-            for subject in FORBIDDEN_TO_READERS:
-                await js.connection.publish(subject, b"{}")
-                await refused(js.connection, subject, "what a reader may not")
-            other = inbox_prefix(user_of_reader("another token"))
-            await js.connection.listen(f"{other}.>", lambda _: None)
-            await refused(js.connection, f"{other}.>", "another reader's answers")
+    async with asking(tmp_path) as there, there.answering(), connected(there.of_reader()) as js:
+        states = await survey(js, PIPELINE)
+        assert [state.is_there for state in states] == [True, True]
+        await ask(js.connection, PIPELINE.names.control_subject)
+        for subject in FORBIDDEN_TO_READERS:
+            await js.connection.publish(subject, b"{}")
+            await refused(js.connection, subject, "what a reader may not")
+        other = inbox_prefix(user_of_reader("another token"))
+        await js.connection.listen(f"{other}.>", lambda _: None)
+        await refused(js.connection, f"{other}.>", "another reader's answers")
+
+
+@pytest.mark.parametrize("asked", ["STREAM.INFO.{}", "DIRECT.GET.{}"])
+async def test_what_a_reader_is_told_is_stored_nowhere(tmp_path: Path, asked: str) -> None:
+    """A server answers wherever it is asked to: that must be no host's subject, and no key."""
+    question = f"$JS.{READERS_DOMAIN}.API.{asked.format(STREAM)}"
+    async with (
+        asking(tmp_path) as there,
+        there.answering(),
+        connected(there.at.operator()) as operator,
+        connected(there.of_reader()) as reader,
+    ):
+        await operator.connection.request(SUBJECTS.of_host("node-1"), b"a line")
+        before = await stored(operator)
+        for reply in (SUBJECTS.of_host("node-2"), f"$KV.{BUCKET}.main.epoch.0"):
+            await reader.connection.publish(question, b'{"seq": 1}', reply=reply)
+        # Answers come in the order of the questions.
+        await reader.connection.request(question, b'{"seq": 1}')
+
+        assert await stored(operator) == before
+
+
+async def stored(js: JetStream) -> list[int]:
+    """How many messages each stream has got, and the bucket."""
+    names = [*map(PIPELINE.names.stream, range(PIPELINE.spec.partitions)), f"KV_{BUCKET}"]
+    infos = [await js.stream_info(name) for name in names]
+    return [info["state"]["last_seq"] for info in infos if info is not None]
 
 
 async def test_who_is_connected_goes_on_without_an_answerer(tmp_path: Path) -> None:

@@ -163,14 +163,14 @@ def test_a_node_gets_a_user_of_its_own() -> None:
 
 
 def test_who_looks_gets_a_user_that_only_looks() -> None:
-    """In the account of the streams, with an inbox that no other reader hears."""
+    """In an account without streams, with an inbox that no other reader hears."""
     token = API.token(AUDIENCE, account="prod-reader", pod=None, node=None)
     request = replace(Request.decode(asked()), token=token)
     answer = Answers(resource({"partitions": 2}), ISSUER, lambda: KEYS).answer(request, 1)
     user = claims_of(claims_of(answer.payload)["nats"]["jwt"].encode())
     allowed = user["nats"]["pub"]["allow"]
 
-    assert user["aud"] == "LOGS"
+    assert user["aud"] == "READERS"
     assert user["nats"]["sub"]["allow"] == [f"_INBOX_{user_of_reader(token)}.>"]
     assert "resp" not in user["nats"]
     assert [each for each in allowed if "INFO" not in each and "DIRECT.GET" not in each] == [

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from logpipeline.authority import inbox_prefix, user_of_reader
+from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_reader
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.cluster.api import Forbidden, Manifest, NotFound, path
@@ -29,7 +29,7 @@ from logpipeline_operator.children import config, credentials, names, nats_auth
 from logpipeline_operator.jetstream.credentials import SecretProblem, contents, write
 
 PORT = 4222
-# For as long as somebody may want to watch.
+# A working day of `status --watch`.
 READER_TOKEN_S = 12 * 3600
 # <service>.<namespace>.svc[.<domain>]; a name without a dot is a Service of the pipeline's
 # namespace.
@@ -48,8 +48,8 @@ class Service(NamedTuple):
 def reached(
     found: Found, url: str | None, pipeline: LogPipeline | None = None, *, only_looks: bool = False
 ) -> Iterator[Target]:
-    """Make the NATS of *found* reachable, or that at *url*, for *pipeline* (default: its own), for
-    somebody who *only_looks*, or may do everything.
+    """Make the NATS of *found* reachable, or that at *url*, for *pipeline* (default: its own). With
+    *only_looks* the login is a reader's, where the server has readers; else it is the operator's.
 
     Raises:
         CliError: it cannot be reached from here, or we may not read its credentials.
@@ -128,7 +128,8 @@ def _as_reader(token: str, folder: Path) -> NatsOptions:
     folder.mkdir(mode=0o700)
     file = folder / "token"
     private(file, token)
-    return NatsOptions(token_file=file, inbox_prefix=inbox_prefix(user_of_reader(token)))
+    prefix = inbox_prefix(user_of_reader(token))
+    return NatsOptions(token_file=file, inbox_prefix=prefix, js_domain=READERS_DOMAIN)
 
 
 def _secret(found: Found, name: str) -> Manifest | None:

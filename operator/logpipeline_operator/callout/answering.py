@@ -11,8 +11,8 @@ from typing import NamedTuple
 from logpipeline.authority import (
     NODES_ACCOUNT,
     READER,
+    READERS_ACCOUNT,
     SHIPPER,
-    STREAMS_ACCOUNT,
     Permissions,
     permissions,
     user_of_host,
@@ -84,5 +84,5 @@ def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
         return _Who(user, NODES_ACCOUNT, allowed)
     if token.namespace == pipeline.namespace and token.account == names.reader(pipeline):
         user = user_of_reader(text)
-        return _Who(user, STREAMS_ACCOUNT, permissions(pipeline, READER, user=user))
+        return _Who(user, READERS_ACCOUNT, permissions(pipeline, READER, user=user))
     raise BadToken(f"it is that of {token.namespace}/{token.account}")

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logpipeline.authority import NODES_ACCOUNT, STREAMS_ACCOUNT, crossings, permissions
+from logpipeline.authority import (
+    NODES_ACCOUNT,
+    READERS_ACCOUNT,
+    STREAMS_ACCOUNT,
+    crossings,
+    permissions,
+)
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import names, nats_auth
 from logpipeline_operator.children.model import (
@@ -119,7 +125,8 @@ def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> d
     if not has_accounts:
         return {"authorization": {"users": list(users.values())}}
     nodes = [users.pop(nats_auth.SHIPPER)]
-    crossing = crossings(pipeline)
+    readers = READERS_ACCOUNT if has_callout else ""
+    crossing = crossings(pipeline, readers=readers)
     return {
         "accounts": {
             STREAMS_ACCOUNT: {
@@ -128,6 +135,7 @@ def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> d
                 **crossing[STREAMS_ACCOUNT],
             },
             NODES_ACCOUNT: {"users": nodes, **crossing[NODES_ACCOUNT]},
+            **({readers: crossing[readers]} if readers else {}),
         },
         **({"authorization": _asks_callout(names)} if has_callout else {}),
     }
