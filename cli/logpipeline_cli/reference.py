@@ -51,9 +51,9 @@ create `pods/portforward` |
 | `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |
 
 With a token of `<name>-reader` a person sees how a managed server and its pipeline are, and changes
-nothing. Where there is no such account, or no right to its tokens, a person is whom the operator
-is. With `--nats URL` there is no port-forward, and where the URL has a user and password, neither a
-token nor a Secret is asked for.
+nothing. Where there is no such account, or no right to its tokens, the command logs in with the
+operator's password. With `--nats URL` there is no port-forward, and where the URL has a user and
+password, neither a token nor a Secret is asked for.
 """
 
 

@@ -21,7 +21,7 @@ from logpipeline.embedded import EmbeddedServer, Health, ServerFailed
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-# A server that answers nobody for so long is frozen: on a slow disk it answers late, but does.
+# A server on a slow disk answers late; one that answers nobody for so long is frozen.
 SILENT_S_MAX = 20.0
 # A stream that is just being deleted makes the server unhealthy for a moment.
 UNWELL_S_MAX = 2.0
@@ -50,7 +50,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is wrong with the server, empty if nothing is, and whether a restart will help."""
+    """*trouble* describes the fault of the server, empty for a healthy one; *restart* says that
+    a restart helps.
+    """
 
     trouble: str = ""
     restart: bool = False
@@ -141,7 +143,7 @@ class Keeper:
             self.changed()
 
     async def _restart(self) -> None:
-        """End what is left of the server, and start it again; the next look sees what it did."""
+        """End what is left of the server, and start it again."""
         # Killed, not asked: what a failed write left in its memory must not reach the disk.
         self.server.kill()
         self._missing = ""

@@ -88,7 +88,7 @@ class Component:
 
 @dataclass(slots=True)
 class RunRecord:
-    """What `up` says of itself for other commands; *trouble* is what is wrong with its server."""
+    """What other commands read of a running `up`; *trouble* says why its server does not work."""
 
     name: str
     namespace: str

@@ -26,8 +26,8 @@ LOOK_EVERY_S = 5.0
 
 @dataclass(slots=True)
 class Reconciler:
-    """Looks at the streams of what *pipeline* returns, for ever. *applying* is held by whoever
-    changes JetStream; *found* is called with the names of the streams on disk that a look found.
+    """Looks at the streams of what *pipeline* returns, for ever. It changes JetStream with
+    *applying* held; *found* is called with the names of the streams on disk that a look found.
     """
 
     js: JetStream

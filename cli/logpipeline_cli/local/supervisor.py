@@ -51,7 +51,7 @@ class Supervisor:
     on_line: Callable[[str, str], None] = lambda name, line: None
     server: EmbeddedServer | None = None
     keeper: Keeper | None = None
-    # Held by whoever changes JetStream: two that follow different resources would undo each other.
+    # Held while JetStream is changed: two changes by different resources would undo each other.
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _parts: dict[str, Part] = field(default_factory=dict)
     _http: dict[str, str] = field(default_factory=dict)

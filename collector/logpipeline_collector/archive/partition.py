@@ -201,8 +201,8 @@ class PartitionArchive:
             self._sources.learn(host, batch, decision)
 
     def keep_succession(self, epoch: int, text: str) -> None:
-        """Keep what the group's record tells of former folders when *epoch* begins here: whoever
-        reads their files learns from ours what of them counts. Before the epoch's first commit.
+        """Keep *text*, what the group's record tells of former folders when *epoch* begins here. It
+        says which of their lines count. To be called before the epoch's first commit.
 
         Raises:
             ArchiveFull: there is no room for it.
