@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from logpipeline.nats.connection import Connection, Listener, NotSent
 from logpipeline.nats.session import RawMessage
-from logpipeline.records import PROGRESS_SOURCES_MAX, Committed, Progress
+from logpipeline.records import BadRecord, Committed, Progress, Question, answers
 from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
 from logpipeline_collector.tenure import Tenure
 
@@ -84,7 +84,7 @@ class ProgressTeller:
             by_host[host].append(source)
         for host, sources in by_host.items():
             subject = self._control.committed(tenure.partition, host)
-            for message in self._messages(tenure, sources):
+            for message in _messages(self._group, tenure, Question(), sources):
                 await self._connection.publish(subject, message)
             await asyncio.sleep(0)
         self._told[tenure] = commit
@@ -94,34 +94,41 @@ class ProgressTeller:
             question = await self._questions.get()
             try:
                 await self._answer(question)
-            except (NotSent, BadHost, BadSubject, UnicodeDecodeError) as error:
+            except (NotSent, BadHost, BadSubject, BadRecord, UnicodeDecodeError) as error:
                 log.debug("question not answered", extra={"reason": str(error)})
 
     async def _answer(self, question: RawMessage) -> None:
         subject = question.subject.decode("utf-8", "surrogateescape")
         partition, host = self._control.read_ask(subject)
+        asked = Question.decode(question.data)
         for tenure in self._tenures():
             if tenure.partition == partition:
-                for message in self._messages(tenure, await tenure.sources_of(host)):
+                known = await tenure.asked(host, asked)
+                for message in _messages(self._group, tenure, asked, known):
                     await self._connection.answer(question, message)
 
-    def _messages(self, tenure: Tenure, sources: list[Committed]) -> list[bytes]:
-        stream = tenure.stream_state
-        starts = range(0, max(len(sources), 1), PROGRESS_SOURCES_MAX)
-        return [
-            Progress(
-                self._group,
-                tenure.partition,
-                tenure.epoch,
-                tenure.committed_rollbacks,
-                tuple(sources[start : start + PROGRESS_SOURCES_MAX]),
-                created=tenure.committed.created,
-                sequence=tenure.committed.sequence,
-                pending=tenure.unarchived,
-                is_last=start == starts[-1],
-                begun=tenure.held.record.begun,
-                first=stream.first if stream is not None else 0,
-                max_age_s=stream.max_age_s if stream is not None else 0.0,
-            ).encode()
-            for start in starts
-        ]
+
+def _messages(
+    group: str, tenure: Tenure, question: Question, known: Iterable[Committed]
+) -> list[bytes]:
+    """Return what says that *known* is what *question* asks for."""
+    stream = tenure.stream_state
+    parts = list(answers(question, known))
+    return [
+        Progress(
+            group,
+            tenure.partition,
+            tenure.epoch,
+            tenure.committed_rollbacks,
+            sources,
+            created=tenure.committed.created,
+            sequence=tenure.committed.sequence,
+            pending=tenure.unarchived,
+            is_last=number == len(parts),
+            begun=tenure.held.record.begun,
+            first=stream.first if stream is not None else 0,
+            max_age_s=stream.max_age_s if stream is not None else 0.0,
+            unknown=unknown,
+        ).encode()
+        for number, (sources, unknown) in enumerate(parts, 1)
+    ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from logpipeline.failpoints import reach
 from logpipeline.nats.pull import Delivered
-from logpipeline.records import REFUSED_MAX, Committed, Reached, StreamPosition
+from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_collector.archive.errors import ArchiveFull
 from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
@@ -269,10 +269,10 @@ class Tenure:
         async with self._lock:
             return self.archive.changed_since(commit)
 
-    async def sources_of(self, host: str) -> list[Committed]:
-        """Return how far the sources of *host* are committed."""
+    async def asked(self, host: str, question: Question) -> list[Committed]:
+        """Return what is committed of what *question* asks for about *host*."""
         async with self._lock:
-            return self.archive.sources_of(host)
+            return self.archive.asked(host, question)
 
     async def maintain(self, executor: Executor, now_s: float) -> None:
         """Rotate, compress and remove files as is due; failing sets *failure*."""

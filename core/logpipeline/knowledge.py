@@ -7,7 +7,7 @@ headers read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from logpipeline import checksum
@@ -18,8 +18,6 @@ from logpipeline.wire import Batch
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
 GENERATIONS_MAX = 256
-# A rotator that keeps a month of days keeps fewer.
-GENERATIONS_TOLD_MAX = 32
 # Losses of a source that are listed; the oldest further ones are only counted.
 LOSSES_MAX = 64
 
@@ -247,13 +245,16 @@ def committed_of(source: str, knowledge: Knowledge) -> Committed:
     return _told(source, knowledge.generations[-1], holes)
 
 
-def all_committed_of(source: str, knowledge: Knowledge) -> list[Committed]:
-    """Return what is known of each generation of *source* that may still be on disk, oldest
+def all_committed_of(
+    source: str, knowledge: Knowledge, only: Container[str] | None = None
+) -> list[Committed]:
+    """Return what is known of each generation of *source*, or of those among *only*, oldest
     first.
     """
     return [
         _told(source, known, tuple((known.name, start, end) for start, end in known.holes))
-        for known in knowledge.generations[-GENERATIONS_TOLD_MAX:]
+        for known in knowledge.generations
+        if only is None or known.name in only
     ]
 
 

@@ -8,8 +8,10 @@ assigner's business.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from logpipeline import checksum
 from logpipeline.checksum import Checksum
@@ -20,9 +22,10 @@ EPOCH_HISTORY_MAX = 32
 # Refused messages that an epoch's record lists, 20 bytes each; beyond them a successor reads what
 # the headers alone do not tell it.
 REFUSED_MAX = 256
-# Sources in one progress message; the next ones go into another. 300 bytes each keep it below
-# max_payload.
-PROGRESS_SOURCES_MAX = 1000
+# What one progress message tells of, or one question asks for: below the usual max_payload, and
+# read in some milliseconds. The rest goes into another one.
+PROGRESS_ROWS_MAX = 1000
+PROGRESS_BYTES_MAX = 512 * 1024
 # With an epoch record travels what older collectors cannot read, and shall not trip over.
 SUCCESSION_HEADER = "Log-Succession"
 # Folders of former owners that a record tells of; the one that was succeeded first goes first. Each
@@ -32,6 +35,8 @@ FORMER_FOLDERS_MAX = 64
 GONE_FOLDERS_MAX = 8
 # Holes that are told per source; further ones follow when these are filled.
 PROGRESS_HOLES_MAX = 16
+
+T = TypeVar("T")
 
 
 class BadRecord(ValueError):
@@ -337,10 +342,90 @@ class Committed:
     checksum: Checksum | None = None
 
 
+class Named(NamedTuple):
+    """One generation of one source of a host."""
+
+    source: str
+    generation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a shipper asks about a host: how far *generations* are archived; None asks for all that
+    is known of the host.
+    """
+
+    generations: tuple[Named, ...] | None = None
+
+    def encode(self) -> bytes:
+        """Return the message's payload: nothing where all is asked for, as older shippers do."""
+        if self.generations is None:
+            return b""
+        by_source: defaultdict[str, list[str]] = defaultdict(list)
+        for source, generation in self.generations:
+            by_source[source].append(generation)
+        return _dump({"generations": by_source})
+
+    @staticmethod
+    def decode(payload: bytes) -> Question:
+        """Return the question that `encode` wrote; what is asked for beyond `PROGRESS_ROWS_MAX` is
+        left out.
+
+        Raises:
+            BadRecord: it is none.
+        """
+        if not payload:
+            return Question()
+        try:
+            by_source = json.loads(payload)["generations"].items()
+            named = [Named(str(source), str(each)) for source, ids in by_source for each in ids]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadRecord(f"no question: {payload[:80]!r}") from error
+        return Question(tuple(named[:PROGRESS_ROWS_MAX]))
+
+
+def questions(generations: Iterable[Named]) -> Iterator[Question]:
+    """Yield what asks for *generations*, each small enough for a message."""
+    for asked in _in_messages(generations, lambda named: len(_dump(named))):
+        yield Question(tuple(asked))
+
+
+def answers(
+    question: Question, known: Iterable[Committed]
+) -> Iterator[tuple[tuple[Committed, ...], tuple[Named, ...]]]:
+    """Yield what is told, and what is not known, in each message that answers *question* with
+    *known*; one that tells of nothing where nothing is known.
+    """
+    told = list(known)
+    unknown: tuple[Named, ...] = ()
+    if question.generations is not None:
+        names = {(each.source, each.generation) for each in told}
+        unknown = tuple(named for named in question.generations if named not in names)
+    parts = list(_in_messages(told, lambda each: len(_dump(_row(each))))) or [[]]
+    for number, part in enumerate(parts, 1):
+        yield tuple(part), unknown if number == len(parts) else ()
+
+
+def _in_messages(rows: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield *rows* in parts that are small enough for a message each."""
+    part: list[T] = []
+    part_bytes = 0
+    for row in rows:
+        row_bytes = size_of(row)
+        if part and (len(part) == PROGRESS_ROWS_MAX or part_bytes + row_bytes > PROGRESS_BYTES_MAX):
+            yield part
+            part, part_bytes = [], 0
+        part.append(row)
+        part_bytes += row_bytes
+    if part:
+        yield part
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a collector tells the shipper of one host: by itself, at most once a second, how far the
-    newest generation of each source is archived that changed; asked, all that it knows of.
+    newest generation of each source is archived that changed; asked, what a `Question` names, or
+    all that it knows of. *unknown* are those that were asked for, and of which it has nothing.
 
     *sequence* is how far the stream that was *created* then is archived, and *pending* how many
     messages of it are still to be read. *begun* is the sequence behind which the group began, and
@@ -360,6 +445,7 @@ class Progress:
     begun: int = 0
     first: int = 0
     max_age_s: float = 0.0
+    unknown: tuple[Named, ...] = ()
 
     def encode(self) -> bytes:
         """Return the message's payload."""
@@ -387,6 +473,7 @@ class Progress:
                 int(data.get("begun", 0)),
                 int(data.get("first", 0)),
                 float(data.get("max_age_s", 0.0)),
+                tuple(Named(str(source), str(each)) for source, each in data.get("unknown", ())),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no progress message: {payload[:80]!r}") from error

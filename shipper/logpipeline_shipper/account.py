@@ -179,17 +179,21 @@ class Account:
         self._prune()
         return gaps
 
-    def answer(self, progress: Progress, known: Mapping[str, Committed], now_s: float) -> list[Gap]:
-        """Take in all that the group of *progress* has of the source, by generation, and return
-        what it must have read by now, and does not have.
+    def answer(
+        self, progress: Progress, known: Mapping[str, Committed | None], now_s: float
+    ) -> list[Gap]:
+        """Take in what the group of *progress* has of the generations that it was asked for, None
+        for nothing, and return what it must have read by now, and does not have.
         """
         if not self._admits(progress.group):
             return []
         self.answered_s = now_s
         self.groups[progress.group] = progress.begun
         gaps: list[Gap] = []
-        for name, entry in self._entries.items():
-            told = known.get(name)
+        for name, told in known.items():
+            # An answer may come late: who confirmed the generation since does not doubt it.
+            if (entry := self._entries.get(name)) is None:
+                continue
             word = Word.of(told) if told is not None else Word(entry.begin)
             entry.words[progress.group] = word
             for sent in entry.sent:
@@ -287,6 +291,10 @@ class Account:
         return entry is not None and 0 < offset == entry.begin
 
     # -- how it stands
+
+    def unconfirmed(self) -> list[str]:
+        """Return the generations of which something was sent that not every group has confirmed."""
+        return [name for name, entry in self._entries.items() if entry.sent]
 
     def open_spans(self, generation: str) -> list[Span]:
         """Return the bytes of *generation* that were sent, and that not every group has confirmed,

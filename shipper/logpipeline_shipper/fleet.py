@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logpipeline.partition import partition_of
-from logpipeline.records import Committed, Progress
+from logpipeline.records import Committed, Named, Progress
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
 from logpipeline_shipper.adoption import Adoption
@@ -18,6 +18,7 @@ from logpipeline_shipper.files.chain import Chain, ReadFrom
 from logpipeline_shipper.files.generation import has_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.selection import Take
+from logpipeline_shipper.files.sight import Sight
 from logpipeline_shipper.files.sources import Listing, SourceId, id_of
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Packer
@@ -54,6 +55,7 @@ class SourceOptions:
     cluster: str
     read_from: ReadFrom
     limits: ReadLimits
+    sight: Sight
     is_compressing: bool
 
 
@@ -204,7 +206,7 @@ class Fleet:
         now_s = self._shared.clock()
         for listing, how in list(self._held.values()):
             self.take(listing, how)
-        if not self._is_all_seen and now_s >= self._all_seen_s:
+        if not self._is_all_seen and self._options.sight.at(now_s) >= self._all_seen_s:
             self._is_all_seen = True
             self._miss_absent()
         for key in list(self._warm):
@@ -268,18 +270,29 @@ class Fleet:
         return record.account.confirm(group, committed) if record is not None else []
 
     def answer(
-        self, host: str, progress: Progress, known: Mapping[str, Mapping[str, Committed]]
-    ) -> Iterator[tuple[Key, Sequence[Gap]]]:
-        """Take in all that a group has of *host*, by source and generation; yield what it should
-        have besides, by source.
+        self, key: Key, progress: Progress, known: Mapping[str, Committed | None]
+    ) -> Sequence[Gap]:
+        """Take in what a group has of the generations of a source that it was asked for, None for
+        nothing; return what it should have besides.
         """
-        now_s = self._shared.clock()
-        for key, pump in self.pumps.items():
-            if key.host == host and not pump.account.is_settled:
-                yield key, pump.answer(progress, known.get(key.source, {}))
-        for key, record in self._records.items():
-            if key.host == host and not record.account.is_settled:
-                yield key, record.account.answer(progress, known.get(key.source, {}), now_s)
+        pump = self.pumps.get(key)
+        if pump is not None:
+            return pump.answer(progress, known)
+        record = self._records.get(key)
+        if record is None:
+            return []
+        return record.account.answer(progress, known, self._shared.clock())
+
+    def unconfirmed(self, host: str) -> list[Named]:
+        """Return the generations of *host* of which something was sent that not every group has
+        confirmed.
+        """
+        return [
+            Named(key.source, generation)
+            for key, account in self._accounts()
+            if key.host == host
+            for generation in account.unconfirmed()
+        ]
 
     def owe(self, key: Key, gap: Gap) -> None:
         """Send the bytes of *gap* again."""
@@ -329,7 +342,7 @@ class Fleet:
 
     def _revive(self, key: Key) -> Pump | None:
         """Return a pump of a source that is gone: what it owes is still to be named."""
-        if self._shared.clock() < self._all_seen_s or not self._is_allowed(key.host):
+        if not self._is_all_seen or not self._is_allowed(key.host):
             return None  # collectors say it again
         pump = self.pumps[key] = self._made(id_of(key.host, key.source), key)
         self._warm.add(key)
@@ -396,6 +409,7 @@ class Fleet:
             # What an intent tells of was read before: its beginning is not the file's end now.
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
+            sight=options.sight,
         )
         for birth in record.births:
             chain.remember(birth)

@@ -13,7 +13,7 @@ import nats.errors
 from logpipeline.nats.connection import Connection, NotSent
 from logpipeline.nats.session import RawMessage
 from logpipeline.partition import partition_of
-from logpipeline.records import BadRecord, Committed, Progress
+from logpipeline.records import BadRecord, Committed, Progress, Question, questions
 from logpipeline.subjects import ControlSubjects
 from logpipeline_shipper.account import REFUSED, Gap
 from logpipeline_shipper.fleet import Fleet
@@ -49,8 +49,6 @@ class ProgressListener:
         self._partitions = partitions
         self._clock = clock
         self._tries = Tries()
-        # The parts of an answer that came so far, by host, group and partition.
-        self._answers: dict[tuple[str, str, int], list[Committed]] = {}
         self._recalls: dict[str, Recall] = {}
         self._inbox = connection.new_inbox()
         self._answering: dict[str, str] = {}
@@ -60,7 +58,7 @@ class ProgressListener:
         await self._connection.listen(f"{self._inbox}.*", self._answered)
 
     async def listen(self, host: str) -> None:
-        """Hear of *host* from now on, and ask how far it is."""
+        """Hear of *host* from now on, and ask for what is not confirmed."""
         token = str(len(self._answering))
         self._answering[token] = host
         partition = partition_of(host, self._partitions)
@@ -70,7 +68,7 @@ class ProgressListener:
 
         try:
             await self._connection.listen(self._control.committed(partition, host), heard)
-            await self._ask(host, token)
+            await self._ask_unconfirmed(host, token)
         except (NotSent, nats.errors.Error, OSError):
             return  # the next connection listens and asks again
 
@@ -82,7 +80,7 @@ class ProgressListener:
             async with asyncio.timeout(patience_s):
                 while recall.known is None:
                     with contextlib.suppress(NotSent):
-                        await self._ask(host, token)
+                        await self._ask(host, token, Question())
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(ASK_EVERY_S):
                             await recall.answered.wait()
@@ -95,10 +93,12 @@ class ProgressListener:
         return recall.known or {}
 
     async def ask_all(self) -> None:
-        """Ask how far every host is: what was told while there was no connection is lost."""
+        """Ask for all that is not confirmed: what was told while there was no connection is
+        lost.
+        """
         try:
             for token, host in list(self._answering.items()):
-                await self._ask(host, token)
+                await self._ask_unconfirmed(host, token)
         except NotSent:
             return
 
@@ -113,16 +113,21 @@ class ProgressListener:
             assert self.fleet is not None
             hosts = self.fleet.lacking_word(ASK_AFTER_S)
             try:
-                for token, host in self._answering.items():
+                for token, host in list(self._answering.items()):
                     if host in hosts:
-                        await self._ask(host, token)
+                        await self._ask_unconfirmed(host, token)
             except NotSent:
                 continue
 
-    async def _ask(self, host: str, token: str) -> None:
+    async def _ask_unconfirmed(self, host: str, token: str) -> None:
+        assert self.fleet is not None
+        for question in questions(self.fleet.unconfirmed(host)):
+            await self._ask(host, token, question)
+
+    async def _ask(self, host: str, token: str, question: Question) -> None:
         partition = partition_of(host, self._partitions)
         subject = self._control.ask_committed(partition, host)
-        await self._connection.publish(subject, b"", reply=f"{self._inbox}.{token}")
+        await self._connection.publish(subject, question.encode(), reply=f"{self._inbox}.{token}")
 
     def _answered(self, message: RawMessage) -> None:
         host = self._answering.get(message.subject.decode("utf-8", "replace").rsplit(".", 1)[1])
@@ -134,20 +139,21 @@ class ProgressListener:
             return
         if host in self._recalls:
             self._recalls[host].take(progress)
-        name = (host, progress.group, progress.partition)
-        parts = self._answers.setdefault(name, [])
-        parts += progress.sources
-        if progress.is_last:
-            self._weigh(host, progress, self._answers.pop(name))
+        self._weigh(host, progress)
 
-    def _weigh(self, host: str, progress: Progress, parts: Iterable[Committed]) -> None:
-        """Compare all that a group has of *host* with what was sent."""
+    def _weigh(self, host: str, progress: Progress) -> None:
+        """Compare what a group has of what it was asked for with what was sent. Of what it does
+        not speak of, it says nothing: it was sent since, or stands in another part.
+        """
         assert self.fleet is not None
-        known: defaultdict[str, dict[str, Committed]] = defaultdict(dict)
-        for committed in parts:
+        known: defaultdict[str, dict[str, Committed | None]] = defaultdict(dict)
+        for committed in progress.sources:
             known[committed.source][committed.generation] = committed
-        for key, gaps in list(self.fleet.answer(host, progress, known)):
-            self._mend(key, gaps)
+        for source, generation in progress.unknown:
+            known[source][generation] = None
+        for source, generations in known.items():
+            key = Key(host, source)
+            self._mend(key, self.fleet.answer(key, progress, generations))
 
     def _take(self, host: str, payload: bytes) -> Progress | None:
         assert self.fleet is not None

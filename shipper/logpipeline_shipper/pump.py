@@ -127,8 +127,10 @@ class Pump:
         self._confirmed(was_settled=was_settled)
         return gaps
 
-    def answer(self, progress: Progress, known: Mapping[str, Committed]) -> Sequence[Gap]:
-        """Take in all that a group has of the source, and return what it should have besides."""
+    def answer(self, progress: Progress, known: Mapping[str, Committed | None]) -> Sequence[Gap]:
+        """Take in what a group has of the generations that it was asked for, and return what it
+        should have besides.
+        """
         was_settled = self.account.is_settled
         gaps = self.account.answer(progress, known, self._shared.clock())
         self._confirmed(was_settled=was_settled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,7 @@ from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.gate import Gate
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.sight import Sight
 from logpipeline_shipper.fleet import TICK_S, Fleet, SourceOptions
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
 from logpipeline_shipper.healing import Rollbacks
@@ -71,9 +73,6 @@ class AddressUnusable(Exception):
 class Shipper:
     """All parts of one shipper, wired."""
 
-    # Whether each folder was looked at.
-    _has_looked = False
-
     def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
         loop = asyncio.get_running_loop()
         boot = boot_id()
@@ -113,12 +112,14 @@ class Shipper:
             changed=self._keeper.changed,
             clock=loop.time,
         )
+        self._sight = Sight(-math.inf)
         options = SourceOptions(
             subjects=Subjects(config.subject_root, config.partitions),
             installation=folder.installation,
             cluster=config.cluster,
             read_from=config.read_from,
             limits=_limits(config),
+            sight=self._sight,
             is_compressing=config.batch.compression == "zstd",
         )
         self._is_patient = state.was_broken or folder.was_others
@@ -242,8 +243,8 @@ class Shipper:
         )
         await discovery.run(self._gate.take, self._fleet.hint, self._note_looked)
 
-    def _note_looked(self) -> None:
-        self._has_looked = True
+    def _note_looked(self, until_s: float) -> None:
+        self._sight.until_s = until_s
 
     def _follow_kubernetes(self) -> list[Coroutine[Any, Any, None]]:
         access, directory = self._config.kubernetes, self._directory
@@ -259,7 +260,7 @@ class Shipper:
     async def _tick(self) -> None:
         while True:
             self._gate.tick()
-            if self._has_looked and not self._gate.waiting():
+            if self._sight.until_s > -math.inf and not self._gate.waiting():
                 self._fleet.looked_through()
             self._fleet.tick()
             self._health.refresh()

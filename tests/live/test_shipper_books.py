@@ -4,7 +4,10 @@ gone for good is named, to the byte, with its cause.
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,10 @@ import pytest
 
 import balanced
 from balanced import HOST, STREAM, Node, a_node, make_anew, purge
-from collecting import PARTITIONS
+from collecting import PARTITIONS, WITHIN_S
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper.files.sources import HostSources
-from shipping import append, config_of, lines_of, shipping
+from shipping import append, batch_of, config_of, lines_of, shipping, stored
 from waiting import eventually
 
 
@@ -188,3 +191,56 @@ async def test_two_machines_that_claim_one_host_are_both_archived(
     lines = archive.read_text().splitlines()
     assert all(lines.count(text) == 1 for text in wanted)
     assert lines.count("# the same header") == (1 if is_known else 2)
+
+
+FILES = 40
+
+
+def rotated(node: Node, number: int) -> bytes:
+    """Write the file *number* of many, the oldest first; return what stands in it."""
+    written = lines_of(100 * number, 100 * number + 50)
+    append(node.live, written)
+    if number < FILES - 1:
+        node.live.rename(node.live.with_suffix(f".log.{FILES - 1 - number}"))
+    return written
+
+
+async def sent_twice(node: Node) -> list[tuple[str, int]]:
+    """Return which beginnings of batches the server has more than once."""
+    batches = [batch_of(message) for message in await stored(node.made.js, STREAM)]
+    counts = Counter((batch.generation, batch.start) for batch in batches)
+    return [begin for begin, count in counts.items() if count > 1]
+
+
+async def test_many_files_that_collectors_were_away_for_are_confirmed_and_not_sent_again(
+    node: Node,
+) -> None:
+    """Each is asked for by its name, however many came after it."""
+    written = b"".join(rotated(node, number) for number in range(FILES))
+    async with shipping(node.shipper()):
+        await node.until_sent(len(written))
+        async with node.collector():
+            await node.until_archived(written)
+            await node.until_settled()
+
+            assert await sent_twice(node) == []
+
+
+async def test_a_shipper_that_lost_its_state_knows_each_of_many_files_again(node: Node) -> None:
+    """Collectors tell of all that they have, not only of the newest."""
+    written = b"".join(rotated(node, number) for number in range(FILES))
+    async with node.collector():
+        async with shipping(node.shipper()):
+            await node.until_archived(written)
+            await node.until_settled()
+        info = await node.made.js.stream_info(STREAM)
+        shutil.rmtree(node.folder / "data")
+        append(node.live, b"the last line\n")
+        async with shipping(replace(node.shipper(), recall_s=WITHIN_S)):
+            await node.until_archived(written + b"the last line\n")
+            await node.until_settled()
+
+        after = await node.made.js.stream_info(STREAM)
+        assert info is not None
+        assert after is not None
+        assert after["state"]["last_seq"] == info["state"]["last_seq"] + 1

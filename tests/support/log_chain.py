@@ -10,6 +10,7 @@ from logpipeline_shipper.files.chain import Chain, Chunk
 from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.sight import Sight
 from logpipeline_shipper.files.sources import HostSources, Listing
 
 GRACE_S = 2.0
@@ -47,6 +48,7 @@ class Folder:
             **limits,
         )
         self.saved, self.read_from = saved, read_from
+        self.sight = Sight()
         self._chain: Chain | None = None
         self._listing: Listing | None = None
 
@@ -70,7 +72,11 @@ class Folder:
         self._listing = listing
         if self._chain is None:
             self._chain = Chain(
-                listing.id, saved=self.saved, read_from=self.read_from, limits=self.limits
+                listing.id,
+                saved=self.saved,
+                read_from=self.read_from,
+                limits=self.limits,
+                sight=self.sight,
             )
         self._chain.update(listing, self.now_s)
         return self._chain

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from archiving import PLACE, FailingDescriptors, Writer, contents, opened, position
-from logpipeline.records import Reached
+from logpipeline.records import Question, Reached
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.archive.errors import (
     ArchiveBroken,
@@ -78,7 +78,7 @@ def test_messages_may_be_taken_while_a_commit_is_on_its_way(tmp_path: Path) -> N
     again = opened(tmp_path)
 
     assert contents(tmp_path) == b"one\n"
-    assert [known.offset for known in again.sources_of("h")] == [4]
+    assert [known.offset for known in again.asked("h", Question())] == [4]
 
 
 def test_only_what_is_committed_is_told_to_shippers(tmp_path: Path) -> None:
@@ -93,11 +93,11 @@ def test_only_what_is_committed_is_told_to_shippers(tmp_path: Path) -> None:
 
     assert [(host, known.offset) for host, known in told] == [("h", 4)]
     assert writer.archive.changed_since(number) == (number, [])
-    assert [known.offset for known in writer.archive.sources_of("h")] == [4]
+    assert [known.offset for known in writer.archive.asked("h", Question())] == [4]
     writer.archive.confirm(pending)
     after, told = writer.archive.changed_since(number)
     assert (after, [known.offset for _, known in told]) == (number + 1, [8])
-    assert [known.offset for known in writer.archive.sources_of("h")] == [8]
+    assert [known.offset for known in writer.archive.asked("h", Question())] == [8]
 
 
 def test_only_changed_sources_are_told_again(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_last_commit_can_be_taken_back(tmp_path: Path) -> None:
     assert not (tmp_path / "logs/h/_files/var/log/other.log").exists()
     assert last is not None
     assert last.position == position(1)
-    assert [known.offset for known in writer.archive.sources_of("h")] == [4]
+    assert [known.offset for known in writer.archive.asked("h", Question())] == [4]
 
 
 def test_the_first_commit_can_be_taken_back(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_payload_that_is_not_its_range_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadMessage, match="bad-length"):
         archive.take("h", batch, b"short", sequence=1, time_ns=1)
 
-    assert archive.sources_of("h") == []
+    assert archive.asked("h", Question()) == []
 
 
 def test_a_foreign_message_is_lines_without_their_last_newline(tmp_path: Path) -> None:

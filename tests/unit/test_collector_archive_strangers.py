@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiving import PLACE, Writer, contents, opened
+from logpipeline.records import Question
 from logpipeline_collector.archive.errors import ArchiveFailed
 from logpipeline_collector.archive.reading import committed_files
 
@@ -105,7 +106,7 @@ def test_uncommitted_lines_in_a_file_that_was_taken_away_are_read_again(tmp_path
     writer.archive.close()
     again = opened(tmp_path)
 
-    assert [known.offset for known in again.sources_of("h")] == [4]
+    assert [known.offset for known in again.asked("h", Question())] == [4]
 
 
 def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None
     again = opened(tmp_path)
 
     assert again.damaged_bytes == 4
-    assert [known.offset for known in again.sources_of("h")] == [4]
+    assert [known.offset for known in again.asked("h", Question())] == [4]
 
 
 def test_a_file_shorter_than_committed_is_damage_and_goes_on(tmp_path: Path) -> None:

@@ -10,17 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.records import (
+    PROGRESS_BYTES_MAX,
+    PROGRESS_ROWS_MAX,
     Assignment,
     BadRecord,
     Committed,
     EpochRecord,
     EpochStart,
     Former,
+    Named,
     Progress,
+    Question,
     Reached,
     StreamPosition,
     Succession,
+    answers,
     assign,
+    questions,
 )
 
 RECORD = EpochRecord(
@@ -93,15 +99,54 @@ def test_an_assignment_reads_back() -> None:
 def test_a_source_in_any_bytes_travels_in_progress() -> None:
     """A path need not be UTF-8."""
     source = Committed("/var/log/\udcff", "0" * 16, 10, (("0" * 16, 3, 5),))
-    progress = Progress("main", 3, 2, 0, (source,))
+    progress = Progress("main", 3, 2, 0, (source,), unknown=(Named("/\udcfe", "1" * 16),))
 
     assert Progress.decode(progress.encode()) == progress
 
 
-@given(st.binary(max_size=80))
+def test_a_question_names_generations_or_asks_for_all() -> None:
+    """Nothing is what older shippers ask, and means all."""
+    named = (Named("/a\udcff", "1" * 16), Named("/a\udcff", "2" * 16), Named("/b", "1" * 16))
+
+    assert Question.decode(Question(named).encode()) == Question(named)
+    assert Question.decode(b"") == Question(None)
+    assert Question().encode() == b""
+
+
+def test_whatever_is_asked_for_fits_into_messages() -> None:
+    """Many generations, and few with names of which each byte takes six."""
+    many = [Named("/s", f"{number:016x}") for number in range(3 * PROGRESS_ROWS_MAX)]
+    long = [Named("/" + "\udcff" * 4000, f"{number:016x}") for number in range(300)]
+    for named in (many, long):
+        asked = list(questions(named))
+
+        assert [each for question in asked for each in question.generations or ()] == named
+        assert len(asked) > 1
+        for question in asked:
+            assert Question.decode(question.encode()) == question
+            assert len(question.encode()) <= 2 * PROGRESS_BYTES_MAX
+
+
+def test_an_answer_says_of_all_that_it_was_asked_for_whether_it_is_known() -> None:
+    """Also where nothing is: silence would be no answer."""
+    one, two = Named("/s", "1" * 16), Named("/s", "2" * 16)
+    known = Committed("/s", "2" * 16, 10)
+    long = [Committed("/" + "\udcff" * 4000, f"{number:016x}", 5) for number in range(300)]
+
+    assert list(answers(Question((one, two)), [known])) == [((known,), (one,))]
+    assert list(answers(Question((one,)), [])) == [((), (one,))]
+    assert list(answers(Question(), [])) == [((), ())]
+    parts = list(answers(Question(), long))
+    assert [each for told, _ in parts for each in told] == long
+    for told, unknown in parts:
+        progress = Progress("main", 3, 2, 0, told, unknown=unknown)
+        assert len(progress.encode()) <= 2 * PROGRESS_BYTES_MAX
+
+
+@given(st.binary(min_size=1, max_size=80))
 def test_what_nobody_of_ours_wrote_is_refused(value: bytes) -> None:
     """By our own error, whatever it is."""
-    for decode in (EpochRecord.decode, Assignment.decode, Progress.decode):
+    for decode in (EpochRecord.decode, Assignment.decode, Progress.decode, Question.decode):
         with pytest.raises(BadRecord):
             decode(value)
 
@@ -109,6 +154,6 @@ def test_what_nobody_of_ours_wrote_is_refused(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"null", b"[]", b"{}", b'{"position":1}', b'{"members":[1]}'])
 def test_json_of_another_shape_is_refused(value: bytes) -> None:
     """It is named instead of raising something else."""
-    for decode in (EpochRecord.decode, Assignment.decode, Progress.decode):
+    for decode in (EpochRecord.decode, Assignment.decode, Progress.decode, Question.decode):
         with pytest.raises(BadRecord):
             decode(value)

@@ -57,7 +57,8 @@ def answer(
     group: str = "main",
 ) -> list[Gap]:
     progress = Progress(group, 0, 1, 0, (), "now", sequence, pending, True, begun, first, max_age_s)
-    return account.answer(progress, {each.generation: each for each in known}, now_s)
+    asked: dict[str, Committed | None] = dict.fromkeys((OLD, NEW))
+    return account.answer(progress, asked | {each.generation: each for each in known}, now_s)
 
 
 def test_what_every_group_has_is_settled() -> None:
@@ -89,6 +90,18 @@ def test_a_whole_generation_that_never_came_is_missing() -> None:
     sent(account, NEW, 5, sequence=2)
 
     assert answer(account, told(NEW, 5), sequence=2) == [Gap(OLD, 0, 10, REMOVED)]
+
+
+def test_an_answer_says_nothing_of_what_it_was_not_asked_for() -> None:
+    """A generation was begun since, or another answer speaks of it."""
+    account = Account()
+    sent(account, OLD, 10)
+    sent(account, NEW, 5, sequence=2)
+    progress = Progress("main", 0, 1, 0, (), "now", sequence=2, pending=1)
+
+    assert account.answer(progress, {OLD: told(OLD, 10)}, 0.0) == []
+    assert account.unconfirmed() == [NEW]
+    assert account.answer(progress, {NEW: None}, 0.0) == [Gap(NEW, 0, 5, REMOVED)]
 
 
 def test_a_stream_that_is_read_to_its_end_holds_nothing_more() -> None:

@@ -77,6 +77,20 @@ def test_it_is_gone_when_no_look_shows_its_file_for_long_enough(tmp_path: Path) 
     assert sent.again() is None
 
 
+def test_a_file_is_not_gone_because_nobody_looked_for_long(tmp_path: Path) -> None:
+    """A machine stood still, or was busy, after the look that missed it."""
+    sent = Sent(tmp_path, is_rotated=True)
+    sent.rotated.rename(tmp_path / "in-between")
+    sent.folder.look()
+    sent.folder.sight.until_s = sent.folder.now_s
+    sent.folder.now_s += 100 * GRACE_S
+    assert sent.is_missed()
+    (tmp_path / "in-between").rename(tmp_path / "app.log.2")
+    sent.folder.look()
+
+    assert sent.again() == b"two\n"
+
+
 def test_a_removed_file_that_is_held_open_is_read(tmp_path: Path) -> None:
     """It has no name any more, and all of its bytes."""
     sent = Sent(tmp_path, is_held=True)

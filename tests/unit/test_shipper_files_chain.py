@@ -246,6 +246,27 @@ def test_a_file_that_vanished_unread_is_told(tmp_path: Path) -> None:
     assert later.previous == Previous(one.generation, None)
 
 
+def test_nothing_is_told_as_vanished_because_nobody_looked_for_long(tmp_path: Path) -> None:
+    """A look missed a file, and then the machine stood still."""
+    folder = Folder(tmp_path)
+    folder.live.write_bytes(b"one\ntwo\n")
+    folder.look()
+    folder.chain.read(folder.now_s)
+    saved = folder.chain.saved()
+    folder.chain.release()
+    folder.live.rename(tmp_path / "in-between")
+    folder.live.write_bytes(b"now\n")
+    again = Folder(tmp_path, saved=saved)
+    again.look()
+    again.sight.until_s = again.now_s
+    again.now_s += 1000
+    before = again.read_on()
+    (tmp_path / "in-between").rename(tmp_path / "app.log.1")
+
+    assert joined(before + again.drain()) == b"one\ntwo\nnow\n"
+    assert (again.chain.take_losses(), again.chain.unseen_generations) == ([], 0)
+
+
 def test_a_file_that_cannot_be_opened_is_not_gone(tmp_path: Path) -> None:
     """It is counted with its reason, tried again, and read when it can be."""
     folder = Folder(tmp_path)

@@ -88,6 +88,36 @@ async def test_it_ends_in_whichever_turn_it_is_cancelled(tmp_path: Path, turns: 
     assert is_ended
 
 
+@pytest.mark.parametrize("is_watching", [True, False])
+async def test_what_happened_before_a_look_is_told_by_it(
+    tmp_path: Path, *, is_watching: bool
+) -> None:
+    """Whoever waits for a look does not go by a clock: the loop may have stood still."""
+    loop, seen = asyncio.get_running_loop(), Seen()
+    host = HostSources(host="h", include=(f"{tmp_path}/*/*.log",))
+    (tmp_path / "a").mkdir()
+    looks: asyncio.Queue[tuple[float, set[str]]] = asyncio.Queue()
+    discovery = Discovery([host], rescan_s=0.0, skipped=seen.on_skipped, is_watching=is_watching)
+
+    def on_looked(until_s: float) -> None:
+        looks.put_nowait((until_s, set(seen.files)))
+
+    task = asyncio.create_task(discovery.run(seen.on_listing, seen.on_write, on_looked))
+    try:
+        assert await looks.get()
+        for number in range(50):
+            made = tmp_path / "a" / f"{number}.log"
+            made.touch()
+            made_s = loop.time()
+            until_s, files = await looks.get()
+            while until_s <= made_s:
+                until_s, files = await looks.get()
+            assert str(made) in files
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
 def test_containers_are_named_by_their_folders(tmp_path: Path) -> None:
     """Namespace, pod and container come from the path; anything else there is no container."""
     box = tmp_path / "web_shop-1_0a1b/box"

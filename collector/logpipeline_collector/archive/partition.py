@@ -15,7 +15,7 @@ from typing import Self
 from logpipeline import wire
 from logpipeline.checksum import Checksum, extend
 from logpipeline.knowledge import Decision, Loss, Range
-from logpipeline.records import Committed, Reached
+from logpipeline.records import Committed, Question, Reached
 from logpipeline.strands import Repeat, Sums
 from logpipeline_collector.archive import committing, snapshot
 from logpipeline_collector.archive.committing import Mark, PendingCommit
@@ -299,10 +299,10 @@ class PartitionArchive:
         with self._output.lock:
             return self._sources.changed_since(commit)
 
-    def sources_of(self, host: str) -> list[Committed]:
-        """Return how far the sources of *host* are committed."""
+    def asked(self, host: str, question: Question) -> list[Committed]:
+        """Return what is committed of what *question* asks for about *host*."""
         with self._output.lock:
-            return self._sources.of_host(host)
+            return self._sources.asked(host, question)
 
     def missing(self) -> list[tuple[str, str, int]]:
         """Return host, source and bytes of what never came, the most first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 
 from logpipeline.knowledge import (
@@ -15,7 +15,7 @@ from logpipeline.knowledge import (
     committed_of,
     decide,
 )
-from logpipeline.records import Committed
+from logpipeline.records import Committed, Question
 from logpipeline.strands import Repeat, Sums
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.rows import LocalCommit, SourceName
@@ -119,13 +119,24 @@ class Sources:
             if name in self._committed
         ]
 
-    def of_host(self, host: str) -> list[Committed]:
-        """Return all that is committed of the sources of *host*."""
+    def asked(self, host: str, question: Question) -> list[Committed]:
+        """Return what is committed of what *question* asks for about *host*."""
+        if question.generations is None:
+            return [
+                told
+                for (owner, source), known in self._committed.items()
+                if owner == host
+                for told in all_committed_of(source, known)
+            ]
+        wanted: defaultdict[str, set[str]] = defaultdict(set)
+        for source, generation in question.generations:
+            wanted[source].add(generation)
         return [
             told
-            for (owner, source), known in self._committed.items()
-            if owner == host
-            for told in all_committed_of(source, known)
+            for source, generations in wanted.items()
+            for told in all_committed_of(
+                source, self._committed.get((host, source), NOTHING), generations
+            )
         ]
 
     def missing(self) -> Iterator[tuple[str, str, int]]:

@@ -34,6 +34,7 @@ from logpipeline_shipper.files.recognition import (
     resemblance,
 )
 from logpipeline_shipper.files.remembered import Remembered
+from logpipeline_shipper.files.sight import Sight
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
 from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
 from logpipeline_shipper.files.turns import Turns
@@ -62,7 +63,7 @@ _LISTINGS_UNTIL_GONE = 2
 class Chain(Counts):
     """See the module. *read_from* ``end`` leaves out what the first listing shows, ``live`` the
     rotated files of it; whoever makes a chain gives them for sources that were there before the
-    first start, not for new ones.
+    first start, not for new ones. Without *sight*, listings are taken to be always up to date.
     """
 
     def __init__(
@@ -72,10 +73,12 @@ class Chain(Counts):
         saved: dict[str, Any] | None,
         read_from: ReadFrom,
         limits: ReadLimits,
+        sight: Sight | None = None,
     ) -> None:
         super().__init__()
         self.id = id
         self._limits = limits
+        self._sight = sight if sight is not None else Sight()
         self._tail = Tail(id.format, limits, self)
         self._holding = Holding(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
@@ -520,7 +523,8 @@ class Chain(Counts):
 
     def _is_gone(self, since_s: float, now_s: float) -> bool:
         """Return whether what no listing has shown since *since_s* will not be in the next one."""
-        return now_s - since_s >= self._gone_after_s and not self._turns.is_unsure(now_s)
+        unseen_s = self._sight.at(now_s) - since_s
+        return unseen_s >= self._gone_after_s and not self._turns.is_unsure(now_s)
 
     def _lose(self, generation: Generation, end: int, cause: str) -> None:
         """Give up what is left of *generation*, which reached up to *end* as far as is known.

@@ -27,6 +27,8 @@ _LINGER_S = 0.005
 # took, times this.
 _PAUSE_FACTOR = 10
 _PAUSE_MIN_S = 0.02
+# Events come in while others are read; what is not read after so many tries waits.
+_READS_MAX = 16
 # Folders beyond are not looked into: 10,000 pods with three containers each.
 _FOLDERS_MAX = 50_000
 # Reports are remembered so that each is made once.
@@ -34,7 +36,7 @@ _REPORTS_MAX = 100_000
 
 OnListing = Callable[[Listing], None]
 OnWrite = Callable[[SourceId], None]
-OnLooked = Callable[[], None]
+OnLooked = Callable[[float], None]
 
 
 class Discovery:
@@ -69,10 +71,11 @@ class Discovery:
         return found
 
     async def run(
-        self, on_listing: OnListing, on_write: OnWrite, on_looked: OnLooked = lambda: None
+        self, on_listing: OnListing, on_write: OnWrite, on_looked: OnLooked = lambda until_s: None
     ) -> None:
         """Tell about each source that is new, has changed or vanished, and about writes to files,
-        until cancelled; and once when each folder was looked at.
+        until cancelled; and, again and again, up to when (in the loop's time) all that happened in
+        the folders has been told: the first time when each folder was looked at.
 
         A source whose files changed is hinted once more after the next rescan, when a rotated
         file is known to be complete.
@@ -117,25 +120,31 @@ class _Patrol:
         self._told: dict[Folder, dict[SourceId, Listing]] = {}
         self._polled: dict[Folder, None] = {}
         self._round: deque[Folder] = deque()
-        self._changed: dict[Folder, None] = dict.fromkeys(roots)
+        # Since when each of them may have changed without being looked at.
+        self._changed: dict[Folder, float] = dict.fromkeys(roots, self._loop.time())
+        # All events that happened before have been read.
+        self._unread_since_s = self._loop.time()
         self._not_before_s: dict[Folder, float] = {}
         self._hint_later: dict[SourceId, float] = {}
         self._credit_s = 0.0
 
     async def run(self, on_looked: OnLooked) -> None:
         self._listen()
-        next_rescan_s = self._loop.time() + self._rescan_s
-        await self._look_at_changed()
-        on_looked()
+        is_first, next_round_s = True, self._loop.time()
         while True:
+            began_s = self._loop.time()
+            is_round = began_s >= next_round_s
+            is_all_read = is_round and self._read_all_events()
             await self._look_at_changed()
-            now_s = self._loop.time()
-            if now_s >= next_rescan_s:
-                await self._rescan()
-                next_rescan_s = self._loop.time() + self._rescan_s
+            if is_round:
+                if not is_first:
+                    await self._rescan()
+                is_first, next_round_s = False, self._loop.time() + self._rescan_s
+            if is_all_read:
+                on_looked(min([began_s, *self._changed.values()]))
             self._hint_due()
             waiting = (self._not_before_s.get(folder, 0.0) for folder in self._changed)
-            await self._sleep_until(min([next_rescan_s, *self._hint_later.values(), *waiting]))
+            await self._sleep_until(min([next_round_s, *self._hint_later.values(), *waiting]))
 
     def close(self) -> None:
         if self._watcher is not None:
@@ -156,11 +165,22 @@ class _Patrol:
 
     def _read_events(self) -> None:
         if self._watcher is not None:
-            self._watcher.read(self)
+            self._read_all_events()
             self._listen()
 
+    def _read_all_events(self) -> bool:
+        """Read the events that came since the last time; return whether these are all."""
+        if self._watcher is None:
+            return True
+        began_s = self._loop.time()
+        is_all = any(not self._watcher.read(self) for _ in range(_READS_MAX))
+        if is_all:
+            self._unread_since_s = began_s
+        return is_all
+
     def on_changed(self, folder: Folder) -> None:
-        self._changed[folder] = None
+        # An event does not say when it happened.
+        self._changed.setdefault(folder, self._unread_since_s)
         self._wake.set()
 
     def on_written(self, folder: Folder, name: str) -> None:
@@ -171,7 +191,7 @@ class _Patrol:
             self.on_changed(folder)
 
     def on_overflow(self) -> None:
-        self._changed |= dict.fromkeys(self._told)
+        self._changed = dict.fromkeys(self._told, self._unread_since_s) | self._changed
         for told in self._told.values():
             for source in told:
                 self._on_write(source)

@@ -105,12 +105,14 @@ class Watcher:
         """Return whether changes of *folder* are told."""
         return folder in self._watches
 
-    def read(self, events: Events) -> None:
-        """Tell *events* what happened since the last call, each thing once."""
+    def read(self, events: Events) -> bool:
+        """Tell *events* what happened since the last call, each thing once; return whether there
+        was anything.
+        """
         try:
             data = os.read(self.fileno(), _READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         seen: dict[tuple[int, bytes], int] = {}
         position = 0
         while position < len(data):
@@ -121,6 +123,7 @@ class Watcher:
             seen[key] = seen.get(key, 0) | mask
         for (watch, padded), mask in seen.items():
             self._tell(events, watch, padded, mask)
+        return True
 
     def _tell(self, events: Events, watch: int, padded: bytes, mask: int) -> None:
         if mask & self._overflow:
