@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from logpipeline.nats.connection import (
     TooLarge,
 )
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.nats.session import RawMessage
+from logpipeline.nats.session import RawMessage, Session
 from waiting import eventually
 
 
@@ -88,6 +89,22 @@ async def test_an_answer_that_does_not_come_leaves_the_outcome_unknown(
                 await JetStream(connection).call("INFO", timeout_s=0.2)
         finally:
             nats_server.resume()
+
+
+async def test_a_connection_that_breaks_while_sending_leaves_the_outcome_unknown(
+    nats_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes may be out. Made by hand: a socket does not break at a place of our choice."""
+    send = Session.send
+
+    async def send_and_break(self: Session, *message: Any) -> None:
+        await send(self, *message)
+        raise BrokenPipeError("broken pipe")
+
+    async with connected(nats_server.url) as connection:
+        monkeypatch.setattr(Session, "send", send_and_break)
+        with pytest.raises(OutcomeUnknown):
+            await connection.request("x", b"y")
 
 
 async def test_a_killed_server_ends_waiting_requests_and_is_found_again(

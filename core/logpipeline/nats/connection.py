@@ -202,10 +202,22 @@ class Connection:
         headers: dict[str, str] | None = None,
         reply: str = "",
     ) -> None:
-        """Send without waiting for an answer.
+        """Send without waiting for an answer: what became of it is not known.
 
         Raises:
             NotSent: there is no connection, or the message is `TooLarge`.
+        """
+        with contextlib.suppress(OutcomeUnknown):
+            await self._send(subject, payload, headers, reply)
+
+    async def _send(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, reply: str
+    ) -> None:
+        """Hand the message to the session.
+
+        Raises:
+            NotSent: it certainly was not sent.
+            OutcomeUnknown: the connection broke while it was, or while what stood before it was.
         """
         session = self._session
         if session is None or not self.is_connected:
@@ -215,8 +227,11 @@ class Connection:
             raise TooLarge(size, session.max_payload)
         try:
             await session.send(subject, payload, headers, reply)
-        except (nats.errors.Error, OSError) as error:
+        except nats.errors.Error as error:
+            # The client refuses before it takes anything.
             raise NotSent(str(error)) from error
+        except OSError as error:
+            raise OutcomeUnknown(f"the connection broke: {error}") from error
 
     async def answer(self, question: RawMessage, payload: bytes) -> None:
         """Send *payload* to who asked *question*, without waiting. A server lets us answer wherever
@@ -249,9 +264,7 @@ class Connection:
         future: asyncio.Future[RawMessage] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
         try:
-            await self.publish(
-                subject, payload, headers=headers, reply=f"{self._inbox}.{token.decode()}"
-            )
+            await self._send(subject, payload, headers, f"{self._inbox}.{token.decode()}")
             # Not wait_for: in Python 3.11 it drops a cancellation that comes with the answer.
             async with asyncio.timeout(timeout_s):
                 answer = await future
