@@ -12,6 +12,7 @@ from tiers.steps import BIN, Step, pytest_step
 
 SPARK42 = ".venv-spark42"
 KIND = "tests/cluster/kind"
+HELM = "build-helm"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
 # Tests of live wait for servers and disks more than they compute.
 LIVE_WORKERS = "4"
@@ -57,7 +58,7 @@ def test_all() -> list[Step]:
         *_built_for_spark42(),
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         *test(),
-        _operator("operator", REST),
+        _operator("operator", REST, after=tuple(step.name for step in built if step.name == HELM)),
         _spark("spark", REST),
         _faults("faults", REST),
         pytest_step(
@@ -95,9 +96,16 @@ def _built_for_spark42() -> list[Step]:
 def _built_for_nodes() -> list[Step]:
     return [
         Step(
+            name=HELM,
+            shows="Helm from its modules, once",
+            command=(sys.executable, KIND, "build", "helm"),
+            is_background=True,
+        ),
+        Step(
             name="build-all",
             shows="all of Kubernetes from its modules, once",
             command=(sys.executable, KIND, "build", "all"),
+            after=(HELM,),
             is_background=True,
         ),
         Step(
@@ -131,10 +139,10 @@ def _spark(name: str, marks: tuple[str, ...]) -> Step:
     return pytest_step(name, shows, "tests/spark", *marks, load=1.2, after=("jars",))
 
 
-def _operator(name: str, marks: tuple[str, ...]) -> Step:
+def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "the operator and a real kube-apiserver"
     words = ("tests/operator", "-n", "2", "--timeout=180", *marks)
-    return pytest_step(name, shows, *words, load=0.8, after=("build-api",))
+    return pytest_step(name, shows, *words, load=0.8, after=("build-api", *after))
 
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
