@@ -24,6 +24,7 @@ from logpipeline_operator.status import (
     JetStreamFacts,
     Mode,
     Workload,
+    endpoints,
     errors,
     events_of,
     is_changed,
@@ -196,6 +197,7 @@ def _findings(seen: Seen) -> list[Finding]:
         for failure in seen.failures
     ]
     found += pods.problems(seen.pods, seen.claims, seen.refusals)
+    found += endpoints.problems(seen.desired, seen.slices, seen.pods)
     found += pods.spark_problems(_applications(seen))
     return found
 

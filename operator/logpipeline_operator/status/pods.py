@@ -15,7 +15,7 @@ from logpipeline_operator.status.text import bounded
 
 Manifest = Mapping[str, Any]
 
-_PARTS = {
+PARTS = {
     component.value: Part.ARCHIVE if component is Component.EXECUTOR else Part(component.value)
     for component in Component
 }
@@ -67,7 +67,7 @@ def nodes_without(found: Iterable[Manifest]) -> tuple[str, ...]:
         node = _node_of(pod)
         if labels.get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
             # While one replaces another, a node has two.
-            nodes[node] = nodes.get(node, False) or _is_ready(pod)
+            nodes[node] = nodes.get(node, False) or is_ready(pod)
     return tuple(sorted(node for node, is_ready in nodes.items() if not is_ready))
 
 
@@ -85,7 +85,8 @@ def _node_of(pod: Manifest) -> str:
     return ""
 
 
-def _is_ready(pod: Manifest) -> bool:
+def is_ready(pod: Manifest) -> bool:
+    """Return whether *pod* says that it is ready; one that is being deleted may still say so."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
@@ -174,7 +175,7 @@ def _claim_text(claim: Manifest) -> str:
 
 def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
     metadata = pod["metadata"]
-    part = _PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
+    part = PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
     if part is None or "deletionTimestamp" in metadata:
         return []
     found = _of_scheduling(pod, unbound)
