@@ -17,7 +17,7 @@ import fault_settings
 from chart_rendering import CHART
 from cluster_handle import Cluster
 from cluster_healing.campaign import Outcomes, campaign
-from cluster_healing.faults import FAULTS, Fault
+from cluster_healing.cluster_faults import FAULTS, Fault
 from cluster_healing.site import HEALED_WITHIN_S, Site, until
 from cluster_operator import INSTALL_S_MAX, Operator, values_of
 from cluster_pipelines import Pipeline

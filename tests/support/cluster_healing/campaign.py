@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cluster_evidence import evidence
-from cluster_healing.faults import Fault, Trouble
+from cluster_healing.cluster_faults import Fault, Trouble
 from cluster_healing.site import Site, until
 from cluster_operator import Operator
 
