@@ -15,6 +15,7 @@ from cluster_healing.site import NAME, Site, until
 from cluster_operator import Operator
 from healing.one_machine import empty
 from logpipeline.plan.observe import consumers_of
+from logpipeline_operator.children import nats_auth
 
 SERVER, COLLECTOR, SHIPPER = f"{NAME}-nats", f"{NAME}-collector", f"{NAME}-shipper"
 LOGINS, CALLOUT = f"{SERVER}-auth", f"{SERVER}-auth-callout"
@@ -72,11 +73,17 @@ async def _delete_logins(trouble: Trouble, secret: str) -> None:
     await _all_log_in(trouble)
 
 
-async def _spoil_logins(trouble: Trouble) -> None:
-    site = trouble.site
-    keys = [key for key in site.there("secret", LOGINS)["data"] if key.endswith("-password")]
-    wrong = base64.b64encode(b"of-another-server-0123").decode()
-    patch = json.dumps({"data": dict.fromkeys(keys, wrong)})
+async def _change_logins(trouble: Trouble) -> None:
+    """Write other passwords into the Secret, for the server and for those that log in."""
+    site, word = trouble.site, "of-another-server-0123"
+    data = site.there("secret", LOGINS)["data"]
+    keys = [key for key in data if key.endswith("-password")]
+    former = [base64.b64decode(data[key]).decode() for key in keys]
+    users = base64.b64decode(data[nats_auth.USERS_FILE]).decode()
+    for password in former:
+        users = users.replace(password, word)
+    changed = dict.fromkeys(keys, word) | {nats_auth.USERS_FILE: users}
+    patch = json.dumps({"stringData": changed})
     site.pipeline.kubectl("patch", f"secret/{LOGINS}", "--type=merge", "--patch", patch)
     await _all_log_in(trouble)
 
@@ -156,8 +163,8 @@ async def _freeze(trouble: Trouble) -> None:
 
 
 async def _freeze_and_delete(trouble: Trouble) -> None:
-    """A server that hangs, whose pod is deleted: for a minute it is said to be ready, and nobody is
-    led to it.
+    """A server that hangs, whose pod is deleted: Kubernetes says for up to a minute that the pod is
+    ready, and leads nobody to it.
     """
     site, pod = trouble.site, f"{SERVER}-0"
     _signal(processes_of(site.uid("pod", pod), "nats-server"), signal.SIGSTOP)
@@ -242,7 +249,7 @@ FAULTS = [
     ),
     Fault(name="nats-server frozen for ever", begin=_freeze, says=SERVER_AWAY),
     Fault(
-        name="nats-server frozen, its pod deleted", begin=_freeze_and_delete, says=("NoEndpoints",)
+        name="nats-server frozen, its pod deleted", begin=_freeze_and_delete, says=SERVER_AWAY
     ),
     Fault(
         name="nodes chosen for shippers by hand, of which there are none",
@@ -268,7 +275,11 @@ FAULTS = [
         says=SERVER_AWAY,
         is_telling=True,
     ),
-    Fault(name="wrong passwords in the users' Secret", begin=_spoil_logins, says=SERVER_AWAY),
+    Fault(
+        name="other passwords written into the users' Secret",
+        begin=_change_logins,
+        says=SERVER_AWAY,
+    ),
     Fault(
         name="callout's Secret deleted, all replaced who log in",
         begin=partial(_delete_logins, secret=CALLOUT),
