@@ -24,6 +24,8 @@ CHILDREN = (
     ("v1", "services"),
     ("apps/v1", "daemonsets"),
     ("apps/v1", "statefulsets"),
+    # Kubernetes makes them for our Services, with the Services' labels.
+    ("discovery.k8s.io/v1", "endpointslices"),
     ("networking.k8s.io/v1", "networkpolicies"),
     ("policy/v1", "poddisruptionbudgets"),
 )

@@ -85,6 +85,12 @@ async def claims(cluster: Cluster, namespace: str, pipeline: str) -> list[Manife
     return found
 
 
+async def endpoint_slices(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
+    """Return where the Services of *pipeline* lead: Kubernetes gives its slices their labels."""
+    found, _ = await cluster.list(kind("EndpointSlice"), namespace, f"{PIPELINE_LABEL}={pipeline}")
+    return found
+
+
 def lacks_pods(manifest: Manifest) -> bool:
     """Return whether *manifest* is a controller that has fewer pods than it wants."""
     status = manifest.get("status") or {}

@@ -227,6 +227,7 @@ class Reconciler:
         seen.children = {differences.place(manifest): manifest for manifest in found}
         seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
         seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
+        seen.slices = await live.endpoint_slices(self.cluster, pipeline.namespace, pipeline.name)
         server = seen.child("StatefulSet", names.nats(pipeline))
         if seen.desired and claims.may_have_accounts(pipeline, server, seen.claims):
             seen.desired = tuple(build(pipeline, replace(settings, nats_has_accounts=True)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import application, names
-from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.model import Component, Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError, NotFound
 from logpipeline_operator.metrics import OperatorMetrics
@@ -24,6 +24,7 @@ from logpipeline_operator.status import (
     JetStreamFacts,
     Mode,
     Workload,
+    endpoints,
     errors,
     events_of,
     is_changed,
@@ -149,17 +150,21 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
     nats = seen.child("StatefulSet", names.nats(pipeline))
     servers = pipeline.spec.nats.managed.replicas
     wanted = seen.replicas if seen.replicas is not None else pipeline.spec.collectors.replicas
+    shippers = pods.daemon_set(
+        seen.child("DaemonSet", names.shipper(pipeline)), pods.nodes_without(seen.pods)
+    )
+    server = pods.stateful_set(nats, wanted=servers) or Workload(wanted=servers)
     return replace(
         facts,
-        collectors=pods.stateful_set(collectors, wanted=wanted),
-        shippers=pods.daemon_set(
-            seen.child("DaemonSet", names.shipper(pipeline)), pods.nodes_without(seen.pods)
+        collectors=pods.without_ending(
+            pods.stateful_set(collectors, wanted=wanted), seen.pods, Component.COLLECTOR
         ),
+        shippers=pods.without_ending(shippers, seen.pods, Component.SHIPPER),
         archive=_archive(seen, pipeline),
         nats=(
             None
             if pipeline.spec.nats.servers
-            else pods.stateful_set(nats, wanted=servers) or Workload(wanted=servers)
+            else pods.without_ending(server, seen.pods, Component.NATS)
         ),
     )
 
@@ -167,7 +172,8 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
 def _archive(seen: Seen, pipeline: LogPipeline) -> Workload | None:
     if pipeline.spec.archive.runner == "sparkApplication":
         return pods.spark_application(_applications(seen))
-    return pods.stateful_set(seen.child("StatefulSet", names.archive(pipeline)), wanted=1)
+    workload = pods.stateful_set(seen.child("StatefulSet", names.archive(pipeline)), wanted=1)
+    return pods.without_ending(workload, seen.pods, Component.ARCHIVE)
 
 
 def _applications(seen: Seen) -> list[Manifest]:
@@ -196,6 +202,7 @@ def _findings(seen: Seen) -> list[Finding]:
         for failure in seen.failures
     ]
     found += pods.problems(seen.pods, seen.claims, seen.refusals)
+    found += endpoints.problems(seen.desired, seen.slices, seen.pods)
     found += pods.spark_problems(_applications(seen))
     return found
 

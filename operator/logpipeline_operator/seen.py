@@ -31,6 +31,8 @@ class Seen:
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     claims: list[Manifest] = field(default_factory=list)
+    # Where the pipeline's Services lead.
+    slices: list[Manifest] = field(default_factory=list)
     # Why controllers cannot make their pods, by the controller's title.
     refusals: dict[str, str] = field(default_factory=dict)
     sync: Sync = field(default_factory=lambda: Sync(why_unknown="it was not looked at yet"))

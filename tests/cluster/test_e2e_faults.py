@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from busy_hosts import BusyHosts, hosts_of
+from cluster_frozen import processes_of, stopped
 from cluster_handle import Cluster
 from cluster_operator import Operator
 from cluster_pipelines import Pipeline, create
@@ -200,35 +197,3 @@ async def test_rolling_collectors_loses_nothing(
     pipeline.wait_ready()
     await flow.has_arrived()
     assert pipeline.pods("shipper") == shippers
-
-
-@contextmanager
-def stopped(processes: list[int]) -> Iterator[list[int]]:
-    """Processes of this machine that hold still, and know nothing of the time."""
-    for process in processes:
-        os.kill(process, signal.SIGSTOP)
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            try:
-                os.kill(process, signal.SIGCONT)
-            except ProcessLookupError:
-                continue
-
-
-def processes_of(uid: str) -> list[int]:
-    """The processes of this machine that are those of the pod *uid*: what it mounts tells."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                mounts = [line.split() for line in (folder / "mountinfo").read_text().splitlines()]
-            except OSError:
-                continue
-            # Its node has them at this place; a container has them elsewhere.
-            place = f"/pods/{uid}/volumes/"
-            is_inside = any(place in root and place not in at for _, _, _, root, at, *_ in mounts)
-            if is_inside and (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-    return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logpipeline_operator.children.model import Component
 from logpipeline_operator.status import Part, Reason, Workload
 from logpipeline_operator.status import pods as pods_of
 
@@ -182,6 +183,23 @@ def test_a_daemon_set_is_counted() -> None:
         wanted=3, present=3, ready=2, updated=1
     )
     assert pods_of.daemon_set(None) is None
+
+
+def test_pods_that_end_do_not_count_as_ready() -> None:
+    """Kubernetes counts them until they are gone: whose only server ends is not ready."""
+    workload = Workload(wanted=2, present=2, ready=2, updated=2)
+    ready: list[Any] = [
+        {"metadata": {"labels": {"app.kubernetes.io/component": component}, **more},
+         "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        for component, more in (
+            ("nats", {}), ("nats", {"deletionTimestamp": "2026-05-04T12:00:00Z"}), ("shipper", {}),
+        )
+    ]  # fmt: skip
+
+    found = pods_of.without_ending(workload, ready, Component.NATS)
+
+    assert found == Workload(wanted=2, present=2, ready=1, updated=2)
+    assert pods_of.without_ending(None, ready, Component.NATS) is None
 
 
 def shipper(node: str, *, is_ready: bool, is_placed: bool = True) -> dict[str, Any]:

@@ -46,6 +46,7 @@ _TABLE = (
     Kind("v1", "Service", "services"),
     Kind("v1", "ServiceAccount", "serviceaccounts"),
     Kind("coordination.k8s.io/v1", "Lease", "leases"),
+    Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
     Kind("apps/v1", "ControllerRevision", "controllerrevisions"),
     Kind("apps/v1", "DaemonSet", "daemonsets"),
     Kind("apps/v1", "StatefulSet", "statefulsets"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from logpipeline_operator.children.labels import COMPONENT_LABEL
@@ -15,7 +16,7 @@ from logpipeline_operator.status.text import bounded
 
 Manifest = Mapping[str, Any]
 
-_PARTS = {
+PARTS = {
     component.value: Part.ARCHIVE if component is Component.EXECUTOR else Part(component.value)
     for component in Component
 }
@@ -67,8 +68,28 @@ def nodes_without(found: Iterable[Manifest]) -> tuple[str, ...]:
         node = _node_of(pod)
         if labels.get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
             # While one replaces another, a node has two.
-            nodes[node] = nodes.get(node, False) or _is_ready(pod)
+            nodes[node] = nodes.get(node, False) or _stays(pod)
     return tuple(sorted(node for node, is_ready in nodes.items() if not is_ready))
+
+
+def without_ending(
+    workload: Workload | None, found: Iterable[Manifest], component: Component
+) -> Workload | None:
+    """Return *workload* with those pods as ready that stay so: Kubernetes counts one that is being
+    deleted among them until it has ended, which may take minutes.
+    """
+    if workload is None:
+        return None
+    ours = [
+        pod
+        for pod in found
+        if (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL) == component.value
+    ]
+    return replace(workload, ready=min(workload.ready, sum(_stays(pod) for pod in ours)))
+
+
+def _stays(pod: Manifest) -> bool:
+    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def _node_of(pod: Manifest) -> str:
@@ -85,7 +106,8 @@ def _node_of(pod: Manifest) -> str:
     return ""
 
 
-def _is_ready(pod: Manifest) -> bool:
+def is_ready(pod: Manifest) -> bool:
+    """Return whether *pod* says that it is ready; one that is being deleted may still say so."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
@@ -174,7 +196,7 @@ def _claim_text(claim: Manifest) -> str:
 
 def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
     metadata = pod["metadata"]
-    part = _PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
+    part = PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
     if part is None or "deletionTimestamp" in metadata:
         return []
     found = _of_scheduling(pod, unbound)

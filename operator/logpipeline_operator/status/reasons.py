@@ -183,6 +183,14 @@ class Reason(Enum):
         is_passing=True,
     )
 
+    NO_ENDPOINTS = Meaning(
+        "NoEndpoints",
+        "A Service leads to none, or not to all, of its pods, though these are ready.",
+        "Kubernetes follows its pods within seconds; look at the Service's EndpointSlices, and at "
+        "pods that do not end, when it lasts.",
+        is_passing=True,
+    )
+
     # NATS.
     NATS_UNREACHABLE = Meaning(
         "NatsUnreachable",
