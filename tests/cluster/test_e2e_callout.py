@@ -132,8 +132,8 @@ async def test_all_speak_tls_also_when_the_server_gets_another_authority(
     """A pod with the right password is refused in plain text. When the Secret with the certificates
     is deleted, the server gets others, and every client follows without a restart.
     """
-    said = pipeline.kubectl(
-        "exec", "prod-collector-0", "--", "python", "-c", SPEAKS_PLAIN, check=True
+    said = pipeline.cluster.kubectl(
+        "exec", pipeline.here, "prod-collector-0", "--", "python", "-c", SPEAKS_PLAIN
     )
     assert said.strip() == "answer: b''"
     clients = pipeline.pods("shipper") | pipeline.pods("collector")

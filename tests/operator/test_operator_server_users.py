@@ -132,9 +132,12 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
     await eventually(lambda: follows(second), within_s=WITHIN_S, what="another authority")
 
     assert await trusted() != authority
-    events, _ = await here.kube.list(kind("Event"), here.namespace)
-    told = [each["message"] for each in events if each["reason"] == "CertificateRenewed"]
-    assert len(told) == 3
+
+    async def are_told() -> bool:
+        events, _ = await here.kube.list(kind("Event"), here.namespace)
+        return sum(each["reason"] == "CertificateRenewed" for each in events) == 3
+
+    await eventually(are_told, within_s=WITHIN_S, what="three events")
 
 
 @pytest.mark.timeout(180)
