@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import logging
 import secrets as random_secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline
+from logpipeline_operator import certificates, claims, live
 from logpipeline_operator.callout.claims import Issuer, new_seed
-from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.children import config, names, nats_auth, nats_tls
 from logpipeline_operator.children.credentials import credential_files
+from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream import credentials
+from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.queue import Key
+
+log = logging.getLogger(__name__)
 
 PASSWORD_BYTES = 24
 SEED_BYTES = 32
@@ -30,16 +39,28 @@ HASH_CHARS = 32
 CLUSTER_NAMESPACE = "kube-system"
 
 
+class ServerTls(NamedTuple):
+    """The managed server's TLS: what clients trust it by, what its pods say of its certificate,
+    when that ends, in seconds since the epoch, and what was made anew.
+    """
+
+    bundle: str = ""
+    mark: str = ""
+    ends: float | None = None
+    made: str = ""
+
+
 class Login(NamedTuple):
     """The operator's credentials, by path below their folder; *users*, *archive_user* and
     *callout_user* change with the Secrets that the managed server knows its users from, and are
-    empty without these.
+    empty without these. So is *tls* where the server speaks none.
     """
 
     files: dict[str, bytes]
     users: str = ""
     archive_user: str = ""
     callout_user: str = ""
+    tls: ServerTls = ServerTls()
 
 
 @dataclass(slots=True)
@@ -62,10 +83,9 @@ class Access:
         """
         wanted = credential_files(pipeline, nats_auth.OPERATOR)
         if pipeline.spec.nats.servers:
-            names = sorted({file.secret for file in wanted})
             found = {
                 name: await self.cluster.get(kind("Secret"), pipeline.namespace, name)
-                for name in names
+                for name in sorted({file.owner for file in wanted})
             }
             return Login(credentials.contents(wanted, found))
         secret = await self._managed(pipeline, may_write=may_write)
@@ -75,8 +95,27 @@ class Access:
         if pipeline.spec.archive.enabled:
             archive = await self._archive_user(pipeline, may_write=may_write)
         held = {nats_auth.name(pipeline): secret}
+        tls = ServerTls()
+        if nats_tls.is_on(pipeline):
+            tls = await self._server_tls(pipeline, may_write=may_write)
+            bundle = {nats_tls.CA_FILE: credentials.encoded(tls.bundle.encode())}
+            held[names.nats_ca(pipeline)] = {"data": bundle}
         files = credentials.contents(wanted, held, is_ours=True)
-        return Login(files, _hash_of(secret), _hash_of(archive), _hash_of(callout))
+        return Login(files, _hash_of(secret), _hash_of(archive), _hash_of(callout), tls)
+
+    async def decided(self, pipeline: LogPipeline) -> LogPipeline:
+        """Return *pipeline* with what it leaves open about TLS decided by how its server began.
+
+        Raises:
+            ClusterError, ClusterAway: it could not be read.
+        """
+        nats = pipeline.spec.nats
+        if nats.servers or nats.managed.tls is not None:
+            return pipeline
+        name = names.nats(pipeline)
+        server = await self.cluster.get(kind("StatefulSet"), pipeline.namespace, name)
+        made = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
+        return nats_tls.decided(pipeline, began_with_tls=claims.began_with_tls(server, made))
 
     async def connect(self, key: Key, pipeline: LogPipeline, files: dict[str, bytes]) -> JetStream:
         """Return the pipeline's JetStream.
@@ -149,6 +188,35 @@ class Access:
         name = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
         return await self._once(pipeline, name, make, may_write=may_write)
 
+    async def _server_tls(self, pipeline: LogPipeline, *, may_write: bool) -> ServerTls:
+        """Return the managed server's TLS, after what is due of it was made anew."""
+        name, now = names.nats_tls(pipeline), datetime.now(UTC)
+        there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
+        if there is None and not may_write:
+            raise SecretProblem(f"the Secret {name} does not exist; {credentials.MADE_BY_US}")
+        if there is not None and not _is_ours(there):
+            raise SecretProblem(
+                f"the Secret {name} is not the operator's; delete or rename it: the operator makes "
+                "the certificate of the managed server itself"
+            )
+        found = _decoded(there)
+        kept = certificates.upkeep(found, nats_tls.server_names(pipeline), now)
+        if not kept.why or not may_write:
+            return _tls_of(found, made="")
+        data = {file: credentials.encoded(content) for file, content in kept.files.items()}
+        if there is None:
+            await self.cluster.create(nats_tls.secret(pipeline, data))
+        else:
+            # Refused where it has changed since: the next look decides again.
+            version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+            change: Manifest = {"metadata": version, "data": data}
+            await self.cluster.merge(kind("Secret"), pipeline.namespace, name, change)
+        log.info(
+            "certificates of a server were made",
+            extra={"pipeline": f"{pipeline.namespace}/{pipeline.name}", "why": kept.why},
+        )
+        return _tls_of(kept.files, made=kept.why)
+
     async def _once(
         self, pipeline: LogPipeline, name: str, make: Callable[[], Manifest], *, may_write: bool
     ) -> Manifest | None:
@@ -170,6 +238,32 @@ def _hash_of(secret: Manifest | None) -> str:
         return ""
     data = {key: str(value).encode() for key, value in (secret.get("data") or {}).items()}
     return credentials.fingerprint(data)[:HASH_CHARS]
+
+
+def _is_ours(secret: Manifest) -> bool:
+    labels = secret["metadata"].get("labels") or {}
+    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
+
+
+def _tls_of(files: dict[str, bytes], *, made: str) -> ServerTls:
+    ends = certificates.ends(files)
+    return ServerTls(
+        bundle=files.get(nats_tls.CA_FILE, b"").decode("ascii", "replace"),
+        mark=certificates.mark_of(files),
+        ends=ends.timestamp() if ends else None,
+        made=made,
+    )
+
+
+def _decoded(secret: Manifest | None) -> dict[str, bytes]:
+    """Return the files of TLS in *secret*; what is none is left out."""
+    found = {}
+    for file in nats_tls.FILES:
+        try:
+            found[file] = base64.b64decode((secret or {})["data"][file], validate=True)
+        except (KeyError, TypeError, binascii.Error):
+            continue
+    return found
 
 
 def _password() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from logpipeline.quantity import QuantityError, parse_bytes
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL
+from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL, TLS_LABEL
 from logpipeline_operator.children.model import Component, Manifest
 
 
@@ -50,9 +50,20 @@ def may_have_accounts(
     # Calls of JetStream under a domain are not carried from one account to another.
     if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
         return False
+    return all(ACCOUNTS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+
+
+def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
+    """Return whether the managed server, as it is there, and all of its *claims* were made when TLS
+    was there, or are still to be made.
+    """
+    return all(TLS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+
+
+def _of_servers(server: Manifest | None, claims: Iterable[Manifest]) -> list[Manifest]:
     made = [claim for claim in claims if _labels(claim).get(COMPONENT_LABEL) == Component.NATS]
     made += (server or {}).get("spec", {}).get("volumeClaimTemplates", [])
-    return all(ACCOUNTS_LABEL in _labels(claim) for claim in made)
+    return made
 
 
 def _labels(manifest: Manifest) -> Manifest:

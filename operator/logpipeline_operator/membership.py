@@ -11,6 +11,7 @@ from typing import Any
 
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState
+from logpipeline_operator.children import nats_tls
 from logpipeline_operator.children.labels import COMPONENT_LABEL
 from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
 from logpipeline_operator.children.model import Component, Manifest
@@ -109,10 +110,13 @@ def pods_in_the_way(
     ]
 
 
-def servers_apart(pods: Iterable[Manifest], pipeline: LogPipeline, users: str) -> list[Manifest]:
-    """Return the managed servers of a cluster that know other users than *users*: neither a client
-    nor another server that was started since gets in. One after the other they would not be
-    replaced: the first finds no other, and does not become ready.
+def servers_apart(
+    pods: Iterable[Manifest], pipeline: LogPipeline, *, users: str, certificate: str
+) -> list[Manifest]:
+    """Return the managed servers of a cluster that know other users than *users*, or do not join a
+    server with *certificate*: neither a client nor another server that was started since gets in.
+    One after the other they would not be replaced: the first finds no other, and does not become
+    ready.
     """
     if pipeline.spec.nats.servers or pipeline.spec.nats.managed.replicas == 1:
         return []
@@ -121,9 +125,15 @@ def servers_apart(pods: Iterable[Manifest], pipeline: LogPipeline, users: str) -
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"]
         and pod["metadata"].get("labels", {}).get(COMPONENT_LABEL) == Component.NATS
-        # A pod without one is older than this rule: its server knows the users of now.
-        and pod["metadata"].get("annotations", {}).get(USERS_ANNOTATION, users) != users
+        and _is_apart(pod["metadata"].get("annotations", {}), users, certificate)
     ]
+
+
+def _is_apart(annotations: Mapping[str, str], users: str, certificate: str) -> bool:
+    # A pod without one is older than this rule: its server knows the users of now.
+    if annotations.get(USERS_ANNOTATION, users) != users:
+        return True
+    return nats_tls.are_apart(annotations.get(nats_tls.MARK_ANNOTATION, ""), certificate)
 
 
 def seconds_of(text: str) -> float:

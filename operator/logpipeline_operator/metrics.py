@@ -17,6 +17,7 @@ class OperatorMetrics(Metrics):
     lag_bytes: Family[Gauge]
     checked: Family[Gauge]
     waiting: Family[Gauge]
+    certificate_ends: Family[Gauge]
 
     def __init__(self) -> None:
         super().__init__("operator")
@@ -34,9 +35,15 @@ class OperatorMetrics(Metrics):
         self.waiting = self.gauge(
             "pipelines_of_others", "Pipelines here that another operator looks after", ["operator"]
         )
+        self.certificate_ends = self.gauge(
+            "certificate_ends_timestamp_seconds",
+            "When the first certificate of a managed server ends",
+            labels,
+        )
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
         """Drop the numbers of a pipeline that is gone."""
         self.ready.forget(namespace, name)
         self.lag_bytes.forget(namespace, name)
         self.checked.forget(namespace, name)
+        self.certificate_ends.forget(namespace, name)

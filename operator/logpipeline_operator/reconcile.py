@@ -28,7 +28,7 @@ from logpipeline_operator import (
     live,
     membership,
 )
-from logpipeline_operator.access import Access, Login
+from logpipeline_operator.access import Access, Login, ServerTls
 from logpipeline_operator.charge import Charge
 from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
@@ -185,6 +185,7 @@ class Reconciler:
         if seen.may_write:
             kept = deletion.keep_finalizer(self.cluster, seen.resource, pipeline)
             seen.resource = await kept
+        pipeline = seen.pipeline = await self._access.decided(pipeline)
         try:
             await self._features.refresh(pipeline.namespace)
             login = await self._access.login(
@@ -195,6 +196,7 @@ class Reconciler:
             # Pods without their Secret would only hang; those that run go on with what they have.
             await self._observe(seen, pipeline, Login({}))
             return
+        self._note_tls(key, seen, login.tls)
         await self._observe(seen, pipeline, login)
         collectors = names.collector(pipeline)
         for name in (collectors, names.archive(pipeline)):
@@ -208,11 +210,20 @@ class Reconciler:
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
         if seen.may_write:
-            apart = membership.servers_apart(seen.pods, pipeline, login.users)
+            apart = membership.servers_apart(
+                seen.pods, pipeline, users=login.users, certificate=login.tls.mark
+            )
             await live.delete_pods(self.cluster, apart)
         await self._ask_jetstream(key, seen, pipeline, login.files)
         wanted = [m for m in seen.desired if differences.place(m) == ("StatefulSet", collectors)]
         await self._apply_collectors(seen, pipeline, wanted)
+
+    def _note_tls(self, key: Key, seen: Seen, tls: ServerTls) -> None:
+        seen.renewed = tls.made
+        if tls.ends is None:
+            self.metrics.certificate_ends.forget(key.namespace, key.name)
+        else:
+            self.metrics.certificate_ends.labels(key.namespace, key.name).set(tls.ends)
 
     async def _observe(self, seen: Seen, pipeline: LogPipeline, login: Login) -> None:
         settings = self._child_settings(login)
@@ -229,8 +240,13 @@ class Reconciler:
         seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
         seen.slices = await live.endpoint_slices(self.cluster, pipeline.namespace, pipeline.name)
         server = seen.child("StatefulSet", names.nats(pipeline))
-        if seen.desired and claims.may_have_accounts(pipeline, server, seen.claims):
-            seen.desired = tuple(build(pipeline, replace(settings, nats_has_accounts=True)))
+        if seen.desired:
+            began = replace(
+                settings,
+                nats_has_accounts=claims.may_have_accounts(pipeline, server, seen.claims),
+                nats_began_with_tls=claims.began_with_tls(server, seen.claims),
+            )
+            seen.desired = tuple(build(pipeline, began))
         lacking = [there for there in found if live.lacks_pods(there)]
         seen.refusals = await live.refusals(self.cluster, lacking)
         seen.sync = await sync_of(pipeline)
@@ -329,6 +345,8 @@ class Reconciler:
             # Also at its end nothing is asked of servers, or shown to them, that was not allowed.
             judged = await classes.judge(self.cluster, parse(resource), may_write=False)
             pipeline = judged.pipeline
+        if pipeline is not None:
+            pipeline = await self._access.decided(pipeline)
 
         async def remove_all() -> list[str]:
             assert pipeline is not None
@@ -372,5 +390,7 @@ class Reconciler:
             nats_users=login.users,
             nats_archive_user=login.archive_user,
             nats_callout_user=login.callout_user,
+            nats_ca=login.tls.bundle,
+            nats_certificate=login.tls.mark,
             token_keys=self._features.token_keys,
         )

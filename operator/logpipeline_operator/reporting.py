@@ -140,6 +140,7 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
         findings=tuple(_findings(seen)),
         jetstream=_jetstream(seen),
         drifted=tuple(seen.drifted),
+        renewed=seen.renewed,
         pending=tuple(seen.pending),
         sync=seen.sync,
     )

@@ -44,6 +44,8 @@ class Seen:
     foreign: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
+    # Which certificates of the managed server were made, and why.
+    renewed: str = ""
     # What would be written, where nothing may be.
     pending: list[str] = field(default_factory=list)
 

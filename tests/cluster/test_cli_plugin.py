@@ -218,6 +218,8 @@ def test_cli_says_which_right_is_missing(
     here = ("-n", pipeline.namespace, "--pipeline", "prod")
     refused = plugin.run("status", *here)
     grant(cluster, pipeline, "see", {"logpipeline.dev": ["logpipelines"]}, ["get", "list"])
+    trust = plugin.run("status", *here)
+    grant(cluster, pipeline, "trust", {"": ["configmaps"]}, ["get"])
     secret = plugin.run("status", *here)
     grant(cluster, pipeline, "look", {"": ["serviceaccounts/token"]}, ["create"])
     forward = plugin.run("status", *here)
@@ -233,6 +235,7 @@ def test_cli_says_which_right_is_missing(
     files = plugin.run("files", "ls", *here)
 
     assert "get and list logpipelines.logpipeline.dev" in refused.stderr
+    assert "get the ConfigMap prod-nats-ca" in trust.stderr
     assert "create serviceaccounts/token of prod-reader" in secret.stderr
     assert "Ready" in secret.stdout
     assert "create pods/portforward" in forward.stderr

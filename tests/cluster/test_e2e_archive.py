@@ -15,7 +15,7 @@ import pytest
 
 from cluster_handle import Cluster
 from cluster_operator import Operator
-from cluster_pipelines import Pipeline, create, small
+from cluster_pipelines import Pipeline, create, small, trusting
 from cluster_pod_processes import Container, containers
 from cluster_rights import account, granted, used
 from cluster_workload import SEED, is_place
@@ -238,8 +238,5 @@ def nats_of(pipeline: Pipeline, folder: Path) -> NatsOptions:
     for name in ("user", "password"):
         (folder / name).write_bytes(base64.b64decode(secret[f"operator-{name}"]))
     address = pipeline.child("service", "nats")["spec"]["clusterIP"]
-    return NatsOptions(
-        servers=(f"nats://{address}:4222",),
-        user_file=folder / "user",
-        password_file=folder / "password",
-    )
+    own = NatsOptions(user_file=folder / "user", password_file=folder / "password")
+    return trusting(pipeline, own, f"nats://{address}:4222", folder)

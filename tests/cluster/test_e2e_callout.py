@@ -12,7 +12,7 @@ import pytest
 
 from cluster_handle import Cluster
 from cluster_operator import Operator
-from cluster_pipelines import Pipeline, create
+from cluster_pipelines import Pipeline, create, trusting
 from logpipeline.authority import inbox_prefix, user_of_host
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.spec import parse
@@ -26,6 +26,20 @@ pytest_plugins = ["cluster_operator_fixture"]
 
 NATS_PORT = 4222
 TOKEN_S = 600
+CONNECTED = "connected to NATS"
+# In a pod that has a password: says it in plain text, and prints what the server says to that.
+SPEAKS_PLAIN = """
+import json, pathlib, socket
+folder = pathlib.Path("/etc/logpipeline/nats/user")
+login = {"user": (folder / "user").read_text(), "pass": (folder / "password").read_text()}
+with socket.create_connection(("prod-nats", 4222), 10) as server:
+    server.recv(65536)
+    try:
+        server.sendall(f"CONNECT {json.dumps(login | {'verbose': False})}\\r\\nPING\\r\\n".encode())
+        print("answer:", server.recv(100))
+    except ConnectionResetError:
+        print("answer:", b"")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +72,12 @@ def token_of(pipeline: Pipeline, pod: str, audience: str) -> str:
     ).strip()  # fmt: skip
 
 
-def options(url: str, folder: Path, token: str, host: str) -> NatsOptions:
+def options(pipeline: Pipeline, url: str, folder: Path, token: str, host: str) -> NatsOptions:
     """How the shipper of *host* logs in with *token*."""
     file = folder / f"{host}.token"
     file.write_text(token)
-    prefix = inbox_prefix(user_of_host(host))
-    return NatsOptions(servers=(url,), token_file=file, inbox_prefix=prefix)
+    own = NatsOptions(token_file=file, inbox_prefix=inbox_prefix(user_of_host(host)))
+    return trusting(pipeline, own, url, folder)
 
 
 async def test_what_a_node_has_speaks_for_that_node_alone(
@@ -85,13 +99,13 @@ async def test_what_a_node_has_speaks_for_that_node_alone(
     foreign = token_of(pipeline, pod, "https://somewhere.else")
 
     with forwarded(pipeline) as url:
-        async with connected(options(url, tmp_path, own, node)) as js:
+        async with connected(options(pipeline, url, tmp_path, own, node)) as js:
             stored = await js.connection.request(subjects.of_host(node), b"a line\n")
             assert b'"seq"' in stored.data
             for subject in (subjects.of_host(other), control.asks(other), "$JS.API.STREAM.NAMES"):
                 await js.connection.publish(subject, b"forged")
                 await refused(js.connection, subject, "what is another's")
-        stranger = Connection(options(url, tmp_path, foreign, node))
+        stranger = Connection(options(pipeline, url, tmp_path, foreign, node))
         await stranger.start()
         await eventually(lambda: "uthorization" in (stranger.problem or ""), within_s=60.0)
         assert stranger.sessions == 0
@@ -110,3 +124,36 @@ def test_shippers_log_in_again_when_server_and_shippers_start_anew(pipeline: Pip
     assert container["name"] == "callout"
     said = pipeline.kubectl("logs", "prod-nats-0", "--container=callout")
     assert "a client was refused" not in said
+
+
+async def test_all_speak_tls_also_when_the_server_gets_another_authority(
+    pipeline: Pipeline,
+) -> None:
+    """A pod with the right password is refused in plain text. When the Secret with the certificates
+    is deleted, the server gets others, and every client follows without a restart.
+    """
+    said = pipeline.cluster.kubectl(
+        "exec", pipeline.here, "prod-collector-0", "--", "python", "-c", SPEAKS_PLAIN
+    )
+    assert said.strip() == "answer: b''"
+    clients = pipeline.pods("shipper") | pipeline.pods("collector")
+    former = pipeline.child("secret", "nats-tls")["data"]
+    counts = {pod: connections(pipeline, pod) for pod in clients}
+
+    pipeline.kubectl("delete", "secret/prod-nats-tls")
+    # So that the operator looks at once.
+    pipeline.annotate("test.example.net/changed=yes")
+    await eventually(
+        lambda: all(connections(pipeline, pod) > count for pod, count in counts.items()),
+        within_s=120.0,
+        what="clients of the other server",
+    )
+
+    assert pipeline.child("secret", "nats-tls")["data"]["ca.crt"] != former["ca.crt"]
+    assert pipeline.pods("shipper") | pipeline.pods("collector") == clients
+    pipeline.wait_ready()
+
+
+def connections(pipeline: Pipeline, pod: str) -> int:
+    """How often *pod* has connected to its server."""
+    return pipeline.kubectl("logs", pod).count(CONNECTED)

@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,61 +29,11 @@ from logpipeline.partition import partition_of
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
-from logpipeline_collector import service as collector_service
-from logpipeline_collector.config import from_pipeline as collector_config
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import Permission, look
-from logpipeline_shipper import service as shipper_service
-from logpipeline_shipper.config import from_pipeline as shipper_config
+from managed_parts import MEMBER, running
 from managed_server import Managed, connected, managed, resource
 from waiting import eventually
-
-MEMBER = "prod-collector-0"
-
-
-@asynccontextmanager
-async def running(at: Managed, logs: Path, files: Path) -> AsyncIterator[None]:
-    """Run a collector, which writes to *files*, and a shipper, which reads *logs*."""
-    stop = asyncio.Event()
-    collector, shipper = config.for_collector(at.pipeline), config.for_shipper(at.pipeline)
-    reads = replace(
-        shipper,
-        spec=replace(
-            shipper.spec,
-            local=replace(
-                shipper.spec.local,
-                shippers=(replace(shipper.spec.local.shippers[0], pods=str(logs)),),
-            ),
-        ),
-    )
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(
-            collector_service.run(
-                collector_config(
-                    collector,
-                    member=MEMBER,
-                    data=files,
-                    nats=at.options(nats_auth.COLLECTOR, collector),
-                ),
-                stop,
-            )
-        )
-        tasks.create_task(
-            shipper_service.run(
-                shipper_config(
-                    reads,
-                    shipper=config.NODE_SHIPPER,
-                    data=files / "positions",
-                    nats=at.options(nats_auth.SHIPPER, shipper),
-                    host="node-a",
-                ),
-                stop,
-            )
-        )
-        try:
-            yield
-        finally:
-            stop.set()
 
 
 def denials(caplog: pytest.LogCaptureFixture) -> list[str]:

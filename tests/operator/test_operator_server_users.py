@@ -1,17 +1,20 @@
-"""What becomes of a managed server when the Secrets of its users are deleted, changed or broken: it
-is started again with those of now, and nobody has to do more.
+"""What becomes of a managed server when the Secrets of its users, or that of its certificate, are
+deleted, changed or broken: it is started again with those of now, and nobody has to do more.
 """
 
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from cluster_states import NAME
 from cluster_world import World
-from logpipeline_operator.children import Manifest
+from logpipeline.spec import parse
+from logpipeline_operator.certificates import mark_of, upkeep
+from logpipeline_operator.children import Manifest, nats_tls
 from logpipeline_operator.children.callout import USER_ANNOTATION
 from logpipeline_operator.children.managed_nats import ARCHIVE_USER_ANNOTATION, USERS_ANNOTATION
 from logpipeline_operator.cluster.kinds import kind
@@ -92,6 +95,52 @@ async def test_a_deleted_secret_is_made_anew_and_the_server_with_it(
 
 
 @pytest.mark.timeout(180)
+async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust(
+    here: World,
+) -> None:
+    """When the key is spoilt, or the Secret deleted, the server starts again with a certificate
+    that clients trust by the ConfigMap of then, and an event says so.
+    """
+    operator = here.operator("--no-lease")
+    await write(here)
+    operator.start()
+    name, mark = f"{SERVER}-tls", nats_tls.MARK_ANNOTATION
+
+    async def trusted() -> str:
+        found = await here.kube.get(kind("ConfigMap"), here.namespace, f"{SERVER}-ca")
+        return str((found or {}).get("data", {}).get(nats_tls.CA_FILE, ""))
+
+    async def follows(former: str) -> str:
+        held, now = await secret(here, name), await started_with(here, mark)
+        files = {key: base64.b64decode(text) for key, text in (held or {}).get("data", {}).items()}
+        has_ended = upkeep(files, nats_tls.server_names(pipeline), datetime.now(UTC)).why
+        in_step = now == mark_of(files) and (await trusted()).encode() == files.get(
+            nats_tls.CA_FILE
+        )
+        return now if in_step and now != former and not has_ended else ""
+
+    resource = await eventually(here.resource, within_s=WITHIN_S)
+    assert resource is not None
+    pipeline = parse(resource)
+    first = await eventually(lambda: follows(""), within_s=WITHIN_S, what="a certificate")
+    authority = await trusted()
+    garbage: Manifest = {"data": {nats_tls.KEY_FILE: base64.b64encode(b"garbage").decode()}}
+    await here.kube.merge(kind("Secret"), here.namespace, name, garbage)
+    second = await eventually(lambda: follows(first), within_s=WITHIN_S, what="another one")
+    assert await trusted() == authority
+    await delete(here, await secret(here, name))
+    await eventually(lambda: follows(second), within_s=WITHIN_S, what="another authority")
+
+    assert await trusted() != authority
+
+    async def are_told() -> bool:
+        events, _ = await here.kube.list(kind("Event"), here.namespace)
+        return sum(each["reason"] == "CertificateRenewed" for each in events) == 3
+
+    await eventually(are_told, within_s=WITHIN_S, what="three events")
+
+
+@pytest.mark.timeout(180)
 async def test_a_secret_that_is_changed_starts_the_server_again(here: World) -> None:
     """So passwords are rotated: by hand, or by whoever looks after Secrets."""
     operator = here.operator("--no-lease")
@@ -168,10 +217,12 @@ async def test_servers_of_a_cluster_are_started_again_together(here: World) -> N
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("was_there", [False, True])
-async def test_a_server_gets_accounts_only_where_it_began_with_them(
+async def test_a_server_gets_accounts_and_tls_only_where_it_began_with_them(
     here: World, was_there: bool
 ) -> None:
-    """A volume of a server without accounts holds streams that one with accounts does not find."""
+    """A volume of a server without accounts holds streams that one with accounts does not find, and
+    sidecars that were there before TLS know nothing of it.
+    """
     if was_there:
         labels = {"app.kubernetes.io/component": "nats", "logpipeline.dev/pipeline": NAME}
         claim = {
@@ -200,4 +251,6 @@ async def test_a_server_gets_accounts_only_where_it_began_with_them(
     assert server is not None
     assert config is not None
     assert ("NODES" in config["data"]["nats.conf"]) is not was_there
+    assert ("tls: {" in config["data"]["nats.conf"]) is not was_there
+    assert (await secret(here, f"{SERVER}-tls") is None) is was_there
     assert server["metadata"]["generation"] == 1

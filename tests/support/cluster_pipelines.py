@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster_bare import objects
 from cluster_handle import Cluster
+from logpipeline.nats.connection import NatsOptions
+from logpipeline.spec import parse
+from logpipeline_operator.children import nats_tls
 
 # A small machine pulls nothing, but starts everything at once.
 READY_S_MAX = 150
@@ -104,6 +107,16 @@ def create(cluster: Cluster, namespace: str, name: str, spec: Manifest) -> Pipel
         }
     )
     return Pipeline(cluster, namespace, name)
+
+
+def trusting(pipeline: Pipeline, options: NatsOptions, url: str, folder: Path) -> NatsOptions:
+    """The same *options* for the pipeline's managed server, which is at *url* from here: its
+    certificate is checked as its clients do, by a file in *folder*.
+    """
+    file = folder / nats_tls.CA_FILE
+    file.write_text(pipeline.child("configmap", "nats-ca")["data"][nats_tls.CA_FILE])
+    name = nats_tls.server_name(parse(pipeline.get()))
+    return replace(options, servers=(url,), ca_file=file, tls_name=name)
 
 
 def small(**more: Any) -> Manifest:

@@ -21,7 +21,7 @@ from logpipeline_demo.lines import SourceKey
 from logpipeline_demo.oracle import check
 from logpipeline_demo.sources import is_place_of
 from logpipeline_demo.verdict import Verdict
-from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.children import config, nats_auth, nats_tls
 from waiting import eventually
 
 SEED = 4
@@ -102,12 +102,13 @@ def beside(
     resource and its Deployment, made of what the pipeline has for sidecars, which may speak for any
     host. What it remembers is in the folder *below* the node's.
     """
-    resource = yaml.safe_load(pipeline.child("configmap", "sidecar")["data"]["pipeline.yaml"])
+    resource = yaml.safe_load(pipeline.child("configmap", "sidecar")["data"][config.SIDECAR_FILE])
     # Whatever pods there are on those hosts, they are all meant.
     resource["spec"].get("shippers", {}).pop("match", None)
     resource["spec"]["local"]["shippers"] = [{"name": "beside", "hostsBelow": "/hosts"}]
     name = f"{pipeline.name}-beside"
-    mounted = config.volume(parse(pipeline.get()), name, nats_auth.SHIPPER)
+    made = nats_tls.decided(parse(pipeline.get()), began_with_tls=True)
+    mounted = config.volume(made, name, nats_auth.SHIPPER)
     words = ("ship", "-f", "/etc/logpipeline/pipeline.yaml", "--name", "beside", "--data", "/state")
     container = {
         "name": "shipper",

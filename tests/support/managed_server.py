@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import subprocess
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.server_binary import find_binary
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.callout.claims import Issuer, new_seed
-from logpipeline_operator.children import config, nats_auth, nats_conf
+from logpipeline_operator.certificates import upkeep
+from logpipeline_operator.children import config, nats_auth, nats_conf, nats_tls
 from ports import free_port
 from waiting import eventually
 
@@ -50,6 +52,9 @@ class Managed:
     pipeline: LogPipeline
     url: str
     folder: Path
+    monitor_port: int
+    # Its process ends with it.
+    process: ExitStack
 
     def at(self, role: str) -> Path:
         """The folder of *role*'s credentials."""
@@ -61,12 +66,37 @@ class Managed:
             str(config.FOLDER / config.NATS_FOLDER), str(self.at(role))
         )
         moved = parse(yaml.safe_load(text))
-        return nats_options(moved, servers=(self.url,))
+        return self.reached(nats_options(moved, servers=(self.url,)))
 
     def operator(self) -> NatsOptions:
         """How the operator logs in."""
         own = config.nats_options(self.pipeline, self.at(nats_auth.OPERATOR))
-        return replace(own, servers=(self.url,))
+        return self.reached(own)
+
+    def reached(self, options: NatsOptions) -> NatsOptions:
+        """The same options for where the server is here, and not in a cluster."""
+        name = nats_tls.server_name(self.pipeline)
+        return replace(options, servers=(self.url,), tls_name=name)
+
+    def trust(self, files: Mapping[str, bytes]) -> None:
+        """Have clients see the certificates in *files* from now on, and the server from its next
+        start.
+        """
+        for folder in self.folder, *(each.parent for each in self.folder.glob("*/user")):
+            (folder / "tls").mkdir(exist_ok=True)
+            (folder / "tls" / nats_tls.CA_FILE).write_bytes(files[nats_tls.CA_FILE])
+        for file in nats_tls.SERVER_FILES:
+            (self.folder / "tls" / file).write_bytes(files[file])
+
+    async def restart(self) -> None:
+        """End the server, and start it again."""
+        self.process.close()
+        await self.start()
+
+    async def start(self) -> None:
+        """Start the server, and return when it is healthy."""
+        self.process.enter_context(server(self.folder))
+        await eventually(lambda: is_healthy(self.monitor_port), within_s=START_DEADLINE_S)
 
 
 @asynccontextmanager
@@ -91,6 +121,7 @@ async def managed(
         ("0.0.0.0:4222", f"127.0.0.1:{port}"),
         ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
         (f'"{nats_conf.STORE}"', f'"{folder}/store"'),
+        *([(nats_conf.TLS_FOLDER, f"{folder}/tls")] if nats_tls.is_on(pipeline) else []),
     ):
         assert there in text
         text = text.replace(there, here)
@@ -101,20 +132,24 @@ async def managed(
         (folder / role / "user").mkdir(parents=True)
         for file, key in zip(("user", "password"), nats_auth.keys(role), strict=True):
             (folder / role / "user" / file).write_text(data[key])
-    with server(folder):
-        await eventually(lambda: is_healthy(monitor), within_s=START_DEADLINE_S)
-        yield Managed(pipeline, f"nats://127.0.0.1:{port}", folder)
+    with ExitStack() as process:
+        at = Managed(pipeline, f"nats://127.0.0.1:{port}", folder, monitor, process)
+        if nats_tls.is_on(pipeline):
+            now = datetime.now(UTC)
+            at.trust(upkeep({}, nats_tls.server_names(pipeline), now).files)
+        await at.start()
+        yield at
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[None]:
-    """Run nats-server with the configuration in *folder*."""
+def server(folder: Path, name: str = "prod-nats-0") -> Iterator[None]:
+    """Run nats-server with the configuration in *folder*, as the pod *name*."""
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
             [find_binary(), "--config", folder / "nats.conf"],
             stdout=log,
             stderr=log,
-            env={**os.environ, "POD_NAME": "prod-nats-0"},
+            env={**os.environ, "POD_NAME": name},
         )
     try:
         yield

@@ -101,7 +101,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         *_each("archive.persistence.retentionPolicy", "whenDeleted whenScaled"),
     ),
     "Whether there is one, of one or three servers, and how it syncs.": (
-        *_each("nats.managed", "replicas syncInterval"),
+        *_each("nats.managed", "replicas syncInterval tls"),
         "archive.enabled",
     ),
     "Policies of its own pods: they allow nothing that was not allowed without them.": (

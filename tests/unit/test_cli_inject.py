@@ -11,7 +11,7 @@ import yaml
 
 from logpipeline.spec import parse
 from logpipeline_cli.main import main
-from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.children import config, nats_auth, nats_tls
 from logpipeline_shipper.files.selection import SIDECAR_CONTAINER
 
 CONTAINER: dict[str, Any] = {"name": "app", "image": "busybox"}
@@ -182,13 +182,17 @@ def test_its_port_is_nobody_elses(tmp_path: Path) -> None:
     assert "livenessProbe" not in injected(tmp_path, on_node).sidecar
 
 
-def files_of(pod: dict[str, Any], secret_keys: bool = True) -> set[str]:
-    """Return the files below /etc/logpipeline that the sidecar of *pod* finds."""
+def files_of(pod: dict[str, Any], *, has_tls: bool) -> set[str]:
+    """Return the files below /etc/logpipeline that the sidecar of *pod* finds, where the managed
+    server *has_tls* or not.
+    """
     (volume,) = [each for each in pod["volumes"] if each["name"] == "logpipeline-config"]
+    sources = [next(iter(each.values())) for each in volume["projected"]["sources"]]
     return {
         f"/etc/logpipeline/{item['path']}"
-        for source in volume["projected"]["sources"]
-        for item in next(iter(source.values()))["items"]
+        for source in sources
+        for item in source["items"]
+        if has_tls or not source.get("optional")
     }
 
 
@@ -207,6 +211,7 @@ def pipeline(**nats: Any) -> Any:
     ("nats", "words"),
     [
         ({}, ()),
+        ({"managed": {"tls": "Required"}}, ()),
         (
             {
                 "servers": ["nats://nats.example.net:4222"],
@@ -232,9 +237,10 @@ def test_it_finds_what_the_operators_resource_names(
     arguments = made.sidecar["args"]
 
     assert named
-    assert files_of(made.pod) == named | {"/etc/logpipeline/pipeline.yaml"}
+    has_tls = nats_tls.is_on(resource)
+    assert files_of(made.pod, has_tls=has_tls) == named | {"/etc/logpipeline/pipeline.yaml"}
     assert arguments[arguments.index("--name") + 1] == local.shippers[0].name
-    assert nats or nats_auth.name(resource) in str(made.pod["volumes"])
+    assert "servers" in nats or nats_auth.name(resource) in str(made.pod["volumes"])
 
 
 @pytest.mark.parametrize(

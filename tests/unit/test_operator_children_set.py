@@ -139,6 +139,27 @@ def test_what_is_not_wanted_is_not_there(spec: dict[str, Any], gone: set[str]) -
     assert not gone & titles(children(spec))
 
 
+@pytest.mark.parametrize("tls", ["Required", "Optional"])
+def test_only_servers_get_a_key_and_all_others_what_they_trust(tls: str) -> None:
+    """Whoever logs in to a server with TLS finds its authority where its resource says; the
+    authority's own key is in no pod.
+    """
+    spec = {"nats": {"managed": {"tls": tls}}, "archive": {"enabled": True}}
+    made = children(spec, SETTINGS_ALL)
+    for workload in workloads(made):
+        volumes = json.dumps(workload["spec"]["template"]["spec"]["volumes"])
+        is_server = workload["metadata"]["name"] == "prod-nats"
+        assert ("tls.key" in volumes) is is_server
+        assert "ca.key" not in volumes
+        assert ("prod-nats-ca" in volumes) is (not is_server or "callout" in volumes)
+    texts = [m["data"] for m in made if m["kind"] == "ConfigMap"]
+    reads = [data["pipeline.yaml"] for data in texts if "pipeline.yaml" in data]
+    knowing = [text for text in reads if "caFile: /etc/logpipeline/nats/tls/ca.crt" in text]
+    # But for the sidecars that were there before.
+    assert len(knowing) == len(reads) - 1
+    assert "caFile" in child(made, "ConfigMap", "prod-sidecar")["data"]["sidecar.yaml"]
+
+
 def test_scaling_changes_the_number_of_replicas_and_nothing_else() -> None:
     """Not a byte elsewhere, so that no pod that stays is touched."""
     one, four = children({}), children({"collectors": {"replicas": 4}})

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from child_manifests import resource
-from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL
+from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL, TLS_LABEL
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.claims import Growth, may_have_accounts, to_grow
+from logpipeline_operator.claims import Growth, began_with_tls, may_have_accounts, to_grow
 
 
 def test_a_claim_that_is_too_small_grows() -> None:
@@ -54,6 +54,22 @@ def test_a_server_keeps_what_it_began_with(
     # Its pods, and so its claims, may still be to come.
     server = {"spec": {"volumeClaimTemplates": claims}}
     assert may_have_accounts(pipeline, server, others) is may
+
+
+@pytest.mark.parametrize(
+    ("made", "began"), [([], True), ([True, True], True), ([True, False], False), ([False], False)]
+)
+def test_a_server_that_began_without_tls_is_known_by_its_claims(
+    made: list[bool], began: bool
+) -> None:
+    """It goes on without, whatever else of it is deleted: clients of others know nothing of TLS."""
+    claims = [
+        {"metadata": {"labels": {COMPONENT_LABEL: "nats", **({TLS_LABEL: "true"} if each else {})}}}
+        for each in made
+    ]
+
+    assert began_with_tls(None, claims) is began
+    assert began_with_tls({"spec": {"volumeClaimTemplates": claims}}, []) is began
 
 
 def _nats_claim(*, has_accounts: bool) -> Manifest:

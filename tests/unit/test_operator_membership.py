@@ -13,6 +13,7 @@ from logpipeline.survey import PartitionState
 from logpipeline_operator import membership
 from logpipeline_operator.children.labels import COMPONENT_LABEL
 from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
+from logpipeline_operator.children.nats_tls import MARK_ANNOTATION
 from logpipeline_operator.membership import CollectorPod
 
 SET = "prod-collector"
@@ -194,5 +195,34 @@ def test_servers_that_know_other_users_go_at_once(
     collector = {"metadata": {**metadata, "labels": {COMPONENT_LABEL: "collector"}}}
     pipeline = resource({"nats": {"managed": {"replicas": replicas}}})
 
-    found = membership.servers_apart([server, ending, collector], pipeline, "new")
+    found = membership.servers_apart(
+        [server, ending, collector], pipeline, users="new", certificate=""
+    )
+    assert found == ([server] if goes else [])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pod", "now", "goes"),
+    [
+        (3, "", "b/b/2", True),
+        (3, "b/b/2", "", True),
+        (3, "a/a/1", "b/b/2", True),
+        # Steps of a renewal: each side trusts the other.
+        (3, "a/a/1", "a/b,a/1", False),
+        (3, "a/b,a/1", "b/b,a/2", False),
+        (3, "a/a/1", "b/b,a/2", True),
+        (1, "a/a/1", "b/b/2", False),
+    ],
+)
+def test_servers_that_would_not_join_the_next_one_go_at_once(
+    replicas: int, pod: str, now: str, goes: bool
+) -> None:
+    """Without TLS, or with a certificate that the next server does not trust, the old ones would
+    keep the first new one from becoming ready; in a renewal they go one by one.
+    """
+    annotations = {USERS_ANNOTATION: "u", **({MARK_ANNOTATION: pod} if pod else {})}
+    server = {"metadata": {"labels": {COMPONENT_LABEL: "nats"}, "annotations": annotations}}
+    pipeline = resource({"nats": {"managed": {"replicas": replicas}}})
+
+    found = membership.servers_apart([server], pipeline, users="u", certificate=now)
     assert found == ([server] if goes else [])

@@ -23,12 +23,12 @@ from logpipeline_cli.cluster.kubectl import Forward
 from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
-from logpipeline_cli.local.users import private
 from logpipeline_cli.target import Target
-from logpipeline_operator.children import config, credentials, names, nats_auth
-from logpipeline_operator.jetstream.credentials import SecretProblem, contents, write
+from logpipeline_operator.children import config, credentials, names, nats_auth, nats_tls
+from logpipeline_operator.jetstream.credentials import SecretProblem, contents, encoded, write
 
 PORT = 4222
+TOKEN_FILE = "token"
 # A working day of `status --watch`.
 READER_TOKEN_S = 12 * 3600
 # <service>.<namespace>.svc[.<domain>]; a name without a dot is a Service of the pipeline's
@@ -58,7 +58,7 @@ def reached(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="logpipeline-"))) / "nats"
         has_own_login = given is not None and "@" in given
-        options = NatsOptions() if has_own_login else _login(found, folder, only_looks=only_looks)
+        options = _login(found, folder, only_looks=only_looks, has_own=has_own_login)
         servers = tuple(given.split(",")) if given else (_server(found, stack),)
         wanted = pipeline or found.pipeline
         layout = Layout(default_data(wanted.namespace, wanted.name))
@@ -95,17 +95,49 @@ def _server(found: Found, stack: ExitStack) -> str:
     return f"nats://127.0.0.1:{forward.local_port}"
 
 
-def _login(found: Found, folder: Path, *, only_looks: bool) -> NatsOptions:
-    pipeline = found.pipeline
-    if only_looks and (token := _token(found)):
-        return _as_reader(token, folder)
-    files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
+def _login(found: Found, folder: Path, *, only_looks: bool, has_own: bool) -> NatsOptions:
+    pipeline, trusted = _trusted(found)
+    token = _token(found) if only_looks and not has_own else ""
+    if has_own or token:
+        files = credentials.trust_files(pipeline)
+    else:
+        files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
     try:
-        secrets = {name: _secret(found, name) for name in {file.secret for file in files}}
-        write(contents(files, secrets, is_ours=not pipeline.spec.nats.servers), folder)
+        owners = {file.owner for file in files if file.kind == "secret"}
+        held = {name: _secret(found, name) for name in owners} | trusted
+        read = contents(files, held, is_ours=not pipeline.spec.nats.servers)
     except SecretProblem as error:
         raise CliError(str(error)) from error
-    return config.nats_options(pipeline, folder)
+    write({**read, TOKEN_FILE: token.encode()} if token else read, folder)
+    if has_own or token:
+        ca_file = folder / files[0].path if files else None
+        options = _as_reader(token, folder) if token else NatsOptions()
+        options = replace(options, ca_file=ca_file)
+    else:
+        options = config.nats_options(pipeline, folder)
+    # The certificate is for the Service, by whatever address we get there.
+    return replace(options, tls_name=nats_tls.server_name(pipeline)) if trusted else options
+
+
+def _trusted(found: Found) -> tuple[LogPipeline, dict[str, Manifest | None]]:
+    """Return the pipeline of *found*, with what it leaves open about TLS decided, and the ConfigMap
+    by which its server is trusted, as a Secret would hold it; none where that speaks no TLS.
+    """
+    pipeline, name = found.pipeline, names.nats_ca(found.pipeline)
+    if pipeline.spec.nats.servers or pipeline.spec.nats.managed.tls == nats_tls.DISABLED:
+        return pipeline, {}
+    try:
+        there = found.cluster.api.get(path("v1", "configmaps", pipeline.namespace, name))
+    except NotFound:
+        # The operator makes it before a server that needs it.
+        return nats_tls.decided(pipeline, began_with_tls=False), {}
+    except Forbidden as error:
+        raise CliError(
+            f"talking to NATS needs the right to get the ConfigMap {name} ({error}): the server's "
+            "certificate is checked by it; ask for it"
+        ) from error
+    data = {key: encoded(text.encode()) for key, text in (there.get("data") or {}).items()}
+    return nats_tls.decided(pipeline, began_with_tls=True), {name: {"data": data}}
 
 
 def _token(found: Found) -> str:
@@ -125,11 +157,10 @@ def _token(found: Found) -> str:
 
 
 def _as_reader(token: str, folder: Path) -> NatsOptions:
-    folder.mkdir(mode=0o700)
-    file = folder / "token"
-    private(file, token)
     prefix = inbox_prefix(user_of_reader(token))
-    return NatsOptions(token_file=file, inbox_prefix=prefix, js_domain=READERS_DOMAIN)
+    return NatsOptions(
+        token_file=folder / TOKEN_FILE, inbox_prefix=prefix, js_domain=READERS_DOMAIN
+    )
 
 
 def _secret(found: Found, name: str) -> Manifest | None:

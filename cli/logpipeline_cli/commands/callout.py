@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from logpipeline.spec import load
 from logpipeline_cli.commands.component import http_address, run_until_stopped, server_of
@@ -30,6 +32,9 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CliError(f"{error.filename} cannot be read: {error.strerror}") from None
     nats = server_of(pipeline, args.nats).named("logpipeline callout")
+    if args.nats and pipeline.spec.nats.servers:
+        # The server beside us, called by its address; its certificate is for the resource's name.
+        nats = replace(nats, tls_name=urlsplit(pipeline.spec.nats.servers[0]).hostname or "")
     answers = Answers(pipeline, issuer, keys.current)
     http = http_address(args.http)
     return run_until_stopped("callout", lambda stop: serve(nats, answers, http, stop))

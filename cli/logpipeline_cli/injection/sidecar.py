@@ -25,6 +25,9 @@ READ_OUT_S = 25
 GRACE_MORE_S = 10
 CONFIG_FOLDER = "/etc/logpipeline"
 CONFIG_FILE = "pipeline.yaml"
+# The key of the resource in the ConfigMap: the file of that name has nothing to trust a server by,
+# and is for pods of former versions.
+CONFIG_KEY = "sidecar.yaml"
 DATA = "/var/lib/logpipeline"
 # The user of our images, for pods whose other containers run as root.
 USER = 65532
@@ -104,7 +107,7 @@ def volumes(sidecar: Sidecar) -> list[Manifest]:
         {
             "configMap": {
                 "name": sidecar.config_map,
-                "items": [{"key": CONFIG_FILE, "path": CONFIG_FILE}],
+                "items": [{"key": CONFIG_KEY, "path": CONFIG_FILE}],
             }
         }
     ]
@@ -112,6 +115,10 @@ def volumes(sidecar: Sidecar) -> list[Manifest]:
     if not sidecar.credentials:
         items = [{"key": key, "path": f"nats/{path}"} for key, path in MANAGED_ITEMS.items()]
         sources.append({"secret": {"name": f"{sidecar.pipeline}-nats-auth", "items": items}})
+        # A server without TLS has none; it comes to running pods when that changes.
+        ca = [{"key": "ca.crt", "path": "nats/tls/ca.crt"}]
+        trusted = {"name": f"{sidecar.pipeline}-nats-ca", "items": ca, "optional": True}
+        sources.append({"configMap": trusted})
     return [
         {"name": POSITIONS_VOLUME, "emptyDir": {"sizeLimit": POSITIONS_BYTES_MAX}},
         {"name": CONFIG_VOLUME, "projected": {"sources": sources}},

@@ -34,6 +34,8 @@ class NatsOptions:
     cert_file: Path | None = None
     key_file: Path | None = None
     tls_first: bool = False
+    # The name that the server's certificate is for, where we call the server by another one.
+    tls_name: str = ""
     inbox_prefix: str = "_INBOX"
     js_domain: str = ""
 
@@ -91,6 +93,8 @@ def connect_options(options: NatsOptions) -> dict[str, Any]:
             context.load_cert_chain(options.cert_file, options.key_file)
         given["tls"] = context
         given["tls_handshake_first"] = options.tls_first
+        if options.tls_name:
+            given["tls_hostname"] = options.tls_name
     return given
 
 

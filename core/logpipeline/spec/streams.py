@@ -118,6 +118,12 @@ class ManagedNats(PodOptions):
         default="always", max_length=16, pattern=r"^(always|[0-9]+(ms|s|m))$",
         example="always or 10s",
     )  # fmt: skip
+    tls: Literal["Required", "Optional", "Disabled"] | None = spec(
+        "Whether clients and servers speak TLS. Optional also lets clients in that speak plain "
+        "text. By default Required where the server is made with it, and Disabled for a server "
+        "that began without.",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

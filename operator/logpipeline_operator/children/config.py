@@ -25,7 +25,7 @@ from logpipeline.spec.components import (
     Shippers,
 )
 from logpipeline.spec.streams import Nats, Stream
-from logpipeline_operator.children import credentials, labels, names, nats_auth
+from logpipeline_operator.children import credentials, labels, nats_auth, nats_tls
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
 FOLDER = PurePosixPath("/etc/logpipeline")
@@ -38,6 +38,9 @@ BUCKET = "s3://"
 POD_LOGS = "/var/log/pods"
 NODE_SHIPPER = "node"
 SIDECAR_SHIPPER = "sidecar"
+# What sidecars read. Those of pods that were made before there was TLS read FILE, and have nothing
+# to trust a server by.
+SIDECAR_FILE = "sidecar.yaml"
 # Where `logpipeline inject` has a pod's containers log to, if it is not told otherwise.
 SIDECAR_FILES = "/var/log/app/*.log"
 
@@ -60,7 +63,7 @@ _CONTAINER_LOGS = ("/var/log/pods/**", "/var/log/containers/**", "/var/lib/docke
 
 def servers(pipeline: LogPipeline) -> tuple[str, ...]:
     """Return the URLs of the pipeline's servers: the user's, or the managed one's Service."""
-    managed = f"nats://{names.nats(pipeline)}.{pipeline.namespace}.svc:{NATS_PORT}"
+    managed = f"nats://{nats_tls.server_name(pipeline)}:{NATS_PORT}"
     return pipeline.spec.nats.servers or (managed,)
 
 
@@ -136,10 +139,13 @@ def for_shipper(pipeline: LogPipeline, *, has_token: bool = False) -> LogPipelin
     if it *has_token*.
     """
     shippers = pipeline.spec.shippers
-    token = str(FOLDER / NATS_FOLDER / TOKEN_PATH)
+    nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    if has_token:
+        token = str(FOLDER / NATS_FOLDER / TOKEN_PATH)
+        nats = LocalNats(token_file=token, ca_file=nats.ca_file)
     return _for_shipper(
         pipeline,
-        LocalNats(token_file=token) if has_token else _local_nats(pipeline, nats_auth.SHIPPER),
+        nats,
         LocalShipper(
             name=NODE_SHIPPER,
             files=tuple(_without_container_logs(pipeline, files) for files in shippers.host_files),
@@ -148,10 +154,14 @@ def for_shipper(pipeline: LogPipeline, *, has_token: bool = False) -> LogPipelin
     )
 
 
-def for_sidecar(pipeline: LogPipeline) -> LogPipeline:
-    """Return *pipeline* as a shipper in somebody's pod reads it."""
+def for_sidecar(pipeline: LogPipeline, *, knows_tls: bool = True) -> LogPipeline:
+    """Return *pipeline* as a shipper in somebody's pod reads it; one that was put there before
+    there was TLS does not *know* it.
+    """
     files = (FilePatterns(include=(SIDECAR_FILES,)),)
     nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    if nats_tls.is_on(pipeline) and not knows_tls:
+        nats = replace(nats, ca_file=None)
     return _for_shipper(pipeline, nats, LocalShipper(name=SIDECAR_SHIPPER, files=files))
 
 
@@ -179,10 +189,10 @@ def config_map(
 def volume(
     pipeline: LogPipeline, config_map_name: str, role: str | None, files: Sequence[str] = (FILE,)
 ) -> Manifest:
-    """Return the one volume below FOLDER: the *files* of a ConfigMap, and the credentials of
-    *role*, if it has some.
+    """Return the one volume below FOLDER: the *files* of a ConfigMap, the credentials of *role*, if
+    it has some, and what a managed server is trusted by.
     """
-    login = credentials.projections(pipeline, role, NATS_FOLDER) if role is not None else []
+    login = credentials.projections(pipeline, role, NATS_FOLDER)
     items = [{"key": file, "path": file} for file in files]
     return {
         "name": "config",

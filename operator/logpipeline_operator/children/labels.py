@@ -17,6 +17,8 @@ PIPELINE_LABEL = "logpipeline.dev/pipeline"
 NAMESPACE_LABEL = "logpipeline.dev/namespace"
 # Of claims of a managed server whose streams lie in an account.
 ACCOUNTS_LABEL = "logpipeline.dev/nats-accounts"
+# Of claims of a managed server that speaks TLS unless its resource says otherwise.
+TLS_LABEL = "logpipeline.dev/nats-tls"
 
 NAME = "logpipeline"
 MANAGED_BY = "logpipeline-operator"

@@ -10,6 +10,7 @@ from logpipeline_operator.children import (
     names,
     nats_auth,
     nats_conf,
+    nats_tls,
     pods,
     services,
 )
@@ -24,7 +25,6 @@ from logpipeline_operator.children.model import (
     given,
 )
 
-CONFIG_FOLDER = "/etc/nats"
 CONFIG_FILE = "nats.conf"
 CLAIM = "data"
 # With which users the server of a pod was started.
@@ -67,6 +67,8 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         services.disruption_budget(pipeline, component, name),
         _stateful_set(pipeline, settings, text),
     ]
+    if nats_tls.is_on(pipeline):
+        children.append(nats_tls.ca_config_map(pipeline, settings.nats_ca))
     if pipeline.spec.nats.managed.service_account_name is None:
         children.append(pods.service_account(pipeline, component, name))
     return [*children, *callout.build(pipeline, settings)]
@@ -97,11 +99,14 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     )
     if settings.nats_has_accounts:
         claim["metadata"]["labels"][labels.ACCOUNTS_LABEL] = "true"
+    if settings.nats_began_with_tls:
+        claim["metadata"]["labels"][labels.TLS_LABEL] = "true"
     template = pods.template(pipeline, plan, settings)
     template["metadata"]["annotations"] |= given(
         {
             USERS_ANNOTATION: settings.nats_users,
             ARCHIVE_USER_ANNOTATION: settings.nats_archive_user,
+            nats_tls.MARK_ANNOTATION: settings.nats_certificate,
         }
     )
     callout.add_to(template, pipeline, settings)
@@ -126,12 +131,16 @@ def _config_volume(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     files = [nats_auth.USERS_FILE]
     if pipeline.spec.nats.managed.replicas > 1:
         files.append(nats_auth.ROUTES_FILE)
-    secrets = [(nats_auth.name(pipeline), files)]
+    secrets = [(nats_auth.name(pipeline), {file: file for file in files})]
     if pipeline.spec.archive.enabled:
         archive = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
-        secrets.append((archive, [nats_auth.ARCHIVE_FILE]))
+        secrets.append((archive, {nats_auth.ARCHIVE_FILE: nats_auth.ARCHIVE_FILE}))
     if settings.has_callout:
-        secrets.append((nats_auth.secret_of(pipeline, nats_auth.CALLOUT), [nats_auth.CALLOUT_FILE]))
+        callout_user = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
+        secrets.append((callout_user, {nats_auth.CALLOUT_FILE: nats_auth.CALLOUT_FILE}))
+    if nats_tls.is_on(pipeline):
+        own = {file: f"tls/{file}" for file in nats_tls.SERVER_FILES}
+        secrets.append((names.nats_tls(pipeline), own))
     return {
         "name": "config",
         "projected": {
@@ -147,7 +156,7 @@ def _config_volume(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
                     {
                         "secret": {
                             "name": secret,
-                            "items": [{"key": file, "path": file} for file in files],
+                            "items": [{"key": key, "path": path} for key, path in files.items()],
                         }
                     }
                     for secret, files in secrets
@@ -161,11 +170,11 @@ def _container(pipeline: LogPipeline) -> pods.Container:
     ports = CLUSTER_PORTS if pipeline.spec.nats.managed.replicas > 1 else PORTS
     return pods.Container(
         command=["nats-server"],
-        args=["--config", f"{CONFIG_FOLDER}/{CONFIG_FILE}"],
+        args=["--config", f"{nats_conf.FOLDER}/{CONFIG_FILE}"],
         env=[pods.from_field("POD_NAME", "metadata.name")],
         ports=[{"name": name, "containerPort": number} for name, number in ports.items()],
         mounts=[
-            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "config", "mountPath": nats_conf.FOLDER, "readOnly": True},
             {"name": CLAIM, "mountPath": nats_conf.STORE},
         ],
         probes=_probes(pipeline),

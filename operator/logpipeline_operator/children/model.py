@@ -88,6 +88,12 @@ class ChildSettings:
     token_keys: str = ""
     # Changes with the Secret of the callout's user.
     nats_callout_user: str = ""
+    # Whether the managed server was made when TLS was there, so that its claims say so.
+    nats_began_with_tls: bool = False
+    # What clients trust that server by, and what its pods say of its certificate: it reads that at
+    # its start alone.
+    nats_ca: str = ""
+    nats_certificate: str = ""
 
     @property
     def has_callout(self) -> bool:

@@ -37,6 +37,16 @@ def nats_auth(pipeline: LogPipeline) -> str:
     return f"{pipeline.name}-nats-auth"
 
 
+def nats_tls(pipeline: LogPipeline) -> str:
+    """Return the name of the Secret with the managed server's certificate and its authority."""
+    return f"{pipeline.name}-nats-tls"
+
+
+def nats_ca(pipeline: LogPipeline) -> str:
+    """Return the name of the ConfigMap with what clients of the managed server trust."""
+    return f"{pipeline.name}-nats-ca"
+
+
 def archive(pipeline: LogPipeline) -> str:
     """Return the name of all that belongs to the archive."""
     return f"{pipeline.name}-archive"

@@ -15,7 +15,7 @@ from logpipeline.authority import (
     permissions,
 )
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import names, nats_auth
+from logpipeline_operator.children import names, nats_auth, nats_tls
 from logpipeline_operator.children.model import (
     NATS_CLUSTER_PORT,
     NATS_MONITOR_PORT,
@@ -34,6 +34,10 @@ MEMORY_STORE_BYTES = 64 * MIB
 # Where the resource keeps its streams in memory.
 MEMORY_STREAMS_BYTES = 1024 * MIB
 STORE = "/data"
+FOLDER = "/etc/nats"
+TLS_FOLDER = f"{FOLDER}/tls"
+# The server's own default of two seconds is short where all shippers come at once.
+TLS_TIMEOUT_S = 10
 # For an answer of the callout; all shippers of a large cluster may come at once.
 CALLOUT_TIMEOUT_S = 10
 
@@ -55,6 +59,7 @@ def render(pipeline: LogPipeline, *, has_accounts: bool = False, has_callout: bo
     lines += [f"{name}: {_value(value)}" for name, value in _server(pipeline).items()]
     users = _users(pipeline, has_accounts=has_accounts, has_callout=has_callout)
     lines += [f"{name}: {_value(value)}" for name, value in users.items()]
+    lines += _clients_tls(pipeline)
     if managed.replicas > 1:
         lines += [
             "cluster: {",
@@ -63,6 +68,7 @@ def render(pipeline: LogPipeline, *, has_accounts: bool = False, has_callout: bo
             # A stranger cannot learn the servers' addresses, and clients need only the Service.
             "  no_advertise: true",
             f'  include "{nats_auth.ROUTES_FILE}"',
+            *_routes_tls(pipeline),
             "}",
         ]
     return "\n".join(lines) + "\n"
@@ -85,6 +91,29 @@ def payload_bytes(pipeline: LogPipeline) -> int:
 def managed_storage_bytes(pipeline: LogPipeline) -> int | None:
     """Return what a managed server's streams may take together; None where it is the user's."""
     return None if pipeline.spec.nats.servers else _file_store_bytes(pipeline)
+
+
+def _clients_tls(pipeline: LogPipeline) -> list[str]:
+    if not nats_tls.is_on(pipeline):
+        return []
+    lines = [f"tls: {_value(_certificate())}"]
+    return [*lines, "allow_non_tls: true"] if nats_tls.takes_plain(pipeline) else lines
+
+
+def _routes_tls(pipeline: LogPipeline) -> list[str]:
+    """Return how servers prove to each other who they are; none of them is let in without."""
+    if not nats_tls.is_on(pipeline):
+        return []
+    both = {**_certificate(), "ca_file": f"{TLS_FOLDER}/{nats_tls.CA_FILE}", "verify": True}
+    return [f"  tls: {_value(both, '  ')}"]
+
+
+def _certificate() -> dict[str, Any]:
+    return {
+        "cert_file": f"{TLS_FOLDER}/{nats_tls.CERTIFICATE_FILE}",
+        "key_file": f"{TLS_FOLDER}/{nats_tls.KEY_FILE}",
+        "timeout": TLS_TIMEOUT_S,
+    }
 
 
 def _file_store_bytes(pipeline: LogPipeline) -> int:

@@ -29,8 +29,9 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     shippers, component = pipeline.spec.shippers, Component.SHIPPER
     if not shippers.enabled:
         return []
-    sidecar = config.render(config.for_sidecar(pipeline))
-    children = [config.config_map(pipeline, names.sidecar(pipeline), component, sidecar)]
+    former = config.render(config.for_sidecar(pipeline, knows_tls=False))
+    sidecar = {config.SIDECAR_FILE: config.render(config.for_sidecar(pipeline))}
+    children = [config.config_map(pipeline, names.sidecar(pipeline), component, former, sidecar)]
     if shippers.mode == "sidecar":
         return children
     name = names.shipper(pipeline)

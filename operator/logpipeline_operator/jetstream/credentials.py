@@ -39,24 +39,33 @@ def contents(
     """
     found: dict[str, bytes] = {}
     for file in files:
-        secret = secrets.get(file.secret)
+        secret = secrets.get(file.owner)
         if secret is None:
             raise SecretProblem(
-                f"the Secret {file.secret} does not exist; "
+                f"the {_title(file)} does not exist; "
                 + (MADE_BY_US if is_ours else "create it, or correct spec.nats")
             )
         data = secret.get("data") or {}
         if file.key not in data:
             there = ", ".join(sorted(data)) or "no key at all"
             raise SecretProblem(
-                f"the Secret {file.secret} has no key {file.key} (it has: {there}); "
+                f"the {_title(file)} has no key {file.key} (it has: {there}); "
                 + (TO_DELETE if is_ours else "add it, or correct spec.nats")
             )
         try:
             found[file.path] = base64.b64decode(data[file.key], validate=True)
         except (binascii.Error, ValueError) as error:
-            raise SecretProblem(f"{file.key} of the Secret {file.secret}: {error}") from error
+            raise SecretProblem(f"{file.key} of the {_title(file)}: {error}") from error
     return found
+
+
+def encoded(content: bytes) -> str:
+    """Return *content* as a Secret holds it."""
+    return base64.b64encode(content).decode()
+
+
+def _title(file: CredentialFile) -> str:
+    return f"{'Secret' if file.kind == 'secret' else 'ConfigMap'} {file.owner}"
 
 
 def fingerprint(contents: Mapping[str, bytes], *more: str) -> str:

@@ -68,13 +68,18 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
 
 
 def news_of(facts: Facts) -> list[Event]:
-    """Return events for what this look put right."""
-    if not facts.drifted:
-        return []
-    reason = Reason.DRIFT_CORRECTED
-    children = listed(sorted(facts.drifted), shown_max=DRIFTS_SHOWN_MAX)
-    text = sentence(f"Put right what others changed: {children}")
-    return [Event("Normal", reason.word, bounded(clean(f"{text} {reason.value.do}")))]
+    """Return events for what this look put right, and for certificates that it made."""
+    news = []
+    if facts.drifted:
+        children = listed(sorted(facts.drifted), shown_max=DRIFTS_SHOWN_MAX)
+        news.append(_news(Reason.DRIFT_CORRECTED, f"Put right what others changed: {children}"))
+    if facts.renewed:
+        news.append(_news(Reason.CERTIFICATE_RENEWED, f"The managed server gets {facts.renewed}"))
+    return news
+
+
+def _news(reason: Reason, text: str) -> Event:
+    return Event("Normal", reason.word, bounded(clean(f"{sentence(text)} {reason.value.do}")))
 
 
 def _type(kind: str, status: object, word: str) -> Literal["Normal", "Warning"]:

@@ -100,4 +100,6 @@ class Facts:
     nats: Workload | None = None
     sync: Sync = Sync(why_unknown="it was not looked at yet")
     drifted: tuple[str, ...] = ()
+    # Which certificates of the managed server were made, and why.
+    renewed: str = ""
     pending: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ _PART_BY_ENDING = {
     "-nats": Part.NATS,
     "-nats-headless": Part.NATS,
     "-nats-auth": Part.NATS,
+    "-nats-ca": Part.NATS,
 }
 
 

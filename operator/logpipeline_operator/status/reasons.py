@@ -436,6 +436,11 @@ class Reason(Enum):
         "Another manager changed a child, or added what changes its meaning, and it was put right.",
         "Change the LogPipeline instead, or pause it before.",
     )
+    CERTIFICATE_RENEWED = Meaning(
+        "CertificateRenewed",
+        "A certificate of the managed server, or of its authority, was made or removed. The server "
+        "restarts with it, and clients follow.",
+    )
 
     @property
     def word(self) -> str:
