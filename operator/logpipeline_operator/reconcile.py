@@ -27,6 +27,7 @@ from logpipeline_operator import (
     differences,
     live,
     membership,
+    reach,
 )
 from logpipeline_operator.access import Access, Login
 from logpipeline_operator.charge import Charge
@@ -207,6 +208,7 @@ class Reconciler:
             seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
+        await self._bind(seen, pipeline)
         if seen.may_write:
             apart = membership.servers_apart(seen.pods, pipeline, login.users)
             await live.delete_pods(self.cluster, apart)
@@ -216,6 +218,10 @@ class Reconciler:
 
     async def _observe(self, seen: Seen, pipeline: LogPipeline, login: Login) -> None:
         settings = self._child_settings(login)
+        seen.reach = await reach.look(self.cluster, pipeline)
+        settings = replace(settings, pod_namespaces=seen.reach.told)
+        if seen.reach.finding is not None:
+            seen.findings.append(seen.reach.finding)
         try:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
@@ -263,6 +269,20 @@ class Reconciler:
         done = await live.carry_out(self.cluster, changes)
         seen.failures += done.failures
         seen.drifted += done.drifted
+        if done.written:
+            self.metrics.writes.labels("child").inc(done.written)
+
+    async def _bind(self, seen: Seen, pipeline: LogPipeline) -> None:
+        """Let shippers see the pods of the namespaces that labels select, and of no others."""
+        if self.settings.namespaces:
+            return  # It has no right beyond these, and bound nobody in another.
+        settings = self._child_settings(Login({}))
+        done, pending = await reach.bind(
+            self.cluster, pipeline, settings, seen.reach, may_write=seen.may_write
+        )
+        seen.failures += done.failures
+        seen.drifted += done.drifted
+        seen.pending += pending
         if done.written:
             self.metrics.writes.labels("child").inc(done.written)
 

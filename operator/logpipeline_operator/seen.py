@@ -8,6 +8,7 @@ from logpipeline.spec import LogPipeline, SpecError
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.jetstream.look import JetStreamSeen
 from logpipeline_operator.live import Failure
+from logpipeline_operator.reach import Reach
 from logpipeline_operator.status import Finding, Sync
 
 
@@ -33,6 +34,8 @@ class Seen:
     claims: list[Manifest] = field(default_factory=list)
     # Why controllers cannot make their pods, by the controller's title.
     refusals: dict[str, str] = field(default_factory=dict)
+    # The namespaces whose pods shippers read, where labels of namespaces say it.
+    reach: Reach = field(default_factory=Reach)
     sync: Sync = field(default_factory=lambda: Sync(why_unknown="it was not looked at yet"))
     # Collectors that there are to be now: more than wanted while some hand over.
     replicas: int | None = None

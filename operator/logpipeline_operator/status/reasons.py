@@ -39,6 +39,12 @@ class Reason(Enum):
         "Have an administrator make or correct it (the chart makes those of its value classes), "
         "or name another one in spec.className.",
     )
+    NAMESPACES_UNKNOWN = Meaning(
+        "NamespacesUnknown",
+        "Labels of namespaces say whose pods are read, and the operator may not see these.",
+        "Let the operator list and watch namespaces (the chart does, unless watchNamespaces is "
+        "set), or choose another podNamespaces.",
+    )
     IMAGE_UNKNOWN = Meaning(
         "ImageUnknown",
         "Neither the resource nor the operator's settings say which image pods run.",
