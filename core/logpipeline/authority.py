@@ -287,10 +287,15 @@ def _reader(pipeline: LogPipeline, inbox: str) -> Permissions:
 
 
 def _looked_at(pipeline: LogPipeline) -> list[str]:
-    """Return what readers ask in the account of the streams."""
+    """Return what readers ask in the account of the streams: single messages, or some at a time,
+    and what `plan` compares with.
+    """
     bucket = pipeline.names.state_bucket
     return [
+        f"{_API}.INFO",
+        f"{_API}.STREAM.LIST",
         f"{_API}.STREAM.INFO.*",
+        f"{_API}.CONSUMER.LIST.*",
         f"{_API}.DIRECT.GET.*",
         f"{_API}.DIRECT.GET.KV_{bucket}.{key_value_subject(bucket, '>')}",
         ControlSubjects(pipeline.names.control_subject).status(COLLECTOR),
