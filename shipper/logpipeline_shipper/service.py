@@ -136,14 +136,7 @@ class Shipper:
         )
         self._listener.fleet = self._fleet
         self._directory = Directory() if config.kubernetes is not None else None
-        self._gate = Gate(
-            config.rules,
-            self._directory,
-            on_take=self._fleet.take,
-            on_leave=self._fleet.leave,
-            clock=loop.time,
-            files=tuple(host for host in config.hosts if host.include),
-        )
+        self._gate = self._made_gate()
         self._namespaces = self._namespaces_file()
         # Where the file chooses, who is there is asked of each namespace by itself.
         self._chosen: ChosenNamespaces | None = None
@@ -152,6 +145,16 @@ class Shipper:
         )
         self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener, self._gate)
         self._skipped: set[Path] = set()
+
+    def _made_gate(self) -> Gate:
+        return Gate(
+            self._config.rules,
+            self._directory,
+            on_take=self._fleet.take,
+            on_leave=self._fleet.leave,
+            clock=asyncio.get_running_loop().time,
+            files=tuple(host for host in self._config.hosts if host.include),
+        )
 
     async def run(self, stop: asyncio.Event) -> int:
         """Ship until *stop* is set or a part of ours breaks."""
