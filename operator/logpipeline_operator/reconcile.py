@@ -45,6 +45,7 @@ from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.jetstream.look import Permission, look
 from logpipeline_operator.jetstream.removal import remove
+from logpipeline_operator.logins import Logins
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.patience import Patience
 from logpipeline_operator.queue import Key
@@ -75,6 +76,7 @@ class Reconciler:
     _patience: Patience = field(init=False)
     _charge: Charge = field(init=False)
     _contests: Contests = field(default_factory=Contests)
+    _logins: Logins = field(default_factory=Logins)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
@@ -115,6 +117,7 @@ class Reconciler:
         if resource is None:
             self._charge.forget(key)
             self._contests.forget(key)
+            self._logins.forget(key)
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
@@ -311,6 +314,7 @@ class Reconciler:
         try:
             js = await self._access.connect(key, pipeline, files)
             seen.jetstream = await look(js, pipeline, permission, members)
+            seen.refused_logins = self._logins.news(key, seen.jetstream.refused_logins)
         except (ConnectFailed, JetStreamOff, NotSent, OutcomeUnknown, ApiError) as error:
             seen.nats_error = error
             seen.denied = (js.connection.problem if js else None) or ""

@@ -139,6 +139,7 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
         findings=tuple(_findings(seen)),
         jetstream=_jetstream(seen),
         drifted=tuple(seen.drifted),
+        refused_logins=seen.refused_logins,
         pending=tuple(seen.pending),
         sync=seen.sync,
     )

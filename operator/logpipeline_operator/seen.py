@@ -29,6 +29,8 @@ class Seen:
     # A permission that the server denied on the way: to the one who waits it is mere silence.
     denied: str = ""
     jetstream: JetStreamSeen | None = None
+    # Which logins were refused since that was last told.
+    refused_logins: str = ""
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     claims: list[Manifest] = field(default_factory=list)

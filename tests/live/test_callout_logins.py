@@ -28,8 +28,10 @@ from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.target import Target
 from logpipeline_operator.callout.answering import Answers
 from logpipeline_operator.callout.claims import Issuer
+from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.service import Callout, KeysFile
 from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.jetstream.logins import refusals
 from managed_server import Managed, connected, managed, refused, resource
 from pod_tokens import ApiServer
 from waiting import eventually
@@ -123,10 +125,9 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
 
 def counted(callout: Callout) -> tuple[int, int]:
     """Return how many clients were admitted, and how many refused."""
-    admitted, was_refused = (
-        callout.metrics.value(f"{name}_total") for name in ("admitted", "refused")
-    )
-    return int(admitted or 0), int(was_refused or 0)
+    admitted = callout.metrics.value("admitted_total")
+    was_refused = [callout.metrics.value("refused_total", reason=each.value) for each in Cause]
+    return int(admitted or 0), sum(int(count or 0) for count in was_refused)
 
 
 async def stays_out(options: NatsOptions) -> None:
@@ -172,6 +173,10 @@ async def test_a_token_that_proves_no_shippers_node_opens_nothing(tmp_path: Path
         admitted, was_refused = counted(callout)
         assert admitted == 0
         assert was_refused >= len(tokens)
+        async with connected(there.at.operator()) as operator:
+            [told] = await refusals(operator.connection, PIPELINE)
+        assert set(told.counts) == set(Cause) - {Cause.UNKNOWN_USER}
+        assert set(told.addresses.values()) == {"127.0.0.1"}
 
 
 async def test_a_reader_sees_all_and_changes_nothing(tmp_path: Path) -> None:

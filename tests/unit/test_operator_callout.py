@@ -77,30 +77,40 @@ def _signed_with_what_is_public(token: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("token", "why"),
+    ("token", "why", "cause"),
     [
-        ("", "there is none"),
-        ("x" * 20_000, "more than"),
-        ("no.token.at-all", "(?i)invalid"),
-        (API.token("another"), "(?i)audience"),
-        (API.token(AUDIENCE, lives_s=-60), "expired"),
-        (API.token(AUDIENCE, claims={"nbf": int(time.time()) + 600}), "not yet valid"),
-        (ApiServer("key-2").token(AUDIENCE), "not the cluster's"),
-        (ApiServer("key-1").token(AUDIENCE), "(?i)signature"),
-        (_unsigned(API.token(AUDIENCE)), "(?i)alg"),
-        (_signed_with_what_is_public(API.token(AUDIENCE)), "(?i)alg"),
+        ("", "there is none", "no-token"),
+        ("x" * 20_000, "more than", "malformed"),
+        ("no.token.at-all", "(?i)invalid", "malformed"),
+        (API.token("another"), "(?i)audience", "other-audience"),
+        (API.token(AUDIENCE, lives_s=-60), "expired", "not-valid-now"),
+        (
+            API.token(AUDIENCE, claims={"nbf": int(time.time()) + 600}),
+            "not yet valid",
+            "not-valid-now",
+        ),
+        (ApiServer("key-2").token(AUDIENCE), "not the cluster's", "unknown-key"),
+        (ApiServer("key-1").token(AUDIENCE), "(?i)signature", "unknown-key"),
+        (_unsigned(API.token(AUDIENCE)), "(?i)alg", "unknown-key"),
+        (_signed_with_what_is_public(API.token(AUDIENCE)), "(?i)alg", "unknown-key"),
         (
             API.token(AUDIENCE, claims={"kubernetes.io": {"namespace": "logging"}}),
             "a service account",
+            "malformed",
         ),
-        (API.token(AUDIENCE, claims={"kubernetes.io": "logging"}), "a service account"),
+        (
+            API.token(AUDIENCE, claims={"kubernetes.io": "logging"}),
+            "a service account",
+            "malformed",
+        ),
     ],
 )
-def test_other_tokens_prove_nothing(token: str, why: str) -> None:
-    """Whatever is wrong, it is said without the token."""
+def test_other_tokens_prove_nothing(token: str, why: str, cause: str) -> None:
+    """Whatever is wrong, it is said without the token, and counted by its kind."""
     with pytest.raises(BadToken, match=why) as caught:
         KEYS.read(token, AUDIENCE)
 
+    assert caught.value.cause.value == cause
     assert not token or token not in str(caught.value)
 
 

@@ -68,7 +68,19 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
 
 
 def news_of(facts: Facts) -> list[Event]:
-    """Return events for what this look put right."""
+    """Return events for what this look put right, and for logins that were refused."""
+    return [*_of_logins(facts), *_of_drift(facts)]
+
+
+def _of_logins(facts: Facts) -> list[Event]:
+    if not facts.refused_logins:
+        return []
+    reason = Reason.LOGINS_REFUSED
+    text = sentence(f"The managed server refused logins: {facts.refused_logins}")
+    return [Event("Warning", reason.word, bounded(clean(f"{text} {reason.value.do}")))]
+
+
+def _of_drift(facts: Facts) -> list[Event]:
     if not facts.drifted:
         return []
     reason = Reason.DRIFT_CORRECTED

@@ -100,4 +100,6 @@ class Facts:
     nats: Workload | None = None
     sync: Sync = Sync(why_unknown="it was not looked at yet")
     drifted: tuple[str, ...] = ()
+    # Which logins to the managed server were refused since that was last told.
+    refused_logins: str = ""
     pending: tuple[str, ...] = ()

@@ -434,6 +434,13 @@ class Reason(Enum):
         "Another manager changed a child, or added what changes its meaning, and it was put right.",
         "Change the LogPipeline instead, or pause it before.",
     )
+    LOGINS_REFUSED = Meaning(
+        "LoginsRefused",
+        "Somebody came to the managed server with what opens nothing there, and was sent away. "
+        "Told once in ten minutes at most, by what was shown.",
+        "Find the pod by its address (kubectl get pods -A -o wide). Where it is a shipper of ours, "
+        "its log says more; who else has no business there.",
+    )
 
     @property
     def word(self) -> str:
