@@ -29,6 +29,8 @@ PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
 CALLOUT_PASSWORD = "-callout-0123456789abcdef"
 ARCHIVE_PASSWORD = "-archive-0123456789abcdef"
 START_DEADLINE_S = 20.0
+# The hash of the Secret, which the operator takes.
+USERS = "0123456789abcdef" * 2
 
 
 def resource(**spec: Any) -> LogPipeline:
@@ -50,6 +52,8 @@ class Managed:
     pipeline: LogPipeline
     url: str
     folder: Path
+    # The port of its pages.
+    monitor: int
 
     def at(self, role: str) -> Path:
         """The folder of *role*'s credentials."""
@@ -86,7 +90,9 @@ async def managed(
         data |= callout["stringData"]
         roles = (*roles, nats_auth.CALLOUT)
         (folder / nats_auth.ISSUER_SEED).write_text(seed)
-    text = nats_conf.render(pipeline, has_accounts=has_accounts, has_callout=has_callout)
+    text = nats_conf.render(
+        pipeline, has_accounts=has_accounts, has_callout=has_callout, users=USERS
+    )
     for there, here in (
         ("0.0.0.0:4222", f"127.0.0.1:{port}"),
         ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
@@ -102,8 +108,9 @@ async def managed(
         for file, key in zip(("user", "password"), nats_auth.keys(role), strict=True):
             (folder / role / "user" / file).write_text(data[key])
     with server(folder):
-        await eventually(lambda: is_healthy(monitor), within_s=START_DEADLINE_S)
-        yield Managed(pipeline, f"nats://127.0.0.1:{port}", folder)
+        below = nats_conf.pages(USERS)
+        await eventually(lambda: is_healthy(monitor, below), within_s=START_DEADLINE_S)
+        yield Managed(pipeline, f"nats://127.0.0.1:{port}", folder, monitor)
 
 
 @contextmanager
@@ -123,10 +130,13 @@ def server(folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def is_healthy(monitor_port: int) -> bool:
-    """Whether the server passes the full check, as its probes ask for."""
+def is_healthy(monitor_port: int, below: str = "") -> bool:
+    """Whether the server, whose pages lie *below* a path, passes the full check, as its probes ask
+    for.
+    """
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{monitor_port}/healthz", timeout=1) as page:
+        url = f"http://127.0.0.1:{monitor_port}{below}/healthz"
+        with urllib.request.urlopen(url, timeout=1) as page:
             return bool(page.status == 200)
     except OSError:
         return False
