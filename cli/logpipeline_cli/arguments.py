@@ -157,6 +157,12 @@ def _ship(parser: argparse.ArgumentParser) -> None:
         help="in a pod: ask the API server for labels and annotations of the pods of node --host",
     )
     parser.add_argument(
+        "--namespaces",
+        metavar="FILE",
+        help="where podNamespaces is Selector: a list of the namespaces whose pods are read, as "
+        "JSON; it is read again when it changes",
+    )
+    parser.add_argument(
         "--as-host",
         action="store_true",
         help="the server knows a user for each host: get answers at an inbox of --host alone",

@@ -43,9 +43,9 @@ namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes a
 
 | Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |
-| `status`, `losses` | get `services`, get and list `pods`, create `pods/portforward`; and create \
-`serviceaccounts/token` of `<name>-reader`, or get `secrets` |
-| `tail`, `plan`, `losses --acknowledge` | get `secrets` and `services`, get and list `pods`, \
+| `status`, `losses`, `tail`, `plan` | get `services`, get and list `pods`, create \
+`pods/portforward`; and create `serviceaccounts/token` of `<name>-reader`, or get `secrets` |
+| `losses --acknowledge` | get `secrets` and `services`, get and list `pods`, \
 create `pods/portforward` |
 | `files` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
 | `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |

@@ -97,7 +97,7 @@ def permissions(
     if role == READER:
         return _reader(pipeline, inbox)
     if role == CALLOUT:
-        return _callout(inbox)
+        return _callout(pipeline, inbox)
     if role == COLLECTOR:
         return _collector(pipeline, inbox)
     # The resource has to choose such a server; without a look nobody would notice a loss.
@@ -287,10 +287,15 @@ def _reader(pipeline: LogPipeline, inbox: str) -> Permissions:
 
 
 def _looked_at(pipeline: LogPipeline) -> list[str]:
-    """Return what readers ask in the account of the streams."""
+    """Return what readers ask in the account of the streams: single messages, or some at a time,
+    and what `plan` compares with.
+    """
     bucket = pipeline.names.state_bucket
     return [
+        f"{_API}.INFO",
+        f"{_API}.STREAM.LIST",
         f"{_API}.STREAM.INFO.*",
+        f"{_API}.CONSUMER.LIST.*",
         f"{_API}.DIRECT.GET.*",
         f"{_API}.DIRECT.GET.KV_{bucket}.{key_value_subject(bucket, '>')}",
         ControlSubjects(pipeline.names.control_subject).status(COLLECTOR),
@@ -302,11 +307,14 @@ def _of_readers(subject: str) -> str:
     return subject.replace(_API, f"$JS.{READERS_DOMAIN}.API")
 
 
-def _callout(inbox: str) -> Permissions:
-    """Return what it needs to answer the server who a client is, and nothing else."""
+def _callout(pipeline: LogPipeline, inbox: str) -> Permissions:
+    """Return what it needs to answer the server who a client is, and the operator whom it refused,
+    and nothing else.
+    """
+    status = ControlSubjects(pipeline.names.control_subject).status(CALLOUT)
     return {
         "publish": {"allow": []},
-        "subscribe": {"allow": [inbox, ASKS_WHO]},
+        "subscribe": {"allow": [inbox, ASKS_WHO, status]},
         "allow_responses": {"max": 1, "expires": ANSWERS_FOR},
     }
 

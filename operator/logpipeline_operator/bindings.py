@@ -1,6 +1,7 @@
-"""The one child that lies in no namespace: Kubernetes removes it with nothing, so we do.
+"""The bindings that lie outside of their pipeline's namespace, in none or in one that its shippers
+read: Kubernetes removes them with nothing, so we do.
 
-No finalizer is spent on it. An operator that goes with its own namespace would leave one behind,
+No finalizer is spent on them. An operator that goes with its own namespace would leave one behind,
 and the namespace with it; a binding whose service account is gone lets nobody do anything.
 """
 
@@ -17,10 +18,13 @@ from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.queue import Key
 
 FORBIDDEN = 403
+_OURS = f"{labels.MANAGED_BY_LABEL}={labels.MANAGED_BY},{labels.NAMESPACE_LABEL}"
 
 
 async def find(cluster: Cluster, key: Key) -> Manifest | None:
-    """Return the binding of the pipeline's shippers, None where there is none of ours."""
+    """Return the binding of the pipeline's shippers that lies in no namespace, None where there is
+    none of ours.
+    """
     try:
         there = await cluster.get(
             kind("ClusterRoleBinding"), None, binding_name(key.namespace, key.name)
@@ -33,36 +37,49 @@ async def find(cluster: Cluster, key: Key) -> Manifest | None:
     return there if there is not None and _key(there) == key else None
 
 
+async def in_namespaces(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the bindings of the pipeline's shippers that lie in the namespaces that they read."""
+    selector = f"{_OURS}={key.namespace},{labels.INSTANCE_LABEL}={key.name}"
+    return await _listed(cluster, "RoleBinding", selector)
+
+
 async def forget(cluster: Cluster, key: Key) -> None:
-    """Delete the binding of a pipeline that is gone."""
+    """Delete the bindings of a pipeline that is gone."""
     there = await find(cluster, key)
-    if there is not None:
-        await _delete(cluster, there)
+    for each in ([there] if there is not None else []) + await in_namespaces(cluster, key):
+        await _delete(cluster, each)
 
 
 async def sweep(cluster: Cluster, keys: Collection[Key], namespaces: Collection[str]) -> None:
     """Delete the bindings of all pipelines but *keys*, which are all there are in *namespaces*
     (none: everywhere): some went while nobody looked.
     """
-    selector = f"{labels.MANAGED_BY_LABEL}={labels.MANAGED_BY},{labels.NAMESPACE_LABEL}"
+    for name in ("ClusterRoleBinding", "RoleBinding"):
+        for there in await _listed(cluster, name, _OURS):
+            key = _key(there)
+            # What other namespaces have is another operator's business.
+            if key not in keys and (not namespaces or key.namespace in namespaces):
+                await _delete(cluster, there)
+
+
+async def _listed(cluster: Cluster, name: str, selector: str) -> list[Manifest]:
     try:
-        found, _ = await cluster.list(kind("ClusterRoleBinding"), None, selector)
+        found, _ = await cluster.list(kind(name), None, selector)
     except ClusterError as error:
+        # Without the right to them there are none of ours.
         if error.status == FORBIDDEN:
-            return
+            return []
         raise
-    for there in found:
-        key = _key(there)
-        # What other namespaces have is another operator's business.
-        if key not in keys and (not namespaces or key.namespace in namespaces):
-            await _delete(cluster, there)
+    return found
 
 
 async def _delete(cluster: Cluster, there: Manifest) -> None:
     metadata = there["metadata"]
-    await cluster.delete(kind("ClusterRoleBinding"), None, metadata["name"], uid=metadata["uid"])
+    await cluster.delete(
+        kind(there["kind"]), metadata.get("namespace"), metadata["name"], uid=metadata["uid"]
+    )
 
 
 def _key(binding: Manifest) -> Key:
     given = binding["metadata"].get("labels") or {}
-    return Key(str(given.get(labels.NAMESPACE_LABEL)), str(given.get(labels.PIPELINE_LABEL)))
+    return Key(str(given.get(labels.NAMESPACE_LABEL)), str(given.get(labels.INSTANCE_LABEL)))

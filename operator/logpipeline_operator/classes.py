@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from logpipeline.spec import LogPipeline, SpecError, dump, parse
 from logpipeline.spec.choices import ADOPT_ANNOTATION, REFUSALS_MAX, class_name, refusals
 from logpipeline.spec.classes import CLASS_KIND, LogPipelineClass, parse_class
+from logpipeline.spec.namespaces import both
 from logpipeline_operator.children import labels, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
@@ -49,8 +50,8 @@ async def judge(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> 
     if not kept and await _would_narrow(cluster, pipeline, of):
         refused.append(
             "spec.shippers.podNamespaces: the shippers that run read the pods of all namespaces, "
-            f"and LogPipelineClass {of.name} allows Own: set it to Own to have them read those of "
-            "their own namespace only"
+            f"and LogPipelineClass {of.name} allows {of.spec.pod_namespaces}: say in the pipeline "
+            "which ones they are to read from now on, such as Own for those of its own namespace"
         )
     if refused:
         finding = errors.of_refused_choices(refused[:REFUSALS_MAX])
@@ -65,7 +66,10 @@ def _filled_in(pipeline: LogPipeline, of: LogPipelineClass) -> LogPipeline:
     """Return *pipeline* with what it leaves to its class."""
     shippers = pipeline.spec.shippers
     width = shippers.pod_namespaces or of.spec.pod_namespaces
-    shippers = replace(shippers, pod_namespaces=width)
+    selector = None
+    if width == "Selector":
+        selector = both(of.spec.pod_namespace_selector, shippers.pod_namespace_selector)
+    shippers = replace(shippers, pod_namespaces=width, pod_namespace_selector=selector)
     return replace(pipeline, spec=replace(pipeline.spec, shippers=shippers))
 
 

@@ -186,7 +186,7 @@ def _is_immutable(kind: str, paths: Iterable[str]) -> bool:
     """Return whether Kubernetes refuses to change one of *paths* in place."""
     for path in paths:
         parts = path.split("[")[0].split(".")
-        if kind == "ClusterRoleBinding" and parts[0] == "roleRef":
+        if kind in ("ClusterRoleBinding", "RoleBinding") and parts[0] == "roleRef":
             return True
         is_fixed = parts[0] == "spec" and len(parts) > 1 and parts[1] not in _MUTABLE
         if kind == "StatefulSet" and is_fixed:

@@ -6,7 +6,7 @@ between two of their writes would leave a pipeline half done for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import kopf
@@ -31,8 +31,12 @@ CHILDREN = (
 )
 
 
-def registry_for(add: Callable[[Key], None], add_all: Callable[[], None]) -> kopf.OperatorRegistry:
-    """Return handlers that call *add* with what changed, and *add_all* when a class did."""
+def registry_for(
+    add: Callable[[Key], None], add_all: Callable[[], None], *, sees_namespaces: bool
+) -> kopf.OperatorRegistry:
+    """Return handlers that call *add* with what changed, and *add_all* when a class did, or the
+    labels of a namespace, where the operator *sees_namespaces*.
+    """
     registry = kopf.OperatorRegistry()
 
     # Called again whenever the server says 401: tokens of service accounts last an hour.
@@ -57,7 +61,30 @@ def registry_for(add: Callable[[Key], None], add_all: Callable[[], None]) -> kop
 
     for group_version, plural in CHILDREN:
         kopf.on.event(group_version, plural, registry=registry)(child_changed)
+    if sees_namespaces:
+        kopf.on.event("v1", "namespaces", registry=registry)(_on_labels(add_all))
     return registry
+
+
+def _on_labels(add_all: Callable[[], None]) -> Callable[..., Awaitable[None]]:
+    """Return a handler that calls *add_all* when labels change, and not for all else that happens
+    to a namespace.
+    """
+    known: dict[str, dict[str, str]] = {}
+
+    async def namespace_changed(name: str | None, labels: kopf.Labels, **about: Any) -> None:
+        is_gone = about["type"] == "DELETED"
+        before, now = known.get(str(name)), None if is_gone else dict(labels)
+        if now is None:
+            known.pop(str(name), None)
+        else:
+            known[str(name)] = now
+        # What a first list tells is no change: whoever looks at a pipeline lists for himself.
+        is_first = before is None and about["type"] is None
+        if before != now and not is_first:
+            add_all()
+
+    return namespace_changed
 
 
 def kopf_settings() -> kopf.OperatorSettings:

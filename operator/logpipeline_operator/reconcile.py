@@ -27,6 +27,7 @@ from logpipeline_operator import (
     differences,
     live,
     membership,
+    reach,
 )
 from logpipeline_operator.access import Access, Login, ServerTls
 from logpipeline_operator.charge import Charge
@@ -44,6 +45,7 @@ from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
 from logpipeline_operator.jetstream.look import Permission, look
 from logpipeline_operator.jetstream.removal import remove
+from logpipeline_operator.logins import Logins
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.patience import Patience
 from logpipeline_operator.queue import Key
@@ -74,6 +76,7 @@ class Reconciler:
     _patience: Patience = field(init=False)
     _charge: Charge = field(init=False)
     _contests: Contests = field(default_factory=Contests)
+    _logins: Logins = field(default_factory=Logins)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
@@ -114,6 +117,7 @@ class Reconciler:
         if resource is None:
             self._charge.forget(key)
             self._contests.forget(key)
+            self._logins.forget(key)
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
@@ -209,6 +213,7 @@ class Reconciler:
             seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
+        await self._bind(seen, pipeline)
         if seen.may_write:
             apart = membership.servers_apart(
                 seen.pods, pipeline, users=login.users, certificate=login.tls.mark
@@ -227,6 +232,10 @@ class Reconciler:
 
     async def _observe(self, seen: Seen, pipeline: LogPipeline, login: Login) -> None:
         settings = self._child_settings(login)
+        seen.reach = await reach.look(self.cluster, pipeline)
+        settings = replace(settings, pod_namespaces=seen.reach.told)
+        if seen.reach.finding is not None:
+            seen.findings.append(seen.reach.finding)
         try:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
@@ -283,6 +292,20 @@ class Reconciler:
         if done.written:
             self.metrics.writes.labels("child").inc(done.written)
 
+    async def _bind(self, seen: Seen, pipeline: LogPipeline) -> None:
+        """Let shippers see the pods of the namespaces that labels select, and of no others."""
+        if self.settings.namespaces:
+            return  # It has no right beyond these, and bound nobody in another.
+        settings = self._child_settings(Login({}))
+        done, pending = await reach.bind(
+            self.cluster, pipeline, settings, seen.reach, may_write=seen.may_write
+        )
+        seen.failures += done.failures
+        seen.drifted += done.drifted
+        seen.pending += pending
+        if done.written:
+            self.metrics.writes.labels("child").inc(done.written)
+
     async def _ask_jetstream(
         self, key: Key, seen: Seen, pipeline: LogPipeline, files: dict[str, bytes]
     ) -> None:
@@ -308,6 +331,7 @@ class Reconciler:
         try:
             js = await self._access.connect(key, pipeline, files)
             seen.jetstream = await look(js, pipeline, permission, members)
+            seen.refused_logins = self._logins.news(key, seen.jetstream.refused_logins)
         except (ConnectFailed, JetStreamOff, NotSent, OutcomeUnknown, ApiError) as error:
             seen.nats_error = error
             seen.denied = (js.connection.problem if js else None) or ""

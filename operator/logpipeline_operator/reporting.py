@@ -141,6 +141,7 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
         jetstream=_jetstream(seen),
         drifted=tuple(seen.drifted),
         renewed=seen.renewed,
+        refused_logins=seen.refused_logins,
         pending=tuple(seen.pending),
         sync=seen.sync,
     )

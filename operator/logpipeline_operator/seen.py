@@ -8,6 +8,7 @@ from logpipeline.spec import LogPipeline, SpecError
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.jetstream.look import JetStreamSeen
 from logpipeline_operator.live import Failure
+from logpipeline_operator.reach import Reach
 from logpipeline_operator.status import Finding, Sync
 
 
@@ -28,6 +29,8 @@ class Seen:
     # A permission that the server denied on the way: to the one who waits it is mere silence.
     denied: str = ""
     jetstream: JetStreamSeen | None = None
+    # Which logins were refused since that was last told.
+    refused_logins: str = ""
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     claims: list[Manifest] = field(default_factory=list)
@@ -35,6 +38,8 @@ class Seen:
     slices: list[Manifest] = field(default_factory=list)
     # Why controllers cannot make their pods, by the controller's title.
     refusals: dict[str, str] = field(default_factory=dict)
+    # The namespaces whose pods shippers read, where labels of namespaces say it.
+    reach: Reach = field(default_factory=Reach)
     sync: Sync = field(default_factory=lambda: Sync(why_unknown="it was not looked at yet"))
     # Collectors that there are to be now: more than wanted while some hand over.
     replicas: int | None = None

@@ -54,7 +54,7 @@ async def _kopf(
     if settings.namespaces:
         where = {"namespaces": settings.namespaces}
     await kopf.operator(
-        registry=handlers.registry_for(add, add_all),
+        registry=handlers.registry_for(add, add_all, sees_namespaces=not settings.namespaces),
         settings=handlers.kopf_settings(),
         # By default it asks for the user's name, and a pod's user has none.
         identity=Identity(settings.identity),

@@ -47,7 +47,8 @@ class ShipperConfig:
     where there may be none yet, *recall_lost_s* where positions were lost. Positions of a pipeline
     other than *pipeline_uid*, which had the same data folder, are set aside. With *kubernetes*, the
     API server is asked for the pods of the node *node*, those of the namespace *pods_of* only where
-    one is given. With *read_out_s* nobody else writes any
+    one is given. *namespaces_file* holds the namespaces that are read, where it changes which these
+    are. With *read_out_s* nobody else writes any
     more when the shipper is asked to stop: it first ships, for so long at most, what stands in the
     files, to the last byte.
     """
@@ -62,6 +63,7 @@ class ShipperConfig:
     kubernetes: Access | None = None
     node: str = ""
     pods_of: str = ""
+    namespaces_file: Path | None = None
     read_from: ReadFrom = "beginning"
     batch: BatchOptions = field(default_factory=BatchOptions)
     in_flight_bytes_max: int = 16 * MIB
@@ -90,6 +92,7 @@ def from_pipeline(
     nats: NatsOptions,
     host: str | None = None,
     kubernetes: Access | None = None,
+    namespaces_file: Path | None = None,
     http_host: str = "127.0.0.1",
     http_port: int | None = None,
 ) -> ShipperConfig:
@@ -103,7 +106,9 @@ def from_pipeline(
     spec = pipeline.spec
     local = {each.name: each for each in spec.local.shippers}[shipper]
     name = host or host_of(local)
-    is_own_only = spec.shippers.pod_namespaces == "Own"
+    # Who selects by labels knows no namespace until the file names them.
+    first = {"Own": frozenset({pipeline.namespace}), "Selector": frozenset[str]()}
+    namespaces = first.get(spec.shippers.pod_namespaces or "All")
     return ShipperConfig(
         nats=nats,
         subject_root=pipeline.names.subject,
@@ -113,7 +118,7 @@ def from_pipeline(
         data=data,
         rules=Rules(
             namespace=pipeline.namespace,
-            is_own_only=is_own_only,
+            only=namespaces,
             pipeline=pipeline.name,
             matches=spec.shippers.match,
             labels=spec.shippers.labels,
@@ -121,7 +126,8 @@ def from_pipeline(
         ),
         kubernetes=kubernetes,
         node=name if kubernetes is not None else "",
-        pods_of=pipeline.namespace if is_own_only else "",
+        pods_of=pipeline.namespace if spec.shippers.pod_namespaces == "Own" else "",
+        namespaces_file=namespaces_file,
         read_from=spec.shippers.read_from,
         batch=BatchOptions(
             bytes_max=spec.batch.max_bytes,

@@ -32,10 +32,15 @@ from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
 from logpipeline_shipper.healing import Rollbacks
 from logpipeline_shipper.intents import IntentLog
 from logpipeline_shipper.kubernetes.directory import Directory
-from logpipeline_shipper.kubernetes.following import Follower, collections_of
+from logpipeline_shipper.kubernetes.following import (
+    ChosenNamespaces,
+    Follower,
+    collections_of,
+)
 from logpipeline_shipper.metrics import ShipperMetrics
 from logpipeline_shipper.progress import ProgressListener
 from logpipeline_shipper.quarantine import Quarantine
+from logpipeline_shipper.reach import NamespacesFile
 from logpipeline_shipper.sending import Sender
 from logpipeline_shipper.shared import Shared
 from logpipeline_shipper.status import Health, describe
@@ -132,19 +137,25 @@ class Shipper:
         )
         self._listener.fleet = self._fleet
         self._directory = Directory() if config.kubernetes is not None else None
-        self._gate = Gate(
-            config.rules,
-            self._directory,
-            on_take=self._fleet.take,
-            on_leave=self._fleet.leave,
-            clock=loop.time,
-            files=tuple(host for host in config.hosts if host.include),
-        )
+        self._gate = self._made_gate()
+        self._namespaces = self._namespaces_file()
+        # Where the file chooses, who is there is asked of each namespace by itself.
+        self._chosen: ChosenNamespaces | None = None
         self._health = Health(
             self._connection, self._fleet, self._shared, self._keeper, root=config.subject_root
         )
         self._metrics = ShipperMetrics(self._fleet, self._shared, self._listener, self._gate)
         self._skipped: set[Path] = set()
+
+    def _made_gate(self) -> Gate:
+        return Gate(
+            self._config.rules,
+            self._directory,
+            on_take=self._fleet.take,
+            on_leave=self._fleet.leave,
+            clock=asyncio.get_running_loop().time,
+            files=tuple(host for host in self._config.hosts if host.include),
+        )
 
     async def run(self, stop: asyncio.Event) -> int:
         """Ship until *stop* is set or a part of ours breaks."""
@@ -254,11 +265,30 @@ class Shipper:
             return []
         directory.listeners.pod = self._gate.changed
         directory.listeners.namespace = self._gate.changed_namespace
+        if self._config.rules.only is not None and not self._config.pods_of:
+            directory.do_without_namespaces()
+            self._chosen = ChosenNamespaces(access, self._config.node, directory, self._spawn)
+            return []
         found = collections_of(self._config.node, directory, self._config.pods_of)
         return [Follower(access, each).run() for each in found]
 
+    def _namespaces_file(self) -> NamespacesFile | None:
+        """Return what says whose pods are read, having asked it before the first file is found."""
+        path = self._config.namespaces_file
+        if path is None:
+            if self._config.rules.only == frozenset():
+                log.warning("podNamespaces: Selector needs --namespaces; without, no pod is read")
+            return None
+        file = NamespacesFile(path, self._gate.read_only)
+        file.look()
+        return file
+
     async def _tick(self) -> None:
         while True:
+            if self._namespaces is not None:
+                self._namespaces.look()
+            if self._chosen is not None:
+                self._chosen.choose(self._gate.namespaces())
             self._gate.tick()
             if self._sight.until_s > -math.inf and not self._gate.waiting():
                 self._fleet.looked_through()

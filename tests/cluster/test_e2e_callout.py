@@ -111,6 +111,21 @@ async def test_what_a_node_has_speaks_for_that_node_alone(
         assert stranger.sessions == 0
         await stranger.close()
 
+    def is_told() -> bool:
+        words = ("events", pipeline.here, "--field-selector=reason=LoginsRefused")
+        told = [str(each["message"]) for each in cluster.get(*words)["items"]]
+        return any("with a token that was made for somebody else" in text for text in told)
+
+    await eventually(is_told, within_s=60.0, what="the event names what was shown")
+
+
+def test_a_server_s_pages_are_not_where_a_stranger_looks(pipeline: Pipeline) -> None:
+    """It is ready by its probes, which know the path; other ways to its pages lead nowhere."""
+    server = f"/api/v1/namespaces/{pipeline.namespace}/pods/prod-nats-0:8222/proxy"
+    for page in ("", "/healthz", "/connz", "/jsz?streams=true", "/subsz?subs=1"):
+        told = pipeline.cluster.kubectl("get", "--raw", server + page, check=False)
+        assert "prod" not in told.replace("prod-nats-0:8222", ""), page
+
 
 def test_shippers_log_in_again_when_server_and_shippers_start_anew(pipeline: Pipeline) -> None:
     """A callout starts with its server, and asks nobody."""

@@ -293,7 +293,12 @@ def release(pipeline: Pipeline, reason: str) -> None:
 
 def streams_of(pipeline: Pipeline) -> list[dict[str, Any]]:
     """The streams of lines that the pipeline's server has, as it tells of them."""
-    path = f"/api/v1/namespaces/{pipeline.namespace}/pods/{pipeline.name}-nats-0:8222/proxy/jsz"
+    pod = f"pod/{pipeline.name}-nats-0"
+    server = pipeline.cluster.get(pod, pipeline.here)["spec"]["containers"][0]
+    # The pages lie where a stranger does not look.
+    below = server["readinessProbe"]["httpGet"]["path"].removesuffix("/healthz")
+    proxy = f"/api/v1/namespaces/{pipeline.namespace}/pods/{pipeline.name}-nats-0:8222/proxy"
+    path = f"{proxy}{below}/jsz"
     told = json.loads(pipeline.cluster.kubectl("get", "--raw", f"{path}?streams=true&config=true"))
     streams = [s for account in told["account_details"] for s in account.get("stream_detail", [])]
     lines = f"{pipeline.get()['status']['subject']}.p"

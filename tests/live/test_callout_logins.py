@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,13 +17,21 @@ from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_host, us
 from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.partition import partition_of
+from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.render import to_json
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.survey import survey
 from logpipeline_cli.answers import ask
+from logpipeline_cli.commands.tail import Filter, tail
+from logpipeline_cli.local.layout import Layout
+from logpipeline_cli.target import Target
 from logpipeline_operator.callout.answering import Answers
 from logpipeline_operator.callout.claims import Issuer
+from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.service import Callout, KeysFile
 from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.jetstream.logins import refusals
 from managed_server import Managed, connected, managed, refused, resource
 from pod_tokens import ApiServer
 from waiting import eventually
@@ -40,6 +49,8 @@ FORBIDDEN_TO_READERS = (
     f"$JS.API.STREAM.PURGE.{STREAM}",
     f"$JS.{READERS_DOMAIN}.API.STREAM.PURGE.{STREAM}",
     f"$JS.{READERS_DOMAIN}.API.CONSUMER.CREATE.{STREAM}.mine",
+    f"$JS.{READERS_DOMAIN}.API.CONSUMER.MSG.NEXT.{STREAM}.main-0",
+    f"$JS.{READERS_DOMAIN}.API.STREAM.UPDATE.{STREAM}",
     f"$JS.API.STREAM.DELETE.{STREAM}",
     f"$JS.API.CONSUMER.CREATE.{STREAM}.mine",
     f"$JS.API.CONSUMER.DELETE.{STREAM}.main-0",
@@ -114,10 +125,9 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
 
 def counted(callout: Callout) -> tuple[int, int]:
     """Return how many clients were admitted, and how many refused."""
-    admitted, was_refused = (
-        callout.metrics.value(f"{name}_total") for name in ("admitted", "refused")
-    )
-    return int(admitted or 0), int(was_refused or 0)
+    admitted = callout.metrics.value("admitted_total")
+    was_refused = [callout.metrics.value("refused_total", reason=each.value) for each in Cause]
+    return int(admitted or 0), sum(int(count or 0) for count in was_refused)
 
 
 async def stays_out(options: NatsOptions) -> None:
@@ -163,6 +173,10 @@ async def test_a_token_that_proves_no_shippers_node_opens_nothing(tmp_path: Path
         admitted, was_refused = counted(callout)
         assert admitted == 0
         assert was_refused >= len(tokens)
+        async with connected(there.at.operator()) as operator:
+            [told] = await refusals(operator.connection, PIPELINE)
+        assert set(told.counts) == set(Cause) - {Cause.UNKNOWN_USER}
+        assert set(told.addresses.values()) == {"127.0.0.1"}
 
 
 async def test_a_reader_sees_all_and_changes_nothing(tmp_path: Path) -> None:
@@ -181,7 +195,9 @@ async def test_a_reader_sees_all_and_changes_nothing(tmp_path: Path) -> None:
         await refused(js.connection, f"{other}.>", "another reader's answers")
 
 
-@pytest.mark.parametrize("asked", ["STREAM.INFO.{}", "DIRECT.GET.{}"])
+@pytest.mark.parametrize(
+    "asked", ["INFO", "STREAM.LIST", "STREAM.INFO.{}", "CONSUMER.LIST.{}", "DIRECT.GET.{}"]
+)
 async def test_what_a_reader_is_told_is_stored_nowhere(tmp_path: Path, asked: str) -> None:
     """A server answers wherever it is asked to: that must be no host's subject, and no key."""
     question = f"$JS.{READERS_DOMAIN}.API.{asked.format(STREAM)}"
@@ -194,11 +210,54 @@ async def test_what_a_reader_is_told_is_stored_nowhere(tmp_path: Path, asked: st
         await operator.connection.request(SUBJECTS.of_host("node-1"), b"a line")
         before = await stored(operator)
         for reply in (SUBJECTS.of_host("node-2"), f"$KV.{BUCKET}.main.epoch.0"):
-            await reader.connection.publish(question, b'{"seq": 1}', reply=reply)
+            for query in (b'{"seq": 1}', b'{"seq": 1, "batch": 9, "next_by_subj": ">"}'):
+                await reader.connection.publish(question, query, reply=reply)
         # Answers come in the order of the questions.
         await reader.connection.request(question, b'{"seq": 1}')
 
         assert await stored(operator) == before
+
+
+async def test_a_reader_tails_and_plans_and_leaves_no_trace(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Lines of both streams, from a time on, then those that pass; and what applying would change.
+    The server has made nothing for it.
+    """
+    begin = time.time_ns()
+    async with asking(tmp_path) as there, there.answering():
+        login = there.of_reader()
+        hosts = [_host_in(0), _host_in(1)]
+        async with connected(there.at.operator()) as operator:
+            for host in hosts:
+                for text in (b"first", b"second"):
+                    await operator.connection.request(SUBJECTS.of_host(host), text)
+            target = Target(PIPELINE, Layout(tmp_path / "data"), login, None)
+            lines = Filter(None, None, None, left=6)
+            async with asyncio.TaskGroup() as tasks:
+                tailing = tasks.create_task(tail(target, None, begin, lines, raw=True))
+                await eventually(lambda: lines.left == 2)
+                for host in hosts:
+                    await operator.connection.request(SUBJECTS.of_host(host), b"passing")
+                await tailing
+            async with connected(login) as js:
+                plan = await plan_pipeline(js, PIPELINE)
+            told = await plan_pipeline(operator, PIPELINE)
+            for number in range(PIPELINE.spec.partitions):
+                names = await operator.call(f"CONSUMER.NAMES.{PIPELINE.names.stream(number)}")
+                assert names["total"] == 0
+
+    assert sorted(capsysbinary.readouterr().out.split()) == sorted(
+        [b"first", b"second", b"passing"] * 2
+    )
+    assert to_json(plan) == to_json(told)
+    assert not plan.is_empty
+
+
+def _host_in(partition: int) -> str:
+    """The first host whose lines are in *partition*."""
+    hosts = (f"node-{number}" for number in range(100))
+    return next(host for host in hosts if partition_of(host, 2) == partition)
 
 
 async def stored(js: JetStream) -> list[int]:

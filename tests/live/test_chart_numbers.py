@@ -13,6 +13,7 @@ import yaml
 
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_collector.metrics import CollectorMetrics
+from logpipeline_operator.callout.service import CalloutMetrics
 from logpipeline_operator.metrics import OperatorMetrics
 from shipping import config_of, jetstream, make_stream, shipping
 from waiting import eventually
@@ -63,6 +64,7 @@ async def test_chart_asks_for_numbers_that_there_are(
             shipper = await asyncio.to_thread(read, (await eventually(ports))[0])
     pages = [shipper, OperatorMetrics().exposition().decode()]
     pages.append(CollectorMetrics().metrics.exposition().decode())
+    pages.append(CalloutMetrics().metrics.exposition().decode())
 
     assert len(asked()) > 30
     assert asked() - {name for page in pages for name in offered(page)} == set()

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,17 @@ from logpipeline.partition import partition_of
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
-from logpipeline_operator.children import config, nats_auth
+from logpipeline_operator.children import config, nats_auth, nats_conf
 from logpipeline_operator.jetstream.look import Permission, look
 from managed_parts import MEMBER, running
-from managed_server import Managed, connected, managed, resource
+from managed_server import USERS, Managed, connected, managed, resource
 from waiting import eventually
+
+PAGES = (
+    "/varz", "/connz", "/routez", "/gatewayz", "/leafz", "/subsz", "/subscriptionsz", "/accountz",
+    "/accstatz", "/jsz", "/healthz", "/ipqueuesz", "/raftz", "/expvarz", "/stacksz", "/debug/vars",
+    "/debug/pprof/heap",
+)  # fmt: skip
 
 
 def denials(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -186,6 +193,29 @@ async def test_nobody_comes_in_without_a_password(managed_nats: Managed) -> None
 
     with pytest.raises(ConnectFailed, match="credentials"):
         await connection.start(patience_s=1.0)
+
+
+def test_a_stranger_finds_no_page_of_the_server(managed_nats: Managed) -> None:
+    """Its pages name streams, subjects and who is connected, and know no login; who does not know
+    where they lie is told nothing, and not by way of another path either.
+    """
+    for path in ("/", *PAGES, *(f"{nats_conf.pages('f' * 32)}{page}" for page in PAGES)):
+        for way in (path, f"/.{path}", f"/x/..{path}", f"/{path}", f"{path}/"):
+            status, told = get(managed_nats.monitor, way)
+            # A path that is not plain is sent on to the plain one, which is not there either.
+            assert status in (404, 301, 307), way
+            assert not [word for word in ("prod", "127.0.0.1:", USERS) if word in told], way
+    status, told = get(managed_nats.monitor, f"{nats_conf.pages(USERS)}/jsz?streams=true")
+    assert (status, "streams" in told) == (200, True)
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """What a server answers to who asks for the *path*, as it stands, with its headers."""
+    connection = HTTPConnection("127.0.0.1", port)
+    with closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, f"{answer.headers}{answer.read().decode()}"
 
 
 async def test_a_role_s_name_alone_is_no_password(managed_nats: Managed) -> None:

@@ -14,7 +14,11 @@ from kube_api import NAMESPACES, PODS, KubeApi, kube_api
 from logpipeline_shipper.kubernetes import client, following
 from logpipeline_shipper.kubernetes.client import Access
 from logpipeline_shipper.kubernetes.directory import Directory
-from logpipeline_shipper.kubernetes.following import Follower, collections_of
+from logpipeline_shipper.kubernetes.following import (
+    ChosenNamespaces,
+    Follower,
+    collections_of,
+)
 from waiting import eventually
 
 
@@ -83,6 +87,28 @@ async def test_who_reads_one_namespace_asks_for_its_pods_alone() -> None:
 
     assert directory.are_namespaces_known
     assert asked == {path}
+
+
+async def test_namespaces_that_are_chosen_are_followed_each_by_itself() -> None:
+    """One more costs one more watch, one less ends its own: what is known of others stays."""
+    paths = {name: f"/api/v1/namespaces/{name}/pods" for name in ("bank", "shop")}
+    async with kube_api() as api, asyncio.TaskGroup() as tasks:
+        for name, path in paths.items():
+            api.objects[path] = {}
+            api.put(path, f"{name}-1", namespace=name, labels={"app": name})
+        directory = Directory()
+        chosen = ChosenNamespaces(api.access(), "node-a", directory, tasks.create_task)
+        chosen.choose({"shop"})
+        await eventually(lambda: set(directory.pods) == {"shop-1"} and api.watches == 1)
+        chosen.choose({"bank", "shop"})
+        await eventually(lambda: set(directory.pods) == {"bank-1", "shop-1"} and api.watches == 2)
+        chosen.choose({"bank"})
+        left = set(directory.pods)
+        await eventually(lambda: api.watches == 1)
+        chosen.choose(set())
+
+    assert left == {"bank-1"}
+    assert {request[0] for request in api.requests} == set(paths.values())
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 65536])

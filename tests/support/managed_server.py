@@ -31,6 +31,8 @@ PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
 CALLOUT_PASSWORD = "-callout-0123456789abcdef"
 ARCHIVE_PASSWORD = "-archive-0123456789abcdef"
 START_DEADLINE_S = 20.0
+# The hash of the Secret, which the operator takes.
+USERS = "0123456789abcdef" * 2
 
 
 def resource(**spec: Any) -> LogPipeline:
@@ -52,7 +54,8 @@ class Managed:
     pipeline: LogPipeline
     url: str
     folder: Path
-    monitor_port: int
+    # The port of its pages.
+    monitor: int
     # Its process ends with it.
     process: ExitStack
 
@@ -96,7 +99,8 @@ class Managed:
     async def start(self) -> None:
         """Start the server, and return when it is healthy."""
         self.process.enter_context(server(self.folder))
-        await eventually(lambda: is_healthy(self.monitor_port), within_s=START_DEADLINE_S)
+        below = nats_conf.pages(USERS)
+        await eventually(lambda: is_healthy(self.monitor, below), within_s=START_DEADLINE_S)
 
 
 @asynccontextmanager
@@ -116,7 +120,9 @@ async def managed(
         data |= callout["stringData"]
         roles = (*roles, nats_auth.CALLOUT)
         (folder / nats_auth.ISSUER_SEED).write_text(seed)
-    text = nats_conf.render(pipeline, has_accounts=has_accounts, has_callout=has_callout)
+    text = nats_conf.render(
+        pipeline, has_accounts=has_accounts, has_callout=has_callout, users=USERS
+    )
     for there, here in (
         ("0.0.0.0:4222", f"127.0.0.1:{port}"),
         ("0.0.0.0:8222", f"127.0.0.1:{monitor}"),
@@ -158,10 +164,13 @@ def server(folder: Path, name: str = "prod-nats-0") -> Iterator[None]:
         process.wait()
 
 
-def is_healthy(monitor_port: int) -> bool:
-    """Whether the server passes the full check, as its probes ask for."""
+def is_healthy(monitor_port: int, below: str = "") -> bool:
+    """Whether the server, whose pages lie *below* a path, passes the full check, as its probes ask
+    for.
+    """
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{monitor_port}/healthz", timeout=1) as page:
+        url = f"http://127.0.0.1:{monitor_port}{below}/healthz"
+        with urllib.request.urlopen(url, timeout=1) as page:
             return bool(page.status == 200)
     except OSError:
         return False

@@ -13,6 +13,10 @@ def _each(owner: str, names: str) -> Iterator[str]:
 _PODS = ("collectors", "shippers", "nats.managed", "archive")
 
 HARMLESS: dict[str, tuple[str, ...]] = {
+    "It only narrows what podNamespaces says: what the class selects counts in any case.": (
+        "shippers.podNamespaceSelector.matchLabels",
+        *_each("shippers.podNamespaceSelector.matchExpressions[]", "key operator values[]"),
+    ),
     "It names the class that decides, or says whether anything is done at all.": (
         "className",
         "managementState",

@@ -68,6 +68,7 @@ def refused(spec: dict[str, Any], **allowed: Any) -> list[str]:
 
 
 # What reaches further than its writer: a value at a field, and the class that allows it.
+BLUE = {"matchLabels": {"team": "blue"}}
 REACHING: list[tuple[str, Any, dict[str, Any]]] = [
     *((f"{pods}.image", "evil/shell:1", {"images": ["evil/*"]}) for pods in PODS),
     *((f"{pods}.serviceAccountName", "operator", {"serviceAccounts": ["*"]}) for pods in PODS),
@@ -87,6 +88,8 @@ REACHING: list[tuple[str, Any, dict[str, Any]]] = [
     ("shippers.hostFiles", [{"include": ["/var/lib/kubelet/pods/**"]}],
      {"hostFiles": ["/var/lib/kubelet"]}),
     ("shippers.podNamespaces", "All", {"podNamespaces": "All"}),
+    ("shippers", {"podNamespaces": "Selector", "podNamespaceSelector": BLUE},
+     {"podNamespaces": "All"}),
     ("collectors.persistence", {"hostPath": "/srv/x"}, {"hostPaths": ["/srv"]}),
     ("collectors.persistence", {"existingClaim": "bank"}, {"claims": ["bank"]}),
     ("collectors.persistence", {"size": "2Ti"}, {"limits": {"storage": "2Ti"}}),
@@ -128,7 +131,9 @@ def test_every_choice_is_a_field_of_the_class() -> None:
     schema = class_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     fields = {path.removesuffix("[]") for path in leaves(schema["properties"]["spec"])}
 
-    assert {choice.field for choice in CHOICES} | {"namespaces"} == fields
+    # Namespaces that the class selects are those of the pipeline's that are read.
+    chosen = {path for path in fields if path.startswith("podNamespaceSelector.")}
+    assert {choice.field for choice in CHOICES} | {"namespaces"} | chosen == fields
     for choice in CHOICES:
         allowed_by(LogPipelineClassSpec(), choice.field)
 
@@ -213,7 +218,15 @@ def test_taking_over_by_annotation_needs_the_class() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [{"images": ["a*b"]}, {"hostFiles": ["var/log"]}, {"image": "x"}, {"limits": {"storage": "x"}}],
+    [
+        {"images": ["a*b"]},
+        {"hostFiles": ["var/log"]},
+        {"image": "x"},
+        {"limits": {"storage": "x"}},
+        {"podNamespaces": "Selector"},
+        {"podNamespaceSelector": {"matchLabels": {"team": "blue"}}},
+        {"podNamespaces": "Selector", "podNamespaceSelector": {"matchLabels": {"team": "?"}}},
+    ],
 )
 def test_a_class_with_mistakes_is_no_class(spec: dict[str, Any]) -> None:
     """It is told, rather than read as if it allowed something."""

@@ -48,7 +48,32 @@ def host_files(**files: Any) -> dict[str, Any]:
 EXTERNAL = {"subject": "logs", "stream": {"name": "LOGS", "external": True}}
 
 # Of each rule: a spec that breaks it, where that is told, and a spec that comes close and is good.
+BLUE = {"matchLabels": {"team": "blue"}}
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "selector-selects-namespaces": (
+        {"shippers": {"podNamespaces": "Selector"}}, "shippers.podNamespaceSelector",
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": BLUE}},
+    ),
+    "selector-says-something": (
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": {}}},
+        "shippers.podNamespaceSelector",
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": {
+            "matchExpressions": [{"key": "team", "operator": "Exists"}]}}},
+    ),
+    "labels-are-labels": (
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": {
+            "matchLabels": {"example.net/team": "blue, red"}}}},
+        "shippers.podNamespaceSelector.matchLabels",
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": {
+            "matchLabels": {"example.net/team": ""}}}},
+    ),
+    "values-with-in": (
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": {
+            "matchExpressions": [{"key": "team", "operator": "Exists", "values": ["blue"]}]}}},
+        "shippers.podNamespaceSelector.matchExpressions[0].values",
+        {"shippers": {"podNamespaces": "Selector", "podNamespaceSelector": {
+            "matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["blue"]}]}}},
+    ),
     "collectors-within-partitions": (
         {"partitions": 3, **collectors(replicas=4)}, "collectors.replicas",
         {"partitions": 0, **collectors(replicas=1)},

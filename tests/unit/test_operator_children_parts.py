@@ -285,6 +285,12 @@ def test_servers_of_a_cluster_show_each_other_who_they_are(replicas: int, is_clu
     assert ("routes.conf" in nats_conf.render(resource(spec))) is is_cluster
     assert ("routes.conf" in str(volume)) is is_cluster
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+    asked = children(spec, replace(SETTINGS, nats_users="0a1b"))
+    conf = child(asked, "ConfigMap", "prod-nats")["data"]["nats.conf"]
+    server = pod_spec(child(asked, "StatefulSet", "prod-nats"))["containers"][0]
+    assert 'http_base_path: "/0a1b"' in conf
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert server[probe]["httpGet"]["path"].startswith("/0a1b/healthz")
     alive = container["livenessProbe"]["httpGet"]["path"]
     assert (alive == "/healthz") is not is_cluster
     assert not any("assword" in word for word in [*container["command"], *container["args"]])

@@ -13,7 +13,15 @@ from hypothesis import given
 
 from child_manifests import SETTINGS, UID, child, children, resource, workloads
 from logpipeline.spec.model import NAME_CHARS_MAX
-from logpipeline_operator.children import Manifest, binding_name, build, config, kinds, order
+from logpipeline_operator.children import (
+    Manifest,
+    binding_name,
+    build,
+    config,
+    kinds,
+    order,
+    shippers,
+)
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
 
@@ -28,6 +36,12 @@ EVERYTHING: dict[str, Any] = {
 }
 ALL_PODS: dict[str, Any] = {"shippers": {"podNamespaces": "All"}}
 OWN_PODS: dict[str, Any] = {"shippers": {"podNamespaces": "Own"}}
+CHOSEN_PODS: dict[str, Any] = {
+    "shippers": {
+        "podNamespaces": "Selector",
+        "podNamespaceSelector": {"matchLabels": {"team": "blue"}},
+    }
+}
 SETTINGS_OWN = replace(SETTINGS, shipper_role="Role/readers")
 SETTINGS_ALL = replace(SETTINGS, shipper_cluster_role="readers", has_pod_monitors=True)
 
@@ -245,6 +259,49 @@ def test_a_binding_of_own_pods_lies_with_them() -> None:
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "readers")
     assert binding["metadata"]["namespace"] == "logging"
     assert binding["metadata"]["ownerReferences"][0]["uid"] == UID
+
+
+def test_shippers_are_told_which_namespaces_labels_select() -> None:
+    """In a file that is read again: another namespace restarts no shipper."""
+    more = replace(SETTINGS_OWN, pod_namespaces=("bank", "shop"))
+    few, many = (children(CHOSEN_PODS, each) for each in (SETTINGS_OWN, more))
+
+    told = [child(each, "ConfigMap", "prod-shipper")["data"] for each in (few, many)]
+    assert [each["namespaces.json"] for each in told] == ["[]", '["bank", "shop"]']
+    assert child(few, "DaemonSet", "prod-shipper") == child(many, "DaemonSet", "prod-shipper")
+    pod = child(few, "DaemonSet", "prod-shipper")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"][-2:] == ["--namespaces", "/etc/logpipeline/namespaces.json"]
+    assert pod["automountServiceAccountToken"] is True
+    [config_map, *_] = next(v for v in pod["volumes"] if v["name"] == "config")["projected"][
+        "sources"
+    ]
+    assert [each["key"] for each in config_map["configMap"]["items"]] == [
+        "pipeline.yaml", "namespaces.json",
+    ]  # fmt: skip
+    # Bindings lie where they count, one in each namespace, and are no children.
+    assert [title for title in titles(many) if "Binding" in title] == []
+
+
+def test_a_binding_in_another_namespace_is_no_child_of_a_pipeline_there() -> None:
+    """One of the same name would else find it by its labels, and delete it."""
+    pipeline = resource(CHOSEN_PODS)
+    binding = shippers.binding_in("shop", pipeline, SETTINGS_OWN)
+
+    assert binding["metadata"] == {
+        "name": "logpipeline-shipper:logging:prod",
+        "namespace": "shop",
+        "labels": {
+            "app.kubernetes.io/name": "logpipeline",
+            "app.kubernetes.io/instance": "prod",
+            "app.kubernetes.io/component": "shipper",
+            "app.kubernetes.io/managed-by": "logpipeline-operator",
+            "logpipeline.dev/namespace": "logging",
+        },
+    }
+    assert (binding["kind"], binding["roleRef"]["name"]) == ("RoleBinding", "readers")
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "prod-shipper", "namespace": "logging"}
+    ]
 
 
 def test_no_glob_finds_the_logs_of_pods_that_are_not_read() -> None:

@@ -91,6 +91,16 @@ def test_drift_is_told_when_it_is_put_right() -> None:
     assert news_of(working()) == []
 
 
+def test_refused_logins_are_named_with_what_to_do() -> None:
+    """Who comes with what opens nothing is told of as a warning."""
+    (event,) = news_of(working(refused_logins="2 without a token (last from 10.0.0.7)"))
+
+    assert (event.type, event.reason) == ("Warning", "LoginsRefused")
+    assert event.message.startswith(
+        "The managed server refused logins: 2 without a token (last from 10.0.0.7). Find the pod"
+    )
+
+
 @given(any_facts(), any_facts())
 def test_there_and_back_tells_of_transitions_only(a: Facts, b: Facts) -> None:
     """Each event is of a condition that just came to be so; the same look again tells nothing."""

@@ -88,7 +88,8 @@ def test_our_own_components_are_not_shipped_in_a_circle(component: str) -> None:
 
 def test_pods_of_other_namespaces_are_left_where_only_the_own_is_read() -> None:
     """By the path alone, whatever the entries say, and without waiting for Kubernetes."""
-    rules = Rules(namespace="logging", is_own_only=True, matches=(select(namespaces=("shop",)),))
+    own_only = frozenset({"logging"})
+    rules = Rules(namespace="logging", only=own_only, matches=(select(namespaces=("shop",)),))
     everything = replace(rules, matches=())
     own = Container(namespace="logging", pod="web-1", uid="u", name="main")
     other = Container(namespace="shop", pod="web-1", uid="u", name="main")
@@ -290,6 +291,34 @@ def test_a_decision_stands_when_its_pod_is_forgotten(monkeypatch: pytest.MonkeyP
     directory.replace_namespaces([])
 
     assert told.taken == []
+
+
+def test_namespaces_that_are_no_longer_read_are_left_and_come_back() -> None:
+    """A pod of one that is read again waits for what Kubernetes says of it, as at first."""
+    directory = Directory()
+    directory.do_without_namespaces()
+    directory.put_pod(pod(app="web"))
+    told = Told(Rules(only=frozenset()), directory)
+    told.gate.take(listing())
+    at_first = (list(told.taken), told.gate.namespaces())
+    told.gate.read_only(frozenset({"shop"}))
+    then = (list(told.taken), told.gate.namespaces())
+    told.gate.read_only(frozenset({"bank"}))
+    directory.replace_pods([], "shop")
+    left = (list(told.left), dict(told.gate.left_out), told.gate.namespaces())
+    newcomer = SourceId(
+        host="n", source="shop/new/u9/app/0", format="cri", namespace="shop", pod="new",
+        container="app",
+    )  # fmt: skip
+    told.gate.take(listing(newcomer))
+    told.gate.read_only(frozenset({"shop"}))
+
+    assert at_first == ([], set())
+    assert then == ([(SOURCE.source, 1, ())], {"shop"})
+    assert left == ([SOURCE.source], {"other-namespace": 1}, set())
+    assert [source for source, *_ in told.taken] == [SOURCE.source] * 2
+    assert told.gate.waiting() == 1
+    assert told.gate.left_out == {"other-namespace": 0}
 
 
 def test_plain_files_pass_without_a_question() -> None:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from logpipeline_shipper.config import ShipperConfig
     from logpipeline_shipper.kubernetes.client import Access
 
-RESOURCE_WORDS = {"name": "--name", "kubernetes": "--kubernetes", "include": "--include"}
+RESOURCE_WORDS = {
+    "name": "--name",
+    "kubernetes": "--kubernetes",
+    "namespaces": "--namespaces",
+    "include": "--include",
+}
 # Where a pod finds who it is to the API server.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -56,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
         nats=nats,
         host=args.host,
         kubernetes=_in_cluster() if args.kubernetes else None,
+        namespaces_file=Path(args.namespaces) if args.namespaces else None,
         http_host=host,
         http_port=port,
     )

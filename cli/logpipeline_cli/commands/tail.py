@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from logpipeline import cri, wire
+from logpipeline.authority import READERS_DOMAIN
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError, JetStream, rfc3339_of
-from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
+from logpipeline.nats.direct import DirectReader
+from logpipeline.nats.jetstream import ApiError, JetStream, StoredMessage
 from logpipeline.partition import partition_of
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
@@ -23,10 +23,10 @@ from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.output import escaped, write_line
 from logpipeline_cli.target import Target, connected, find_target
 
-# A consumer that nobody reads any more goes away by itself.
-INACTIVE_NS = 60 * 1_000_000_000
-PULL_BYTES = 2 * 1024 * 1024
-TAKE_TIMEOUT_S = 1.0
+# A line is seen soon after it passed; each look is a request for each partition.
+LOOK_EVERY_S = 0.5
+# After so many looks that found nothing: is the stream still what it was?
+LOOKS_MAX = 20
 REOPEN_AFTER_S = 0.5
 
 
@@ -59,22 +59,23 @@ def show(target: Target, args: argparse.Namespace) -> int:
     lines = Filter(args.pod_namespace, args.pod, _pattern(args.grep), args.lines)
     since_ns = moment_ns("--since", args.since) if args.since else None
     host = check_host(args.host) if args.host else None
-    asyncio.run(_tail(target, host, since_ns, lines, raw=args.raw))
+    asyncio.run(tail(target, host, since_ns, lines, raw=args.raw))
     return EXIT_OK
 
 
-async def _tail(
+async def tail(
     target: Target, host: str | None, since_ns: int | None, lines: Filter, *, raw: bool
 ) -> None:
+    """Print lines of *host*, or of all, from *since_ns* on until enough of them came."""
     names, partitions = target.pipeline.names, target.pipeline.spec.partitions
     subjects = Subjects(names.subject, partitions)
     wanted = [partition_of(host, partitions)] if host else range(max(partitions, 1))
     enough = asyncio.Event()
 
-    def show(delivered: Delivered) -> None:
+    def show(message: StoredMessage) -> None:
         if enough.is_set():
             return
-        for text in _lines_of(delivered, subjects, lines, raw=raw):
+        for text in _lines_of(message, subjects, lines, raw=raw):
             write_line(text, raw=raw)
             if lines.left is not None:
                 lines.left -= 1
@@ -100,78 +101,98 @@ async def _tail(
 
 
 class _Follower:
-    """Follows one stream from a time on; when its consumer is lost, from behind what was shown."""
+    """Follows one stream from a time on, or from now on, by reading what is stored: the server
+    makes nothing for it, so that a right to read is enough.
+    """
 
     def __init__(self, js: JetStream, stream: str, subject: str, since_ns: int | None) -> None:
         self._js = js
         self._stream = stream
         self._subject = subject
         self._since_ns = since_ns
-        self._sequence: int | None = None
+        # The first sequence that was not looked at; None where a time says where to begin.
+        self._next: int | None = None
+        self._is_direct = True
 
-    async def follow(self, show: Callable[[Delivered], None]) -> None:
+    async def follow(self, show: Callable[[StoredMessage], None]) -> None:
         """Call *show* for each message, for ever."""
-        while True:
-            name = f"tail-{secrets.token_hex(8)}"
-            with suppress(NotSent, OutcomeUnknown, ReaderClosed):
-                await self._js.connection.wait_connected()
-                await self._open(name)
-                try:
-                    await self._read(name, show)
-                finally:
-                    with suppress(NotSent, OutcomeUnknown, ApiError):
-                        await self._js.consumer_delete(self._stream, name)
-            await asyncio.sleep(REOPEN_AFTER_S)
-
-    async def _open(self, name: str) -> None:
-        try:
-            info = await self._js.consumer_create(self._stream, self._config(name), action="create")
-        except ApiError as error:
-            raise CliError(
-                f"cannot read stream {self._stream}: {error.description}; was the pipeline "
-                "applied (`logpipeline apply`), and to this server?"
-            ) from error
-        if self._sequence is None:
-            # What passes while a connection is lost is shown afterwards, also before the first.
-            self._sequence = int(info["delivered"]["stream_seq"])
-
-    async def _read(self, name: str, show: Callable[[Delivered], None]) -> None:
-        reader = PullReader(self._js, self._stream, name, pull_bytes=PULL_BYTES)
+        reader = DirectReader(self._js, self._stream, self._subject)
         await reader.open()
         try:
             while True:
-                for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
-                    self._sequence = delivered.sequence
-                    show(delivered)
-                # A reader behind a pipe wants to see lines as they pass, too.
-                sys.stdout.flush()
+                with suppress(NotSent, OutcomeUnknown):
+                    await self._js.connection.wait_connected()
+                    await self._look_at_stream()
+                    await self._read(reader, show)
+                await asyncio.sleep(REOPEN_AFTER_S)
         finally:
-            await reader.close()
+            with suppress(NotSent, OutcomeUnknown):
+                await reader.close()
 
-    def _config(self, name: str) -> dict[str, object]:
-        config: dict[str, object] = {
-            "name": name,
-            "ack_policy": "none",
-            "filter_subject": self._subject,
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": INACTIVE_NS,
-            "deliver_policy": "new",
-        }
-        if self._sequence is not None:
-            config.update(deliver_policy="by_start_sequence", opt_start_seq=self._sequence + 1)
-        elif self._since_ns is not None:
-            config.update(deliver_policy="by_start_time", opt_start_time=rfc3339_of(self._since_ns))
-        return config
+    async def _look_at_stream(self) -> None:
+        try:
+            info = await self._js.stream_info(self._stream)
+        except ApiError as error:
+            raise self._unreadable(error.description) from error
+        if info is None:
+            raise self._unreadable("stream not found")
+        self._is_direct = bool(info["config"].get("allow_direct"))
+        if not self._is_direct and self._js.connection.options.js_domain == READERS_DOMAIN:
+            raise CliError(
+                f"stream {self._stream} has no allowDirect, without which a reader sees nothing of "
+                "it: set spec.stream.allowDirect, or tail with the right to the operator's Secret"
+            )
+        end = int(info["state"]["last_seq"]) + 1
+        if self._next is not None:
+            # A server that lost its end gives the same numbers again.
+            self._next = min(self._next, end)
+        elif self._since_ns is None:
+            self._next = end
+
+    async def _read(self, reader: DirectReader, show: Callable[[StoredMessage], None]) -> None:
+        idle = 0
+        while idle < LOOKS_MAX:
+            found = await self._take(reader)
+            for message in found:
+                self._next = message.sequence + 1
+                show(message)
+            # A reader behind a pipe wants to see lines as they pass, too.
+            sys.stdout.flush()
+            if not found:
+                idle += 1
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _take(self, reader: DirectReader) -> list[StoredMessage]:
+        try:
+            if self._is_direct:
+                since_ns = self._since_ns if self._next is None else None
+                return await reader.take(self._next or 1, since_ns=since_ns)
+            return await self._from_leader()
+        except ApiError as error:
+            raise self._unreadable(error.description) from error
+
+    async def _from_leader(self) -> list[StoredMessage]:
+        """Return the next message, where the stream allows no direct get: one by one."""
+        while True:
+            start = self._next or 1
+            found = await self._js.next_from_leader(self._stream, start, self._subject)
+            if found is None or found.time_ns >= (self._since_ns or 0):
+                return [found] if found is not None else []
+            self._next = found.sequence + 1
+
+    def _unreadable(self, why: str) -> CliError:
+        return CliError(
+            f"cannot read stream {self._stream}: {why}; was the pipeline applied (`logpipeline "
+            "apply`), and to this server?"
+        )
 
 
 def _lines_of(
-    delivered: Delivered, subjects: Subjects, lines: Filter, *, raw: bool
+    message: StoredMessage, subjects: Subjects, lines: Filter, *, raw: bool
 ) -> Iterator[bytes]:
     """Yield what to print of one message; a message that cannot be read is shown as such."""
-    message = delivered.message
     try:
-        _, host = subjects.read(message.subject.decode("utf-8", "replace"))
+        _, host = subjects.read(message.subject)
         batch = (
             wire.decode_headers(wire.parse_headers(message.headers)) if message.headers else None
         )
@@ -180,7 +201,7 @@ def _lines_of(
         data = message.data + b"\n" if batch is None else wire.decode_payload(batch, message.data)
     except ValueError as error:
         if not raw:
-            yield f"[message {delivered.sequence} cannot be read: {error}]".encode()
+            yield f"[message {message.sequence} cannot be read: {error}]".encode()
         return
     prefix = b"" if raw else f"{host} {_label(batch)}| ".encode("utf-8", "backslashreplace")
     for text in _texts(batch, data):

@@ -261,6 +261,18 @@ def header_fields(headers: bytes) -> dict[str, str]:
     return fields
 
 
+def stored_of(answer: RawMessage) -> StoredMessage:
+    """Return the message in the answer to a direct get; its headers end with the server's own."""
+    fields = header_fields(answer.headers)
+    return StoredMessage(
+        fields["Nats-Subject"],
+        int(fields["Nats-Sequence"]),
+        time_ns_of(fields["Nats-Time-Stamp"]),
+        answer.headers,
+        answer.data,
+    )
+
+
 def _checked(request: str, data: bytes) -> Any:
     try:
         answer = json.loads(data)
@@ -280,11 +292,4 @@ def _stored(request: str, answer: RawMessage) -> StoredMessage | None:
         return None
     if answer.status:
         raise ApiError(request, answer.status, 0, answer.description)
-    fields = header_fields(answer.headers)
-    return StoredMessage(
-        fields["Nats-Subject"],
-        int(fields["Nats-Sequence"]),
-        time_ns_of(fields["Nats-Time-Stamp"]),
-        answer.headers,
-        answer.data,
-    )
+    return stored_of(answer)

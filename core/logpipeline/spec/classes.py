@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logpipeline.spec.components import PodNamespaces
+from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import spec
 from logpipeline.spec.mistakes import Mistake, SpecError, shown
 from logpipeline.spec.model import API_VERSION
+from logpipeline.spec.namespaces import LabelSelector
 from logpipeline.spec.reading import Reader
+from logpipeline.spec.rules import check_object
 from logpipeline.spec.streams import GIB
 
 CLASS_KIND = "LogPipelineClass"
@@ -61,11 +64,16 @@ class LogPipelineClassSpec:
         "Namespaces whose pipelines may be of this class.", default=("*",), example="team-*"
     )
     pod_namespaces: PodNamespaces = spec(
-        "Namespaces whose pods' logs are read: the pipeline's own, or all.", default="Own"
+        "Namespaces whose pods' logs are read at most: the pipeline's own, those that "
+        "podNamespaceSelector selects, or all.",
+        default="Own",
+    )
+    pod_namespace_selector: LabelSelector | None = spec(
+        "With podNamespaces: Selector, which namespaces.", default=None
     )
     host_files: tuple[str, ...] = _folders(
         "Folders of nodes whose files may be read; logs of containers are never among them where "
-        "podNamespaces is Own.",
+        "podNamespaces is not All.",
         example="/var/log",
     )
     host_paths: tuple[str, ...] = _folders(
@@ -163,6 +171,22 @@ class LogPipelineClass:
     spec: LogPipelineClassSpec = field(default_factory=LogPipelineClassSpec)
 
 
+CLASS_RULES = (
+    CrossRule(
+        "class-selects-namespaces",
+        LogPipelineClassSpec,
+        "podNamespaceSelector",
+        "has(self.spec.podNamespaceSelector) == (self.spec.podNamespaces == 'Selector')",
+        "belongs to podNamespaces: Selector, and is needed by it",
+        lambda spec: (spec.pod_namespace_selector is not None) == _is_selecting(spec),
+    ),
+)
+
+
+def _is_selecting(spec: LogPipelineClassSpec) -> bool:
+    return spec.pod_namespaces == "Selector"
+
+
 def parse_class(resource: Any) -> LogPipelineClass:
     """Return the LogPipelineClass that *resource* is.
 
@@ -177,13 +201,16 @@ def parse_class(resource: Any) -> LogPipelineClass:
     name = (resource.get("metadata") or {}).get("name")
     if not isinstance(name, str) or not name:
         raise SpecError((Mistake("metadata.name", "is missing: what the class is called"),))
-    reader = Reader(_no_rules)
+    reader = Reader(_check)
     found = reader.object(LogPipelineClassSpec, resource.get("spec") or {}, "spec")
     if reader.mistakes:
         raise SpecError(tuple(reader.mistakes))
     return LogPipelineClass(name=name, spec=found)
 
 
-def _no_rules(value: Any, path: str) -> Iterator[Mistake]:
-    """Return nothing: no rule stands between fields of a class."""
-    return iter(())
+def _check(value: Any, path: str) -> Iterator[Mistake]:
+    """Yield what is wrong between the fields of *value*, a part of a class at *path*."""
+    yield from check_object(value, path)
+    for rule in CLASS_RULES:
+        if isinstance(value, rule.kind) and not rule.holds(value):
+            yield Mistake(f"{path}.{rule.path}", rule.message)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from logpipeline.spec.fields import spec
+from logpipeline.spec.namespaces import LabelSelector
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,
@@ -25,7 +26,7 @@ POD_PATH = r"^/[^\x00-\x1f\x7f]+$"
 TEMPLATE = r"^[^\x00-\x1f\x7f]+$"
 GLOB_EXAMPLE = "/var/log/*.log"
 # From the narrowest to the widest.
-PodNamespaces = Literal["Own", "All"]
+PodNamespaces = Literal["Own", "Selector", "All"]
 # More processes than a large machine has cores would only wait for each other.
 WORKERS_MAX = 64
 
@@ -307,8 +308,14 @@ class Shippers(PodOptions):
         "Where a file that is there at the first start is begun.", default="beginning"
     )
     pod_namespaces: PodNamespaces | None = spec(
-        "Namespaces whose pods' logs are shipped: the pipeline's own, or all; by default as its "
-        "class says. `match` chooses among them.",
+        "Namespaces whose pods' logs are shipped: the pipeline's own, those that "
+        "podNamespaceSelector selects, or all; by default as its class says. `match` chooses among "
+        "them.",
+        default=None,
+    )
+    pod_namespace_selector: LabelSelector | None = spec(
+        "With podNamespaces: Selector, which namespaces; of those that its class selects, where it "
+        "does.",
         default=None,
     )
     match: tuple[Match, ...] = spec(

@@ -20,7 +20,7 @@ from logpipeline.quantity import (
     format_duration,
 )
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
-from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL, LogPipelineClassSpec
+from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL, CLASS_RULES, LogPipelineClassSpec
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
 from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
 from logpipeline.spec.model import KIND, NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
@@ -98,6 +98,7 @@ def class_crd() -> Schema:
             "metadata": {"type": "object"},
             "spec": spec,
         },
+        "x-kubernetes-validations": [_validation(rule, "spec.") for rule in CLASS_RULES],
     }
     columns = [
         {"name": "Pods", "type": "string", "jsonPath": ".spec.podNamespaces"},

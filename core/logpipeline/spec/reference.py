@@ -16,6 +16,7 @@ from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.crd import COLUMNS, Schema, class_crd, crd
 from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import yaml_name
+from logpipeline.spec.namespaces import LabelRequirement, LabelSelector
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
@@ -204,6 +205,8 @@ _ENTRIES = {
     StreamOverride: "spec.stream.overrides[]",
     Match: "spec.shippers.match[]",
     LocalShipper: "spec.local.shippers[]",
+    LabelSelector: "spec.shippers.podNamespaceSelector",
+    LabelRequirement: "spec.shippers.podNamespaceSelector.matchExpressions[]",
 }
 
 

@@ -19,6 +19,7 @@ from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
 from logpipeline.spec.external_rules import EXTERNAL_RULES
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
+from logpipeline.spec.namespaces import NAMESPACE_RULES
 from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.streams import MS_NS, StreamOverride
 from logpipeline.spec.template_rules import TEMPLATE_RULES
@@ -161,6 +162,19 @@ SPEC_RULES = (
             for entry in spec.consumers
         ),
     ),
+    CrossRule(
+        "selector-selects-namespaces",
+        LogPipelineSpec,
+        "shippers.podNamespaceSelector",
+        "has(self.spec.shippers.podNamespaceSelector) == (has(self.spec.shippers.podNamespaces) && "
+        "self.spec.shippers.podNamespaces == 'Selector')",
+        "belongs to podNamespaces: Selector, and is needed by it; leave both out to read what the "
+        "class selects",
+        lambda spec: (
+            (spec.shippers.pod_namespace_selector is not None)
+            == (spec.shippers.pod_namespaces == "Selector")
+        ),
+    ),
     *COLLECTOR_RULES,
     *EXTERNAL_RULES,
     *TEMPLATE_RULES,
@@ -170,6 +184,7 @@ SPEC_RULES = (
 
 ENTRY_RULES = (
     *CONSUMER_RULES,
+    *NAMESPACE_RULES,
     CrossRule(
         "override-age-none-or-kept",
         StreamOverride,

@@ -21,6 +21,7 @@ from logpipeline.authority import (
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import BadHost, check_host
 from logpipeline_operator.callout.claims import Issuer, Request
+from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
 from logpipeline_operator.children import names, nats_auth
 
@@ -30,10 +31,13 @@ USER_S_MAX = 3600
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server is told, and for our own log why a client was refused, else empty."""
+    """What the server is told, and for our own log why a client was refused, else empty; *cause* is
+    the kind of that.
+    """
 
     payload: bytes
     refused: str = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class Answers:
             who = _who(self.pipeline, token, request.token)
         except (BadToken, BadHost) as error:
             why = f"the token of a shipper's pod, or of a reader, is wanted: {error}"
-            return Answer(self.issuer.refuse(request, why, now_s), why)
+            return Answer(self.issuer.refuse(request, why, now_s), why, _cause(error, request))
         return Answer(
             self.issuer.admit(
                 request,
@@ -62,6 +66,13 @@ class Answers:
                 now_s=now_s,
             )
         )
+
+
+def _cause(error: BadToken | BadHost, request: Request) -> Cause:
+    if isinstance(error, BadHost):
+        return Cause.NO_NODE
+    is_user = error.cause is Cause.NO_TOKEN and request.has_user
+    return Cause.UNKNOWN_USER if is_user else error.cause
 
 
 class _Who(NamedTuple):
@@ -77,7 +88,8 @@ def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
     shipper = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
     if token.namespace == pipeline.namespace and token.account == shipper:
         if not token.node:
-            raise BadToken("it does not name a pod's node, as those of Kubernetes 1.32 do")
+            why = "it does not name a pod's node, as those of Kubernetes 1.32 do"
+            raise BadToken(why, Cause.NO_NODE)
         host = check_host(token.node)
         user = user_of_host(host)
         allowed = permissions(pipeline, SHIPPER, user=user, hosts=[host])
@@ -85,4 +97,4 @@ def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
     if token.namespace == pipeline.namespace and token.account == names.reader(pipeline):
         user = user_of_reader(text)
         return _Who(user, READERS_ACCOUNT, permissions(pipeline, READER, user=user))
-    raise BadToken(f"it is that of {token.namespace}/{token.account}")
+    raise BadToken(f"it is that of {token.namespace}/{token.account}", Cause.OTHER_ACCOUNT)

@@ -31,13 +31,14 @@ class BadRequest(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A client that wants to connect: *user_key* names its connection, *server_id* the server that
-    asks, *token* is what it presents, *address* where it comes from.
+    asks, *token* is what it presents, *address* where it comes from; *has_user*: it names a user.
     """
 
     user_key: str
     server_id: str
     token: str
     address: str
+    has_user: bool = False
 
     @staticmethod
     def decode(payload: bytes) -> Request:
@@ -58,6 +59,7 @@ class Request:
                 server_id=str(asked["server_id"]["id"]),
                 token=str(asked["connect_opts"].get("auth_token", "")),
                 address=str(asked["client_info"].get("host", "")),
+                has_user=bool(asked["connect_opts"].get("user")),
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise BadRequest(f"no request of an auth callout: {payload[:40]!r}") from error

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
-from logpipeline.authority import ASKS_WHO, ASKS_WHO_INBOX
+from logpipeline.authority import ASKS_WHO, ASKS_WHO_INBOX, CALLOUT
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent
 from logpipeline.nats.session import RawMessage
 from logpipeline.observe.http import serve
 from logpipeline.observe.metrics import Metrics
+from logpipeline.subjects import ControlSubjects
 from logpipeline_operator.callout.answering import Answer, Answers
 from logpipeline_operator.callout.claims import BadRequest, Request
+from logpipeline_operator.callout.refusals import Cause, Refusals
 from logpipeline_operator.callout.tokens import Keys
 
 log = logging.getLogger(__name__)
@@ -57,17 +61,29 @@ class KeysFile:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
 
+class CalloutMetrics:
+    """What a callout counts."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics("callout")
+        count = self.metrics.counter
+        self.admitted = count("admitted", "Clients that were told who they are").labels()
+        self.refused = count("refused", "Clients whose login proved nothing", ("reason",))
+        self.malformed = count("malformed", "Messages that no server would send").labels()
+        for cause in Cause:
+            # An alert sees how a number grows, and nothing of one that begins with its first.
+            self.refused.labels(cause.value)
+
+
 class Callout:
     """Answers what comes on *connection*, and counts it in its *metrics*."""
 
     def __init__(
         self, connection: Connection, answers: Answers, clock: Callable[[], float] = time.time
     ) -> None:
-        self.metrics = Metrics("callout")
-        count = self.metrics.counter
-        self._admitted = count("admitted", "Clients that were told who they are").labels()
-        self._refused = count("refused", "Clients whose token proved nothing").labels()
-        self._malformed = count("malformed", "Messages that no server would send").labels()
+        self._numbers = CalloutMetrics()
+        self.metrics = self._numbers.metrics
+        self._refusals = Refusals(secrets.token_hex(8))
         self._connection = connection
         self._answers = answers
         self._clock = clock
@@ -77,36 +93,46 @@ class Callout:
     async def start(self) -> None:
         """Answer from now on."""
         await self._connection.listen(ASKS_WHO, self._asked, _QUEUE)
+        control = ControlSubjects(self._answers.pipeline.names.control_subject)
+        await self._connection.listen(control.status(CALLOUT), self._asked_whom_it_refused)
 
     def _asked(self, message: RawMessage) -> None:
         reply = message.reply.decode("ascii", "replace")
         try:
             request = Request.decode(message.data)
         except BadRequest as error:
-            self._malformed.inc()
+            self._numbers.malformed.inc()
             log.debug("no request of a server", extra={"reason": str(error)})
             return
         if not reply.startswith(ASKS_WHO_INBOX):
-            self._malformed.inc()
+            self._numbers.malformed.inc()
             return
         answer = self._answers.answer(request, int(self._clock()))
         self._note(request, answer)
-        task = asyncio.create_task(self._send(reply, answer))
+        self._spawn(self._connection.publish(reply, answer.payload))
+
+    def _asked_whom_it_refused(self, question: RawMessage) -> None:
+        if question.reply:
+            self._spawn(self._connection.answer(question, self._refusals.encode()))
+
+    def _spawn(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._send(sending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, reply: str, answer: Answer) -> None:
+    async def _send(self, sending: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._connection.publish(reply, answer.payload)
+            await sending
         except NotSent as error:
             # The client is refused after the server's deadline, and connects again.
             log.info("an answer was not sent", extra={"reason": str(error)})
 
     def _note(self, request: Request, answer: Answer) -> None:
-        if not answer.refused:
-            self._admitted.inc()
+        if answer.cause is None:
+            self._numbers.admitted.inc()
             return
-        self._refused.inc()
+        self._numbers.refused.labels(answer.cause.value).inc()
+        self._refusals.note(answer.cause, request.address)
         now_s = time.monotonic()
         if now_s - self._told_s >= TOLD_EVERY_S:
             self._told_s = now_s

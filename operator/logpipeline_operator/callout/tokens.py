@@ -15,6 +15,8 @@ from typing import Any
 
 import jwt
 
+from logpipeline_operator.callout.refusals import Cause
+
 # What API servers sign with; a token that names another way, such as none at all, is refused.
 ALGORITHMS = ("RS256", "ES256", "ES384", "ES512")
 # Between the clocks of the API server and of ours.
@@ -24,6 +26,10 @@ TOKEN_BYTES_MAX = 16 * 1024
 
 class BadToken(Exception):
     """A token that proves nothing; the text says why, and never holds the token."""
+
+    def __init__(self, why: str, cause: Cause = Cause.MALFORMED) -> None:
+        self.cause = cause
+        super().__init__(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +72,15 @@ class Keys:
             BadToken: it proves nothing.
         """
         if not token:
-            raise BadToken("there is none")
+            raise BadToken("there is none", Cause.NO_TOKEN)
         if len(token) > TOKEN_BYTES_MAX:
             raise BadToken(f"it has more than {TOKEN_BYTES_MAX} bytes")
         try:
             name = str(jwt.get_unverified_header(token).get("kid"))
             key = self._keys.get(name)
             if key is None:
-                raise BadToken(f"it is signed with a key that is not the cluster's: {name[:64]!r}")
+                why = f"it is signed with a key that is not the cluster's: {name[:64]!r}"
+                raise BadToken(why, Cause.UNKNOWN_KEY)
             claims = jwt.decode(
                 token,
                 key,
@@ -83,8 +90,17 @@ class Keys:
                 options={"require": ["exp", "aud", "sub"]},
             )
         except jwt.PyJWTError as error:
-            raise BadToken(str(error)) from error
+            raise BadToken(str(error), _cause_of(error)) from error
         return _account_of(claims)
+
+
+def _cause_of(error: jwt.PyJWTError) -> Cause:
+    causes = (
+        (jwt.InvalidAudienceError, Cause.OTHER_AUDIENCE),
+        ((jwt.ExpiredSignatureError, jwt.ImmatureSignatureError), Cause.NOT_VALID_NOW),
+        ((jwt.InvalidSignatureError, jwt.InvalidAlgorithmError), Cause.UNKNOWN_KEY),
+    )
+    return next((cause for kinds, cause in causes if isinstance(error, kinds)), Cause.MALFORMED)
 
 
 def _account_of(claims: Mapping[str, Any]) -> AccountToken:

@@ -54,8 +54,8 @@ _ARCHIVE = (
     "compaction", "driver_memory", "executors",
 )  # fmt: skip
 _SHIPPERS = (
-    "pod_namespaces", "read_from", "match", "labels", "container_logs", "max_in_flight_bytes",
-    "deleted_files", "max_open_files", "rescan_ns",
+    "pod_namespaces", "pod_namespace_selector", "read_from", "match", "labels", "container_logs",
+    "max_in_flight_bytes", "deleted_files", "max_open_files", "rescan_ns",
 )  # fmt: skip
 # Where kubelet, and runtimes, keep what containers print.
 _CONTAINER_LOGS = ("/var/log/pods/**", "/var/log/containers/**", "/var/lib/docker/containers/**")
@@ -218,6 +218,11 @@ def reads_all_namespaces(pipeline: LogPipeline) -> bool:
     none.
     """
     return pipeline.spec.shippers.pod_namespaces == "All"
+
+
+def selects_namespaces(pipeline: LogPipeline) -> bool:
+    """Return whether labels of namespaces say whose pods' logs shippers read."""
+    return pipeline.spec.shippers.pod_namespaces == "Selector"
 
 
 def _without_container_logs(pipeline: LogPipeline, files: FilePatterns) -> FilePatterns:

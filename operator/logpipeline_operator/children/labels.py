@@ -13,7 +13,7 @@ INSTANCE_LABEL = "app.kubernetes.io/instance"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 PIPELINE_LABEL = "logpipeline.dev/pipeline"
-# Only on what lies in no namespace.
+# Only on what lies in no namespace, or in one of others that shippers read.
 NAMESPACE_LABEL = "logpipeline.dev/namespace"
 # Of claims of a managed server whose streams lie in an account.
 ACCOUNTS_LABEL = "logpipeline.dev/nats-accounts"

@@ -51,7 +51,10 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         return []
     name, component = names.nats(pipeline), Component.NATS
     text = nats_conf.render(
-        pipeline, has_accounts=settings.nats_has_accounts, has_callout=settings.has_callout
+        pipeline,
+        has_accounts=settings.nats_has_accounts,
+        has_callout=settings.has_callout,
+        users=settings.nats_users,
     )
     children = [
         {
@@ -81,7 +84,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         component=Component.NATS,
         field="spec.nats.managed.image",
         options=managed,
-        container=_container(pipeline),
+        container=_container(pipeline, settings),
         volumes=[volume],
         security=pods.RESTRICTED_POD,
         service_account=name,
@@ -166,7 +169,7 @@ def _config_volume(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     }
 
 
-def _container(pipeline: LogPipeline) -> pods.Container:
+def _container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container:
     ports = CLUSTER_PORTS if pipeline.spec.nats.managed.replicas > 1 else PORTS
     return pods.Container(
         command=["nats-server"],
@@ -177,25 +180,27 @@ def _container(pipeline: LogPipeline) -> pods.Container:
             {"name": "config", "mountPath": nats_conf.FOLDER, "readOnly": True},
             {"name": CLAIM, "mountPath": nats_conf.STORE},
         ],
-        probes=_probes(pipeline),
+        probes=_probes(pipeline, nats_conf.pages(settings.nats_users)),
         security=pods.RESTRICTED_CONTAINER,
     )
 
 
-def _probes(pipeline: LogPipeline) -> Manifest:
-    """Return the probes. The full check alone notices a full disk or a stream that is broken; only
-    a restart mends those. In a cluster a stream that catches up fails it as well, and a restart
-    would make it begin again: there it decides only whether the pod is ready.
+def _probes(pipeline: LogPipeline, below: str) -> Manifest:
+    """Return the probes, of pages *below* that path. The full check alone notices a full disk or a
+    stream that is broken; only a restart mends those. In a cluster a stream that catches up fails
+    it as well, and a restart would make it begin again: there it decides only whether the pod is
+    ready.
     """
     is_cluster = pipeline.spec.nats.managed.replicas > 1
-    alive = "/healthz?js-server-only=true" if is_cluster else "/healthz"
+    full, of_server = f"{below}/healthz", f"{below}/healthz?js-server-only=true"
+    alive = of_server if is_cluster else full
     return {
         "startupProbe": pods.http_probe(
-            "/healthz?js-server-only=true",
+            of_server,
             "monitor",
             period_s=START_PERIOD_S,
             failures=START_PROBES,
         ),
         "livenessProbe": pods.http_probe(alive, "monitor", period_s=30, failures=6),
-        "readinessProbe": pods.http_probe("/healthz", "monitor", period_s=5, failures=3),
+        "readinessProbe": pods.http_probe(full, "monitor", period_s=5, failures=3),
     }

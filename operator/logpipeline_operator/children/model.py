@@ -86,6 +86,8 @@ class ChildSettings:
     # What proves the tokens of this cluster's pods, as a JSON Web Key Set; empty where these do not
     # name their node.
     token_keys: str = ""
+    # The namespaces whose pods shippers read where labels of namespaces say it.
+    pod_namespaces: tuple[str, ...] = ()
     # Changes with the Secret of the callout's user.
     nats_callout_user: str = ""
     # Whether the managed server was made when TLS was there, so that its claims say so.

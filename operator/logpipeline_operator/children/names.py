@@ -73,5 +73,7 @@ def executor(pipeline: LogPipeline) -> str:
 
 
 def binding_name(namespace: str, name: str) -> str:
-    """Return the name of the ClusterRoleBinding of the shippers of *namespace*/*name*."""
+    """Return the name of the shippers' bindings of *namespace*/*name* that lie elsewhere: the
+    ClusterRoleBinding, or the RoleBindings of the namespaces that they read.
+    """
     return f"logpipeline-shipper:{namespace}:{name}"

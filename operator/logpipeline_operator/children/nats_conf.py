@@ -49,16 +49,32 @@ class Variable:
     name: str
 
 
-def render(pipeline: LogPipeline, *, has_accounts: bool = False, has_callout: bool = False) -> str:
-    """Return the configuration; it holds no secret. With *has_accounts* nodes have an account of
-    their own, and with *has_callout* who is no user is asked of the callout.
+def pages(users: str) -> str:
+    """Return the path below which the server's pages are, such as ``/healthz``. They tell anybody
+    of streams and of who is connected, and know no login: so they lie where only who sees the
+    Secret of its *users*, by its hash, or the server's pods finds them.
+    """
+    return f"/{users}" if users else ""
+
+
+def render(
+    pipeline: LogPipeline,
+    *,
+    has_accounts: bool = False,
+    has_callout: bool = False,
+    users: str = "",
+) -> str:
+    """Return the configuration; it holds no password. With *has_accounts* nodes have an account of
+    their own, and with *has_callout* who is no user is asked of the callout; for *users* see
+    `pages`.
     """
     managed = pipeline.spec.nats.managed
     files = user_files(pipeline, has_callout=has_callout)
     lines = [f'include "{file}"' for file in files]
-    lines += [f"{name}: {_value(value)}" for name, value in _server(pipeline).items()]
-    users = _users(pipeline, has_accounts=has_accounts, has_callout=has_callout)
-    lines += [f"{name}: {_value(value)}" for name, value in users.items()]
+    server = _server(pipeline) | ({"http_base_path": pages(users)} if users else {})
+    lines += [f"{name}: {_value(value)}" for name, value in server.items()]
+    known = _users(pipeline, has_accounts=has_accounts, has_callout=has_callout)
+    lines += [f"{name}: {_value(value)}" for name, value in known.items()]
     lines += _clients_tls(pipeline)
     if managed.replicas > 1:
         lines += [

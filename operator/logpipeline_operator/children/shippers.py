@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import callout, config, labels, names, nats_auth, pods, services
 from logpipeline_operator.children.folders import host_folders
@@ -13,6 +15,7 @@ from logpipeline_operator.children.model import (
 )
 
 DATA = "/var/lib/logpipeline"
+NAMESPACES_FILE = "namespaces.json"
 RESOURCES: Manifest = {"requests": {"cpu": "50m", "memory": "96Mi"}}
 # To send what is in flight; files stay, and are read on by the next shipper.
 GRACE_S = 30
@@ -37,15 +40,26 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     name = names.shipper(pipeline)
     text = config.render(config.for_shipper(pipeline, has_token=settings.has_callout))
     children += [
-        config.config_map(pipeline, name, component, text),
+        config.config_map(pipeline, name, component, text, _namespaces(pipeline, settings)),
         services.service(pipeline, component, name, {"http": SHIPPER_PORT}, is_headless=True),
         _daemon_set(pipeline, settings, text),
     ]
     if shippers.service_account_name is None:
         children.append(pods.service_account(pipeline, component, name))
-    if asks_kubernetes(pipeline, settings):
+    # Of namespaces that labels select, each has a binding of its own: see `binding_in`.
+    if asks_kubernetes(pipeline, settings) and not config.selects_namespaces(pipeline):
         children.append(_binding(pipeline, settings))
     return children
+
+
+def binding_in(namespace: str, pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
+    """Return what lets this pipeline's shippers read the pods of *namespace*, and lies there."""
+    metadata = _lies_nowhere(pipeline)
+    # Else a pipeline of this name in that namespace would take it for its own child.
+    del metadata["labels"][labels.PIPELINE_LABEL]
+    return _bound(
+        pipeline, "RoleBinding", settings.shipper_role, metadata | {"namespace": namespace}
+    )
 
 
 def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
@@ -59,7 +73,10 @@ def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
 
 def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
     shippers, name = pipeline.spec.shippers, names.shipper(pipeline)
-    mounted = config.volume(pipeline, name, None if settings.has_callout else nats_auth.SHIPPER)
+    # Which namespaces are read is read again when it changes, and restarts nobody.
+    files = (config.FILE, *_namespaces(pipeline, settings))
+    role = None if settings.has_callout else nats_auth.SHIPPER
+    mounted = config.volume(pipeline, name, role, files)
     if settings.has_callout:
         # Not the password of all shippers: what a node has says which node it is.
         token = callout.token_source(pipeline, config.NATS_FOLDER)
@@ -117,6 +134,7 @@ def _container(
 ) -> pods.Container:
     watches = ["--kubernetes"] if asks_kubernetes(pipeline, settings) else []
     login = ["--as-host"] if settings.has_callout else []
+    chosen = [str(config.FOLDER / file) for file in _namespaces(pipeline, settings)]
     return pods.Container(
         args=[
             "ship",
@@ -127,6 +145,7 @@ def _container(
             "--http", f"0.0.0.0:{SHIPPER_PORT}",
             *watches,
             *login,
+            *(word for file in chosen for word in ("--namespaces", file)),
         ],
         env=[pods.from_field("NODE_NAME", "spec.nodeName")],
         ports=[{"name": "http", "containerPort": SHIPPER_PORT}],
@@ -158,16 +177,23 @@ def _binding(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     the namespaces. The latter lies in no namespace, so that no owner removes it: the operator does,
     before the pipeline goes.
     """
+    if config.reads_all_namespaces(pipeline):
+        role, metadata = settings.shipper_cluster_role, _lies_nowhere(pipeline)
+        return _bound(pipeline, "ClusterRoleBinding", role, metadata)
+    metadata = _lies_in_namespace(pipeline)
+    return _bound(pipeline, "RoleBinding", settings.shipper_role, metadata)
+
+
+def _bound(pipeline: LogPipeline, kind: str, of: str, metadata: Manifest) -> Manifest:
+    """Return the binding of the shippers to the role *of*, as Kind/name, a ClusterRole where it is
+    a name alone.
+    """
     account = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
-    kind, role, metadata = "ClusterRoleBinding", settings.shipper_cluster_role, _lies_nowhere
-    role_kind = "ClusterRole"
-    if not config.reads_all_namespaces(pipeline):
-        kind, metadata = "RoleBinding", _lies_in_namespace
-        role_kind, _, role = settings.shipper_role.rpartition("/")
+    role_kind, _, role = of.rpartition("/")
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
-        "metadata": metadata(pipeline),
+        "metadata": metadata,
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": role_kind or "ClusterRole",
@@ -175,6 +201,13 @@ def _binding(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
         },
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
     }
+
+
+def _namespaces(pipeline: LogPipeline, settings: ChildSettings) -> dict[str, str]:
+    """Return the file with the namespaces whose pods are read, where labels say it."""
+    if not config.selects_namespaces(pipeline) or not pipeline.spec.shippers.container_logs:
+        return {}
+    return {NAMESPACES_FILE: json.dumps(list(settings.pod_namespaces))}
 
 
 def _lies_in_namespace(pipeline: LogPipeline) -> Manifest:

@@ -19,8 +19,10 @@ from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState, survey
+from logpipeline_operator.callout.refusals import Refusals
 from logpipeline_operator.jetstream.archive import archive_state
 from logpipeline_operator.jetstream.behind import behind
+from logpipeline_operator.jetstream.logins import refusals
 from logpipeline_operator.jetstream.removal import forget_archive
 
 
@@ -35,6 +37,8 @@ class JetStreamSeen:
     assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
     behind: tuple[Behind, ...] = ()
+    # Of each callout beside a managed server.
+    refused_logins: tuple[Refusals, ...] = ()
     # None where there shall be no table.
     archive: ArchiveState | None = None
 
@@ -97,7 +101,11 @@ async def look(
         if pipeline.spec.stream.external and not pipeline.spec.archive.enabled:
             # Their owner would keep what a table that is no longer kept has not read.
             await forget_archive(js, pipeline)
-    partitions, late = await asyncio.gather(survey(js, pipeline), behind(js.connection, pipeline))
+    partitions, late, refused = await asyncio.gather(
+        survey(js, pipeline),
+        behind(js.connection, pipeline),
+        refusals(js.connection, pipeline),
+    )
     return JetStreamSeen(
         plan=plan,
         report=report,
@@ -105,6 +113,7 @@ async def look(
         assigned_ns=entry.time_ns if entry else 0,
         partitions=tuple(partitions),
         behind=late,
+        refused_logins=refused,
         archive=await archive_state(js, pipeline) if pipeline.spec.archive.enabled else None,
     )
 

@@ -119,6 +119,15 @@ def of_class(name: str, error: SpecError | None) -> Finding:
     return Finding(reason=Reason.CLASS_UNUSABLE, part=Part.PIPELINE, what=what)
 
 
+def of_unknown_namespaces(why: Exception) -> Finding:
+    """Return what it means that the operator may not see the labels of namespaces."""
+    what = (
+        "spec.shippers.podNamespaces is Selector, and the operator may not list namespaces "
+        f"({why}); the shippers read on what they were last told to"
+    )
+    return Finding(reason=Reason.NAMESPACES_UNKNOWN, part=Part.SHIPPERS, what=what)
+
+
 def of_no_image(error: NoImage) -> Finding:
     """Return what it means that nobody said which image a component's pods run."""
     part = Part(error.component.value)

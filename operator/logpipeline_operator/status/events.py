@@ -68,8 +68,13 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
 
 
 def news_of(facts: Facts) -> list[Event]:
-    """Return events for what this look put right, and for certificates that it made."""
+    """Return events for what this look put right, for certificates that it made, and for logins
+    that were refused.
+    """
     news = []
+    if facts.refused_logins:
+        text = f"The managed server refused logins: {facts.refused_logins}"
+        news.append(_news(Reason.LOGINS_REFUSED, text, "Warning"))
     if facts.drifted:
         children = listed(sorted(facts.drifted), shown_max=DRIFTS_SHOWN_MAX)
         news.append(_news(Reason.DRIFT_CORRECTED, f"Put right what others changed: {children}"))
@@ -78,8 +83,8 @@ def news_of(facts: Facts) -> list[Event]:
     return news
 
 
-def _news(reason: Reason, text: str) -> Event:
-    return Event("Normal", reason.word, bounded(clean(f"{sentence(text)} {reason.value.do}")))
+def _news(reason: Reason, text: str, type: Literal["Normal", "Warning"] = "Normal") -> Event:
+    return Event(type, reason.word, bounded(clean(f"{sentence(text)} {reason.value.do}")))
 
 
 def _type(kind: str, status: object, word: str) -> Literal["Normal", "Warning"]:

@@ -102,4 +102,6 @@ class Facts:
     drifted: tuple[str, ...] = ()
     # Which certificates of the managed server were made, and why.
     renewed: str = ""
+    # Which logins to the managed server were refused since that was last told.
+    refused_logins: str = ""
     pending: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def first(findings: Iterable[Finding]) -> Finding | None:
 
 def part_of(name: str) -> Part:
     """Return which part the child *name* (``StatefulSet prod-collector``) belongs to."""
-    if name.startswith("ClusterRoleBinding "):
+    if "RoleBinding logpipeline-shipper:" in name:
         return Part.SHIPPERS
     if name.startswith("SparkApplication "):
         return Part.ARCHIVE

@@ -39,6 +39,12 @@ class Reason(Enum):
         "Have an administrator make or correct it (the chart makes those of its value classes), "
         "or name another one in spec.className.",
     )
+    NAMESPACES_UNKNOWN = Meaning(
+        "NamespacesUnknown",
+        "Labels of namespaces say whose pods are read, and the operator may not see these.",
+        "Let the operator list and watch namespaces (the chart does, unless watchNamespaces is "
+        "set), or choose another podNamespaces.",
+    )
     IMAGE_UNKNOWN = Meaning(
         "ImageUnknown",
         "Neither the resource nor the operator's settings say which image pods run.",
@@ -440,6 +446,13 @@ class Reason(Enum):
         "CertificateRenewed",
         "A certificate of the managed server, or of its authority, was made or removed. The server "
         "restarts with it, and clients follow.",
+    )
+    LOGINS_REFUSED = Meaning(
+        "LoginsRefused",
+        "Somebody came to the managed server with what opens nothing there, and was sent away. "
+        "Told once in ten minutes at most, by what was shown.",
+        "Find the pod by its address (kubectl get pods -A -o wide). Where it is a shipper of ours, "
+        "its log says more; who else has no business there.",
     )
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from logpipeline_shipper.files.patterns import Patterns
 from logpipeline_shipper.files.selection import (
     ACK_ANNOTATION,
     ACKS,
+    OTHER_NAMESPACE,
     Container,
     Decision,
     Leave,
@@ -137,6 +138,25 @@ class Gate:
         """Decide again on the containers of *namespace*, or of all."""
         for id in [id for id in self._seen if namespace in (None, id.namespace)]:
             self._decide(self._seen[id])
+
+    def read_only(self, namespaces: frozenset[str]) -> None:
+        """Read the pods of these *namespaces* from now on, and of no others."""
+        self._rules = replace(self._rules, only=namespaces)
+        for seen in list(self._seen.values()):
+            is_back = seen.decision == Leave(OTHER_NAMESPACE)
+            if is_back and seen.listing.id.namespace in namespaces:
+                # Nothing was asked about its pod: it waits like one that is new.
+                self._count(seen.decision, -1)
+                seen.decision, seen.since_s = Unknown(), self._clock()
+            self._decide(seen)
+
+    def namespaces(self) -> set[str]:
+        """Return the namespaces whose pods are read, as far as there are logs of them."""
+        return {
+            id.namespace
+            for id, seen in self._seen.items()
+            if seen.decision != Leave(OTHER_NAMESPACE)
+        }
 
     def tick(self) -> None:
         """Decide where the wait is over; called about once a second."""

@@ -28,6 +28,8 @@ ACKS: tuple[Acknowledge, ...] = get_args(Acknowledge)
 PIPELINE_LABEL = "logpipeline.dev/pipeline"
 # The container that `logpipeline inject` adds to a pod.
 SIDECAR_CONTAINER = "logpipeline-shipper"
+# Why a container is left that a change of the namespaces may bring back.
+OTHER_NAMESPACE = "other-namespace"
 COMPONENTS = ("collector", "shipper", "nats")
 
 Labels = tuple[tuple[str, str], ...]
@@ -62,14 +64,14 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the resource says. *namespace* and *pipeline* are its own: its pods are left out; with
-    *is_own_only* so are those of other namespaces. *ack* is what is waited for where nothing nearer
-    says it.
+    """What the resource says. *namespace* and *pipeline* are its own: its pods are left out; so are
+    those of namespaces that are not in *only*, where that is given. *ack* is what is waited for
+    where nothing nearer says it.
     """
 
     namespace: str = ""
     pipeline: str = ""
-    is_own_only: bool = False
+    only: frozenset[str] | None = None
     matches: tuple[Match, ...] = ()
     labels: tuple[str, ...] = ()
     ack: Acknowledge = "batch"
@@ -109,8 +111,8 @@ Decision = Take | Leave | Unknown
 
 def decide(container: Container, metadata: Metadata | None, rules: Rules) -> Decision:
     """Return what becomes of *container*; without *metadata* only what no metadata can change."""
-    if rules.is_own_only and container.namespace != rules.namespace:
-        return Leave("other-namespace")
+    if rules.only is not None and container.namespace not in rules.only:
+        return Leave(OTHER_NAMESPACE)
     if _is_ours(container, metadata, rules):
         return Leave("own-component")
     if metadata is None:

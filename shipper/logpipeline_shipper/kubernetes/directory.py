@@ -32,6 +32,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     is_excluded: bool = False
     ack: str | None = None
+    namespace: str = ""
 
 
 @dataclass(slots=True)
@@ -66,11 +67,12 @@ class Directory:
             return Metadata(labels=pod.labels, ack=pod.ack)
         return None
 
-    def replace_pods(self, objects: Iterable[Any]) -> None:
-        """Take in all pods of the node."""
+    def replace_pods(self, objects: Iterable[Any], namespace: str = "") -> None:
+        """Take in all pods of the node, or those of *namespace*."""
         listed = dict(map(_pod_of, objects))
         for uid in self.pods.keys() - listed.keys():
-            self._let_go(uid)
+            if namespace in ("", self.pods[uid].namespace):
+                self._let_go(uid)
         for uid, pod in listed.items():
             self._put(uid, pod)
 
@@ -128,6 +130,7 @@ def _pod_of(object: Any) -> tuple[str, Pod]:
         labels=dict(metadata.get("labels") or {}),
         is_excluded=_is_excluding(annotations),
         ack=_text_of(annotations.get(ACK_ANNOTATION)),
+        namespace=str(metadata.get("namespace", "")),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Set
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -50,7 +51,7 @@ def collections_of(node: str, directory: Directory, namespace: str = "") -> tupl
         name="pods",
         path=f"/api/v1{of_namespace}/pods",
         query={"fieldSelector": f"spec.nodeName={node}"},
-        replace=directory.replace_pods,
+        replace=partial(directory.replace_pods, namespace=namespace),
         put=directory.put_pod,
         remove=directory.remove_pod,
         denied=lambda: None,
@@ -71,6 +72,26 @@ def collections_of(node: str, directory: Directory, namespace: str = "") -> tupl
             denied=directory.do_without_namespaces,
         ),
     )
+
+
+@dataclass(slots=True)
+class ChosenNamespaces:
+    """Follows the pods of some namespaces, each by itself: a right to see them is given in each."""
+
+    access: Access
+    node: str
+    directory: Directory
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def choose(self, namespaces: Set[str]) -> None:
+        """Follow *namespaces* from now on, and no others."""
+        for name in self._running.keys() - namespaces:
+            self._running.pop(name).cancel()
+            self.directory.replace_pods((), name)
+        for name in sorted(namespaces - self._running.keys()):
+            [pods] = collections_of(self.node, self.directory, name)
+            self._running[name] = self.spawn(Follower(self.access, pods).run())
 
 
 class Follower:

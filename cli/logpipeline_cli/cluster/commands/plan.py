@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         found = find(cluster, args.pipeline or (given.name if given else None))
         pipeline = _as_applied(given, found) if given else found.pipeline
         classes.check(cluster.api, pipeline)
-        with reached(found, args.nats, pipeline) as target:
+        with reached(found, args.nats, pipeline, only_looks=True) as target:
             return plan.show(
                 target,
                 as_json=args.output == "json",

@@ -11,5 +11,7 @@ from logpipeline_cli.commands import tail
 
 def run(args: argparse.Namespace) -> int:
     """Print lines until enough came, or till Ctrl-C."""
-    with session(args) as cluster, reached(find(cluster, args.pipeline), args.nats) as target:
-        return tail.show(target, args)
+    with session(args) as cluster:
+        found = find(cluster, args.pipeline)
+        with reached(found, args.nats, only_looks=True) as target:
+            return tail.show(target, args)
