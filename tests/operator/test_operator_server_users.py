@@ -135,7 +135,8 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
 
     async def are_told() -> bool:
         events, _ = await here.kube.list(kind("Event"), here.namespace)
-        return sum(each["reason"] == "CertificateRenewed" for each in events) == 3
+        told = [each for each in events if each["reason"] == "CertificateRenewed"]
+        return len(told) == 3
 
     await eventually(are_told, within_s=WITHIN_S, what="three events")
 

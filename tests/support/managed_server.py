@@ -81,15 +81,17 @@ class Managed:
         name = nats_tls.server_name(self.pipeline)
         return replace(options, servers=(self.url,), tls_name=name)
 
-    def trust(self, files: Mapping[str, bytes]) -> None:
-        """Have clients see the certificates in *files* from now on, and the server from its next
-        start.
-        """
-        for folder in self.folder, *(each.parent for each in self.folder.glob("*/user")):
-            (folder / "tls").mkdir(exist_ok=True)
-            (folder / "tls" / nats_tls.CA_FILE).write_bytes(files[nats_tls.CA_FILE])
+    def certify(self, files: Mapping[str, bytes]) -> None:
+        """Have the server show the certificate in *files* from its next start on."""
+        (self.folder / "tls").mkdir(exist_ok=True)
         for file in nats_tls.SERVER_FILES:
             (self.folder / "tls" / file).write_bytes(files[file])
+
+    def trust(self, files: Mapping[str, bytes]) -> None:
+        """Have clients trust the authority in *files* from their next connect on."""
+        for user in self.folder.glob("*/user"):
+            (user.parent / "tls").mkdir(exist_ok=True)
+            (user.parent / "tls" / nats_tls.CA_FILE).write_bytes(files[nats_tls.CA_FILE])
 
     async def restart(self) -> None:
         """End the server, and start it again."""
@@ -142,7 +144,9 @@ async def managed(
         at = Managed(pipeline, f"nats://127.0.0.1:{port}", folder, monitor, process)
         if nats_tls.is_on(pipeline):
             now = datetime.now(UTC)
-            at.trust(upkeep({}, nats_tls.server_names(pipeline), now).files)
+            files = upkeep({}, nats_tls.server_names(pipeline), now).files
+            at.certify(files)
+            at.trust(files)
         await at.start()
         yield at
 
