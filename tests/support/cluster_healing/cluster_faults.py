@@ -267,7 +267,6 @@ FAULTS = [
         name="the server's claim and pod deleted: an empty store",
         begin=partial(_lose_volume, pod=f"{SERVER}-0"),
         says=SERVER_AWAY,
-        is_telling=True,
     ),
     Fault(
         name="all of it at once: children, Secret, store, operator",

@@ -157,7 +157,9 @@ class Site:
     def _printed(self, node: str) -> list[bytes]:
         pods = self.cluster.log_dir(node) / "pods"
         folder = next(pods.glob(f"{self.namespace}_{_name(node)}_*/main"), None)
-        return _whole_lines(lines_of(folder)) if folder else []
+        # The folder is there before the file.
+        is_there = folder is not None and (folder / "0.log").exists()
+        return _whole_lines(lines_of(folder)) if folder and is_there else []
 
     def _printer(self, node: str) -> Manifest:
         container = {
