@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.error import URLError
 
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline_operator.certificates import upkeep
@@ -212,5 +213,8 @@ async def test_servers_of_a_cluster_prove_who_they_are(tmp_path: Path) -> None:
 def route_names(monitor_port: int) -> set[str]:
     """The names of the servers that the one with *monitor_port* has routes to."""
     url = f"http://127.0.0.1:{monitor_port}/routez"
-    with urllib.request.urlopen(url, timeout=5) as page:
-        return {route["remote_name"] for route in json.loads(page.read())["routes"] or ()}
+    try:
+        with urllib.request.urlopen(url, timeout=5) as page:
+            return {route["remote_name"] for route in json.loads(page.read())["routes"] or ()}
+    except URLError as error:
+        raise AssertionError("the server shows no pages yet") from error
