@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import secrets as random_secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import NamedTuple
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline
-from logpipeline_operator import certificates, claims, live
-from logpipeline_operator.callout.claims import Issuer, new_seed
+from logpipeline_operator import certificates, claims, live, server_users
 from logpipeline_operator.children import config, names, nats_auth, nats_tls
 from logpipeline_operator.children.credentials import credential_files
 from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL
@@ -31,10 +29,6 @@ from logpipeline_operator.queue import Key
 
 log = logging.getLogger(__name__)
 
-PASSWORD_BYTES = 24
-SEED_BYTES = 32
-# Of a text that only has to differ.
-HASH_CHARS = 32
 # Kubernetes makes it with the cluster, and nobody makes it anew.
 CLUSTER_NAMESPACE = "kube-system"
 
@@ -53,7 +47,8 @@ class ServerTls(NamedTuple):
 class Login(NamedTuple):
     """The operator's credentials, by path below their folder; *users*, *archive_user* and
     *callout_user* change with the Secrets that the managed server knows its users from, and are
-    empty without these. So is *tls* where the server speaks none.
+    empty without these. So is *tls* where the server speaks none. *put_right* is what others had
+    changed in these Secrets.
     """
 
     files: dict[str, bytes]
@@ -61,6 +56,7 @@ class Login(NamedTuple):
     archive_user: str = ""
     callout_user: str = ""
     tls: ServerTls = ServerTls()
+    put_right: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,20 +84,21 @@ class Access:
                 for name in sorted({file.owner for file in wanted})
             }
             return Login(credentials.contents(wanted, found))
-        secret = await self._managed(pipeline, may_write=may_write)
-        archive = callout = None
+        roles = await server_users.of_roles(self.cluster, pipeline, may_write=may_write)
+        archive = callout = server_users.Kept(None)
         if has_callout:
-            callout = await self._callout_user(pipeline, may_write=may_write)
+            callout = await server_users.of_callout(self.cluster, pipeline, may_write=may_write)
         if pipeline.spec.archive.enabled:
-            archive = await self._archive_user(pipeline, may_write=may_write)
-        held = {nats_auth.name(pipeline): secret}
+            archive = await server_users.of_archive(self.cluster, pipeline, may_write=may_write)
+        held = {nats_auth.name(pipeline): roles.secret}
         tls = ServerTls()
         if nats_tls.is_on(pipeline):
             tls = await self._server_tls(pipeline, may_write=may_write)
             bundle = {nats_tls.CA_FILE: credentials.encoded(tls.bundle.encode())}
             held[names.nats_ca(pipeline)] = {"data": bundle}
         files = credentials.contents(wanted, held, is_ours=True)
-        return Login(files, _hash_of(secret), _hash_of(archive), _hash_of(callout), tls)
+        put_right = tuple(each.put_right for each in (roles, archive, callout) if each.put_right)
+        return Login(files, roles.hash, archive.hash, callout.hash, tls, put_right)
 
     async def decided(self, pipeline: LogPipeline) -> LogPipeline:
         """Return *pipeline* with what it leaves open about TLS decided by how its server began.
@@ -158,36 +155,6 @@ class Access:
         """End all connections."""
         await self.links.close()
 
-    async def _managed(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
-        """Return the Secret of the managed server's users."""
-
-        def make() -> Manifest:
-            return nats_auth.secret(pipeline, {role: _password() for role in nats_auth.ROLES})
-
-        return await self._once(pipeline, nats_auth.name(pipeline), make, may_write=may_write)
-
-    async def _archive_user(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
-        """Return the Secret of the archive's user. It is made before the server that is to know
-        it, and before who logs in as it.
-        """
-
-        def make() -> Manifest:
-            return nats_auth.archive_secret(pipeline, _password())
-
-        name = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
-        return await self._once(pipeline, name, make, may_write=may_write)
-
-    async def _callout_user(self, pipeline: LogPipeline, *, may_write: bool) -> Manifest | None:
-        """Return the Secret of the callout's user, with what it signs with."""
-
-        def make() -> Manifest:
-            seed = new_seed(random_secrets.token_bytes(SEED_BYTES))
-            issuer = Issuer(seed).public_key
-            return nats_auth.callout_secret(pipeline, _password(), seed, issuer)
-
-        name = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
-        return await self._once(pipeline, name, make, may_write=may_write)
-
     async def _server_tls(self, pipeline: LogPipeline, *, may_write: bool) -> ServerTls:
         """Return the managed server's TLS, after what is due of it was made anew."""
         name, now = names.nats_tls(pipeline), datetime.now(UTC)
@@ -217,28 +184,6 @@ class Access:
         )
         return _tls_of(kept.files, made=kept.why)
 
-    async def _once(
-        self, pipeline: LogPipeline, name: str, make: Callable[[], Manifest], *, may_write: bool
-    ) -> Manifest | None:
-        """Return the Secret *name*, made once: a new password would shut every running pod out."""
-        there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
-        if there is not None or not may_write:
-            return there
-        try:
-            return await self.cluster.create(make())
-        except ClusterError as error:
-            if error.status != 409:
-                raise
-            return await self.cluster.get(kind("Secret"), pipeline.namespace, name)
-
-
-def _hash_of(secret: Manifest | None) -> str:
-    """Return what changes when *secret* is made anew, or holds something else."""
-    if secret is None:
-        return ""
-    data = {key: str(value).encode() for key, value in (secret.get("data") or {}).items()}
-    return credentials.fingerprint(data)[:HASH_CHARS]
-
 
 def _is_ours(secret: Manifest) -> bool:
     labels = secret["metadata"].get("labels") or {}
@@ -264,7 +209,3 @@ def _decoded(secret: Manifest | None) -> dict[str, bytes]:
         except (KeyError, TypeError, binascii.Error):
             continue
     return found
-
-
-def _password() -> str:
-    return random_secrets.token_urlsafe(PASSWORD_BYTES)

@@ -201,6 +201,7 @@ class Reconciler:
             await self._observe(seen, pipeline, Login({}))
             return
         self._note_tls(key, seen, login.tls)
+        seen.drifted += login.put_right
         await self._observe(seen, pipeline, login)
         collectors = names.collector(pipeline)
         for name in (collectors, names.archive(pipeline)):

@@ -18,6 +18,7 @@ from logpipeline_operator.children import Manifest, nats_tls
 from logpipeline_operator.children.callout import USER_ANNOTATION
 from logpipeline_operator.children.managed_nats import ARCHIVE_USER_ANNOTATION, USERS_ANNOTATION
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.server_users import Kept
 from waiting import eventually
 
 pytest_plugins = ["cluster_world_fixture"]
@@ -141,53 +142,103 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
     await eventually(are_told, within_s=WITHIN_S, what="three events")
 
 
+def texts(found: Manifest | None) -> dict[str, str]:
+    """What the Secret *found* holds."""
+    data = (found or {}).get("data", {})
+    return {key: base64.b64decode(text).decode() for key, text in data.items()}
+
+
+def agrees(held: dict[str, str]) -> bool:
+    """Whether the server's file has the password of each user, and no other."""
+    words = {key: text for key, text in held.items() if key.endswith("-password")}
+    wanted = {f'{key.replace("-", "_")}: "{text}"' for key, text in words.items()}
+    return bool(words) and wanted == set(held.get("users.conf", "").splitlines())
+
+
+async def serves(here: World, before: str) -> dict[str, str]:
+    """What the Secret holds once it agrees with itself, and the server was started with it."""
+    found = await secret(here)
+    now = await started_with(here)
+    is_new = now not in ("", before) and now == Kept(found).hash
+    return texts(found) if is_new and agrees(texts(found)) else {}
+
+
 @pytest.mark.timeout(180)
-async def test_a_secret_that_is_changed_starts_the_server_again(here: World) -> None:
-    """So passwords are rotated: by hand, or by whoever looks after Secrets."""
+async def test_a_password_that_is_written_into_the_secret_is_the_one_from_then_on(
+    here: World,
+) -> None:
+    """So passwords are rotated by hand. The server gets it with the file that it reads, else its
+    user would be refused for ever; the other passwords stay.
+    """
     operator = here.operator("--no-lease")
     await write(here)
     operator.start()
     before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
-    data = {"shipper-password": base64.b64encode(b"another-password-0123").decode()}
+    former, word = texts(await secret(here)), "another-password-0123"
+    data = {"shipper-password": base64.b64encode(word.encode()).decode()}
     await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", {"data": data})
+    held = await eventually(lambda: serves(here, before), within_s=WITHIN_S, what="a server")
 
-    async def is_changed() -> bool:
-        return await started_with(here) not in ("", before)
-
-    await eventually(is_changed, within_s=WITHIN_S, what="a server with other users")
+    changed = {key for key in held if held[key] != former[key]}
+    assert changed == {"shipper-password", "users.conf"}
+    assert held["shipper-password"] == word
 
 
 @pytest.mark.timeout(180)
-async def test_a_secret_that_lacks_a_key_is_named_with_what_to_do(here: World) -> None:
-    """And deleted, as it says, it is whole again."""
+@pytest.mark.parametrize(
+    ("broken", "changed"),
+    [
+        ({"operator-password": None}, {"operator-password", "users.conf"}),
+        ({"shipper-password": "c2hvcnQ="}, {"shipper-password", "users.conf"}),
+        ({"users.conf": "Z2FyYmFnZQ=="}, set()),
+        ({"routes.conf": "Z2FyYmFnZQ=="}, {"routes.conf"}),
+    ],
+)
+async def test_a_spoilt_secret_is_put_right_and_the_server_started_with_it(
+    here: World, broken: dict[str, str | None], changed: set[str]
+) -> None:
+    """Only what cannot be used is made anew, and an event tells of it."""
     operator = here.operator("--no-lease")
     await write(here)
     operator.start()
-    before = await eventually(lambda: started_with(here), within_s=WITHIN_S)
-    broken: Manifest = {"data": {"operator-password": None}}
-    await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", broken)
+    await eventually(lambda: started_with(here), within_s=WITHIN_S)
+    former = texts(await secret(here))
+    await here.kube.merge(kind("Secret"), here.namespace, f"{SERVER}-auth", {"data": broken})
+
+    async def are_told() -> bool:
+        events, _ = await here.kube.list(kind("Event"), here.namespace)
+        return any(f"Secret {SERVER}-auth" in str(each.get("message")) for each in events)
+
+    await eventually(are_told, within_s=WITHIN_S, what="an event")
+    held = await eventually(lambda: serves(here, ""), within_s=WITHIN_S, what="a server")
+
+    assert held.keys() == former.keys()
+    assert {key for key in held if held[key] != former[key]} == changed
+
+
+@pytest.mark.timeout(180)
+async def test_a_secret_that_somebody_else_made_is_left_as_it_is(here: World) -> None:
+    """Whoever looks after Secrets would change it back; what it lacks is said."""
+    theirs: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": f"{SERVER}-auth", "namespace": here.namespace},
+        "data": {"operator-user": "b3BlcmF0b3I="},
+    }
+    made = await here.kube.create(theirs)
+    operator = here.operator("--no-lease")
+    await write(here)
+    operator.start()
 
     async def is_named() -> bool:
         resource = await here.resource()
         conditions = ((resource or {}).get("status") or {}).get("conditions") or []
-        return any(
-            "has no key operator-password" in each["message"] and "delete it" in each["message"]
-            for each in conditions
-        )
+        return any("has no key operator-password" in each["message"] for each in conditions)
 
     await eventually(is_named, within_s=WITHIN_S, what="the Secret is named")
-    await delete(here, await secret(here))
-
-    async def is_whole() -> bool:
-        found = await secret(here)
-        return "operator-password" in (found or {}).get("data", {})
-
-    await eventually(is_whole, within_s=WITHIN_S, what="a whole Secret")
-
-    async def is_changed() -> bool:
-        return await started_with(here) not in ("", before)
-
-    await eventually(is_changed, within_s=WITHIN_S, what="a server with other users")
+    found = await secret(here)
+    assert found is not None
+    assert found["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
 @pytest.mark.timeout(180)

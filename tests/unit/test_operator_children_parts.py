@@ -159,6 +159,17 @@ def test_a_password_that_could_mean_something_else_is_refused(password: str) -> 
         nats_auth.secret(resource({}), {**PASSWORDS, "shipper": password})
 
 
+def test_the_passwords_of_a_secret_are_found_in_it() -> None:
+    """Each that can be used: what a Secret lacks, or holds garbage in place of, is made anew."""
+    held = nats_auth.secret(resource({}), PASSWORDS)["stringData"]
+    spoilt = held | {"shipper-password": 'a"b' * 8, "routes.conf": "garbage"}
+
+    assert {role: nats_auth.password_in(held, role) for role in nats_auth.ROLES} == PASSWORDS
+    assert nats_auth.password_in({}, nats_auth.OPERATOR) == ""
+    assert nats_auth.password_in(spoilt, nats_auth.SHIPPER) == ""
+    assert nats_auth.password_in(spoilt, nats_auth.ROUTE) == ""
+
+
 @pytest.mark.parametrize(
     ("kind", "source"),
     [

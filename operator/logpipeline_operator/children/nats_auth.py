@@ -1,5 +1,5 @@
-"""The users of the managed server. Their passwords are made once, by who applies these Secrets; the
-server reads them from files, and never from its command line.
+"""The users of the managed server: the Secrets with their passwords. The server reads these from
+files, and never from its command line.
 
 The archive's user has a Secret of its own: it is there only where there is an archive, and comes
 to a pipeline that runs already without a change of what the others log in with.
@@ -32,6 +32,7 @@ ROUTES_FILE = "routes.conf"
 CLUSTER_SERVERS = 3
 # They stand in the server's own format and in URLs, where other characters mean something.
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_ROUTE_PASSWORD = re.compile(r'password: "([^"]*)"')
 
 
 def keys(role: str) -> tuple[str, str]:
@@ -56,6 +57,18 @@ def secret_of(pipeline: LogPipeline, role: str) -> str:
 def users(pipeline: LogPipeline) -> tuple[str, ...]:
     """Return the roles that log in to the managed server."""
     return (*USERS, ARCHIVE) if pipeline.spec.archive.enabled else USERS
+
+
+def password_in(held: Mapping[str, str], role: str) -> str:
+    """Return *role*'s password in the texts of its Secret, empty where there is none that could be
+    written where it is needed.
+    """
+    password = held.get(keys(role)[1], "")
+    if role == ROUTE:
+        # It stands nowhere else.
+        found = _ROUTE_PASSWORD.search(held.get(ROUTES_FILE, ""))
+        password = found[1] if found else ""
+    return password if _PASSWORD.fullmatch(password) else ""
 
 
 def secret(pipeline: LogPipeline, passwords: Mapping[str, str]) -> Manifest:

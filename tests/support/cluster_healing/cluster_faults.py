@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
@@ -15,7 +14,6 @@ from cluster_healing.site import NAME, Site, until
 from cluster_operator import Operator
 from healing.one_machine import empty
 from logpipeline.plan.observe import consumers_of
-from logpipeline_operator.children import nats_auth
 
 SERVER, COLLECTOR, SHIPPER = f"{NAME}-nats", f"{NAME}-collector", f"{NAME}-shipper"
 LOGINS, CALLOUT = f"{SERVER}-auth", f"{SERVER}-auth-callout"
@@ -74,16 +72,10 @@ async def _delete_logins(trouble: Trouble, secret: str) -> None:
 
 
 async def _change_logins(trouble: Trouble) -> None:
-    """Write other passwords into the Secret, for the server and for those that log in."""
+    """Write other passwords into the Secret, and leave what else stands there as it is."""
     site, word = trouble.site, "of-another-server-0123"
-    data = site.there("secret", LOGINS)["data"]
-    keys = [key for key in data if key.endswith("-password")]
-    former = [base64.b64decode(data[key]).decode() for key in keys]
-    users = base64.b64decode(data[nats_auth.USERS_FILE]).decode()
-    for password in former:
-        users = users.replace(password, word)
-    changed = dict.fromkeys(keys, word) | {nats_auth.USERS_FILE: users}
-    patch = json.dumps({"stringData": changed})
+    keys = [key for key in site.there("secret", LOGINS)["data"] if key.endswith("-password")]
+    patch = json.dumps({"stringData": dict.fromkeys(keys, word)})
     site.pipeline.kubectl("patch", f"secret/{LOGINS}", "--type=merge", "--patch", patch)
     await _all_log_in(trouble)
 

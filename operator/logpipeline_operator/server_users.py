@@ -1,0 +1,151 @@
+"""Keeps the Secrets of a managed server's users. The passwords in them are the truth; what the
+server and its clients read follows from these. So a password that somebody writes there is the one
+from then on, and what is deleted or spoilt is made anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.callout.claims import Issuer, new_seed
+from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL
+from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.cluster.client import Cluster
+from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.jetstream import credentials
+
+PASSWORD_BYTES = 24
+SEED_BYTES = 32
+# Of a text that only has to differ.
+HASH_CHARS = 32
+
+
+class Kept(NamedTuple):
+    """A Secret as it is now, None where there is none yet, and what of it was put right."""
+
+    secret: Manifest | None
+    put_right: str = ""
+
+    @property
+    def hash(self) -> str:
+        """What changes when the Secret is made anew, or holds something else; empty without one."""
+        if self.secret is None:
+            return ""
+        data = self.secret.get("data") or {}
+        texts = {key: str(value).encode() for key, value in data.items()}
+        return credentials.fingerprint(texts)[:HASH_CHARS]
+
+
+# The Secret that is wanted, for the texts that are there.
+Wanted = Callable[[Mapping[str, str]], Manifest]
+
+
+async def of_roles(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
+    """Return the Secret of the operator, collectors, shippers and servers.
+
+    Raises:
+        ClusterError, ClusterAway: it could not be read or written.
+    """
+
+    def wanted(held: Mapping[str, str]) -> Manifest:
+        kept = {role: nats_auth.password_in(held, role) for role in nats_auth.ROLES}
+        return nats_auth.secret(pipeline, {role: kept[role] or _password() for role in kept})
+
+    name = nats_auth.name(pipeline)
+    return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
+
+
+async def of_archive(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
+    """Return the Secret of the archive's user. It is made before the server that is to know it, and
+    before who logs in as it.
+
+    Raises:
+        ClusterError, ClusterAway: it could not be read or written.
+    """
+
+    def wanted(held: Mapping[str, str]) -> Manifest:
+        kept = nats_auth.password_in(held, nats_auth.ARCHIVE)
+        return nats_auth.archive_secret(pipeline, kept or _password())
+
+    name = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
+    return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
+
+
+async def of_callout(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
+    """Return the Secret of the callout's user, with what it signs with.
+
+    Raises:
+        ClusterError, ClusterAway: it could not be read or written.
+    """
+
+    def wanted(held: Mapping[str, str]) -> Manifest:
+        kept = nats_auth.password_in(held, nats_auth.CALLOUT)
+        seed = _seed(held.get(nats_auth.ISSUER_SEED, ""))
+        return nats_auth.callout_secret(
+            pipeline, kept or _password(), seed, Issuer(seed).public_key
+        )
+
+    name = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
+    return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
+
+
+async def _kept(
+    cluster: Cluster, pipeline: LogPipeline, name: str, wanted: Wanted, *, may_write: bool
+) -> Kept:
+    """Return the Secret *name* as it is *wanted*; one that somebody else made is left as it is."""
+    there = await cluster.get(kind("Secret"), pipeline.namespace, name)
+    if not may_write or (there is not None and not _is_ours(there)):
+        return Kept(there)
+    held = _texts(there)
+    manifest = wanted(held)
+    if there is None:
+        try:
+            return Kept(await cluster.create(manifest))
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+            return Kept(await cluster.get(kind("Secret"), pipeline.namespace, name))
+    changed = {key: text for key, text in manifest["stringData"].items() if held.get(key) != text}
+    if not changed:
+        return Kept(there)
+    # Refused where it has changed since: the next look decides again.
+    version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+    change: Manifest = {"metadata": version, "stringData": changed}
+    put_right = f"Secret {name} ({', '.join(sorted(changed))})"
+    return Kept(await cluster.merge(kind("Secret"), pipeline.namespace, name, change), put_right)
+
+
+def _is_ours(secret: Manifest) -> bool:
+    labels = secret["metadata"].get("labels") or {}
+    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
+
+
+def _texts(secret: Manifest | None) -> dict[str, str]:
+    """Return what *secret* holds; what is no text is left out."""
+    found = {}
+    for key, value in ((secret or {}).get("data") or {}).items():
+        try:
+            found[key] = base64.b64decode(value, validate=True).decode("ascii")
+        except (TypeError, UnicodeDecodeError, binascii.Error):
+            continue
+    return found
+
+
+def _seed(held: str) -> str:
+    """Return the seed that is *held*, another one where that is none."""
+    try:
+        Issuer(held)
+    except ValueError:
+        return new_seed(secrets.token_bytes(SEED_BYTES))
+    return held
+
+
+def _password() -> str:
+    return secrets.token_urlsafe(PASSWORD_BYTES)
