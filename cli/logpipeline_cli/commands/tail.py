@@ -23,8 +23,10 @@ from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.output import escaped, write_line
 from logpipeline_cli.target import Target, connected, find_target
 
-# A line is seen soon after it passed; each look is a request for each partition.
+# A line is seen soon after it passed. Each look is a request for each partition: with many of them
+# looks are rarer, so that a server notices none of it.
 LOOK_EVERY_S = 0.5
+REQUESTS_A_SECOND_MAX = 200
 # After so many looks that found nothing: is the stream still what it was?
 LOOKS_MAX = 20
 REOPEN_AFTER_S = 0.5
@@ -70,6 +72,7 @@ async def tail(
     names, partitions = target.pipeline.names, target.pipeline.spec.partitions
     subjects = Subjects(names.subject, partitions)
     wanted = [partition_of(host, partitions)] if host else range(max(partitions, 1))
+    every_s = max(LOOK_EVERY_S, len(wanted) / REQUESTS_A_SECOND_MAX)
     enough = asyncio.Event()
 
     def show(message: StoredMessage) -> None:
@@ -91,6 +94,7 @@ async def tail(
                     names.stream(partition),
                     subjects.of_host(host) if host else subjects.of_all(),
                     since_ns,
+                    every_s,
                 ).follow(show)
             )
             for partition in wanted
@@ -105,8 +109,11 @@ class _Follower:
     makes nothing for it, so that a right to read is enough.
     """
 
-    def __init__(self, js: JetStream, stream: str, subject: str, since_ns: int | None) -> None:
+    def __init__(
+        self, js: JetStream, stream: str, subject: str, since_ns: int | None, every_s: float
+    ) -> None:
         self._js = js
+        self._every_s = every_s
         self._stream = stream
         self._subject = subject
         self._since_ns = since_ns
@@ -160,7 +167,7 @@ class _Follower:
             sys.stdout.flush()
             if not found:
                 idle += 1
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(self._every_s)
 
     async def _take(self, reader: DirectReader) -> list[StoredMessage]:
         try:
