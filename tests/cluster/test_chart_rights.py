@@ -167,14 +167,14 @@ def test_chart_shippers_see_the_pods_of_their_own_namespace(
 
 
 def test_chart_operator_lists_no_secrets_and_binds_three_roles() -> None:
-    """It reads Secrets by name only, and can give nobody more than what shippers see, and what
-    drivers do in their own namespace.
+    """It reads Secrets by name only, deletes none, and can give nobody more than what shippers see,
+    and what drivers do in their own namespace.
     """
     everywhere = dict(bound(render()))[""]
     on_secrets = {verb for _, resource, _, verb in everywhere if resource == "secrets"}
     binds = {(resource, name) for _, resource, name, verb in everywhere if verb == "bind"}
 
-    assert on_secrets == {"get", "create"}
+    assert on_secrets == {"get", "create", "patch"}
     assert binds == {
         ("clusterroles", SHIPPER),
         *((kind, name) for kind in ("clusterroles", "roles") for name in (SHIPPER_OWN, SPARK)),

@@ -4,8 +4,10 @@ node alone, whoever of the API server and the operator is away.
 
 from __future__ import annotations
 
+import base64
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.spec import parse
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_cli.cluster.kubectl import Forward, Kubectl
-from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children import Manifest, nats_auth
 from managed_server import connected, refused
 from waiting import eventually
 
@@ -40,6 +42,23 @@ with socket.create_connection(("prod-nats", 4222), 10) as server:
     except ConnectionResetError:
         print("answer:", b"")
 """
+
+
+# In a pod: prints the ports at which somebody listens whom the network reaches.
+PRINTS_LISTENING = """
+for table in ("tcp", "tcp6"):
+    for row in open(f"/proc/net/{table}").read().splitlines()[1:]:
+        _, local, _, state, *_ = row.split()
+        address, port = local.rsplit(":", 1)
+        if state == "0A" and address not in ("0100007F", "00000000000000000000000001000000"):
+            print(int(port, 16))
+"""
+STRANGER_WAITS_S = 20.0
+PAGES = (
+    "/", "/healthz", "/varz", "/connz?auth=1&subs=detail", "/routez?subs=1", "/subsz?subs=1",
+    "/accountz", "/jsz?accounts=1&streams=1&consumers=1&config=1", "/stacksz", "/raftz",
+    "/expvarz", "/debug/vars", "/debug/pprof/heap", "/metrics", "/live", "/ready", "/status",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +138,64 @@ async def test_what_a_node_has_speaks_for_that_node_alone(
     await eventually(is_told, within_s=60.0, what="the event names what was shown")
 
 
-def test_a_server_s_pages_are_not_where_a_stranger_looks(pipeline: Pipeline) -> None:
-    """It is ready by its probes, which know the path; other ways to its pages lead nowhere."""
-    server = f"/api/v1/namespaces/{pipeline.namespace}/pods/prod-nats-0:8222/proxy"
-    for page in ("", "/healthz", "/connz", "/jsz?streams=true", "/subsz?subs=1"):
-        told = pipeline.cluster.kubectl("get", "--raw", server + page, check=False)
-        assert "prod" not in told.replace("prod-nats-0:8222", ""), page
+def test_a_stranger_on_the_network_is_told_nothing_of_what_is_not_his(pipeline: Pipeline) -> None:
+    """At no port that any pod of the pipeline listens at, asked for whatever is usually there: no
+    password, no pod, no stream and no file. All of these ports are those that the pods name.
+    """
+    secrets = [
+        text
+        for name in ("nats-auth", "nats-auth-callout", "nats-tls")
+        for key, text in texts_of(pipeline.child("secret", name)).items()
+        if not key.endswith(("-user", "ca.crt", "tls.crt"))
+    ]
+    told: dict[tuple[str, int], bytes] = {}
+    for component, container in (("nats", "callout"), ("collector", ""), ("shipper", "")):
+        for pod in pipeline.pods(component):
+            found = pipeline.cluster.get(f"pod/{pod}", pipeline.here)
+            ports = listening(pipeline, pod, container)
+            assert ports == named_ports(found), pod
+            for port in ports:
+                told[pod, port] = all_answers(str(found["status"]["podIP"]), port)
+    pods = {pod for pod, _ in told}
+    hidden = [*secrets, *pods - {"prod-nats-0"}, "LP_", "/var/log", "positions"]
+
+    assert {port for _, port in told} == {4222, 8222, 9101, 9102, 9105}
+    assert told["prod-nats-0", 8222].count(b"404 Not Found") == len(PAGES)
+    for place, answers in told.items():
+        assert [word for word in hidden if word.encode() in answers] == [], place
+
+
+def texts_of(secret: Manifest) -> dict[str, str]:
+    """What *secret* holds."""
+    return {key: base64.b64decode(text).decode() for key, text in secret["data"].items()}
+
+
+def named_ports(pod: Manifest) -> set[int]:
+    """The ports that the containers of *pod* name."""
+    containers = pod["spec"]["containers"]
+    return {port["containerPort"] for each in containers for port in each.get("ports", [])}
+
+
+def listening(pipeline: Pipeline, pod: str, container: str) -> set[int]:
+    """At which ports something in *pod* listens for who comes over the network."""
+    chosen = [f"--container={container}"] if container else []
+    said = pipeline.cluster.kubectl(
+        "exec", pipeline.here, pod, *chosen, "--", "python", "-c", PRINTS_LISTENING
+    )
+    return {int(port) for port in said.split()}
+
+
+def all_answers(address: str, port: int) -> bytes:
+    """All that is said at *port* to who asks for each of PAGES, and tries to change something."""
+    answers = b""
+    for method, page in [*(("GET", page) for page in PAGES), ("DELETE", "/"), ("POST", "/reload")]:
+        with socket.create_connection((address, port), STRANGER_WAITS_S) as place:
+            place.sendall(f"{method} {page} HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+            # Who takes it for something else, and resets the connection, has said enough.
+            with suppress(ConnectionResetError):
+                while part := place.recv(65536):
+                    answers += part
+    return answers
 
 
 def test_shippers_log_in_again_when_server_and_shippers_start_anew(pipeline: Pipeline) -> None:
