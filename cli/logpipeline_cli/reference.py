@@ -43,17 +43,18 @@ namespace the only LogPipeline, or the one that `--pipeline` names. Exit codes a
 
 | Command | Rights in the pipeline's namespace, besides getting and listing `logpipelines` |
 | --- | --- |
-| `status`, `losses`, `tail`, `plan` | get `services` and `configmaps`, get and list `pods`, create \
-`pods/portforward`; and create `serviceaccounts/token` of `<name>-reader`, or get `secrets` |
+| `status`, `losses`, `tail`, `plan` | get `services` and `configmaps`, get and list `pods`, \
+create `pods/portforward`; and create `serviceaccounts/token` of `<name>-reader`, or get `secrets` |
 | `losses --acknowledge` | get `secrets`, `services` and `configmaps`, get and list `pods`, \
 create `pods/portforward` |
 | `files` | list `persistentvolumeclaims`, get and list `pods`, create `pods/exec` |
 | `files`, of collectors that are gone | besides: get `statefulsets`, create and delete `pods` |
 
 By the ConfigMap `<name>-nats-ca` a managed server's certificate is checked. With a token of
-`<name>-reader` a person sees how a managed server and its pipeline are, and changes nothing. Where there is no such account, or no right to its tokens, the command logs in with the
-operator's password. With `--nats URL` there is no port-forward, and where the URL has a user and
-password, neither a token nor a Secret is asked for.
+`<name>-reader` a person sees how a managed server and its pipeline are, and changes nothing. Where
+there is no such account, or no right to its tokens, the command logs in with the operator's
+password. With `--nats URL` there is no port-forward, and where the URL has a user and password,
+neither a token nor a Secret is asked for.
 """
 
 
