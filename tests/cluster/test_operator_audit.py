@@ -4,6 +4,8 @@ each right of the chart is used, and nothing is asked for that is not granted.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cluster_handle import Cluster
@@ -76,15 +78,20 @@ async def test_rights_are_those_that_are_used(cluster: Cluster, operator: Operat
     # Its volume cannot grow here; that is another's refusal, and the right was used.
     pipeline.patch({"collectors": {"persistence": {"size": "2Gi"}}})
     pipeline.wait_reason("Ready", "KubernetesRefused")
+    password = {"stringData": {"shipper-password": "another-password-0123"}}
+    pipeline.kubectl("patch", "secret/all-nats-auth", f"--patch={json.dumps(password)}")
     rights = granted(operator)
     me = account(operator.namespace, f"{RELEASE}-operator")
 
     def is_done() -> bool:
         assert ("apps", "daemonsets", "delete") in used(cluster, me)[0]
         assert (*_RBAC, "delete") in used(cluster, me)[0]
+        assert ("", "secrets", "patch") in used(cluster, me)[0]
         return True
 
-    await eventually(is_done, within_s=SEEN_WITHIN_S, what="shippers and the driver's rights go")
+    await eventually(
+        is_done, within_s=SEEN_WITHIN_S, what="shippers and rights go, the server gets a password"
+    )
     pipeline.patch(ELSEWHERE | {"collectors": {"persistence": {"size": "1Gi"}}})
     pipeline.wait_reason("Ready", "NatsUnreachable")
     pipeline.kubectl("delete", "logpipeline/all", f"--timeout={SEEN_WITHIN_S:.0f}s")

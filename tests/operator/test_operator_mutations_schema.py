@@ -95,7 +95,11 @@ def parsed(spec: Spec) -> dict[str, str]:
     try:
         parse(resource(spec))
     except SpecError as error:
-        return {place(mistake.path): mistake.message for mistake in error.mistakes}
+        found: dict[str, str] = {}
+        # Of two entries of a list, one may be wrong alone, and one by a rule.
+        for mistake in sorted(error.mistakes, key=lambda each: is_rule(each.message)):
+            found.setdefault(place(mistake.path), mistake.message)
+        return found
     return {}
 
 

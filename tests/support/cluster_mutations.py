@@ -75,10 +75,15 @@ def full(pick: Callable[[Any, Rule], Any], kind: type[Any]) -> Spec:
             value = full(pick, _class(inside))
             value = [value] if is_list else value
         if value is None and is_required(field):
-            value = [GLOB] if is_list else _example(rule_of(field))
+            value = [GLOB] if is_list else _usual(hints[field.name], rule_of(field))
         if value is not None:
             made[yaml_name(field)] = value
     return made
+
+
+def _usual(hint: Any, rule: Rule) -> Any:
+    """A value that a required field takes."""
+    return get_args(hint)[0] if get_origin(hint) is Literal else _example(rule)
 
 
 def edges(hint: Any, rule: Rule) -> tuple[tuple[Any, Any], ...]:
