@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from logpipeline.nats.connection import Listener, NoResponders, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream, StoredMessage, rfc3339_of, stored_of
@@ -21,13 +21,12 @@ SILENCE_S = 10.0
 _END, _NONE, _NOBODY = 204, 404, 503
 
 
-class DirectReader:
-    """Asks for the messages of *stream* whose subjects *subject* matches, some at a time."""
+class DirectGets:
+    """Asks *stream* for several messages at once, one question after the other."""
 
-    def __init__(self, js: JetStream, stream: str, subject: str) -> None:
+    def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js
         self._stream = stream
-        self._subject = subject
         self._inbox = js.connection.new_inbox()
         self._listener: Listener | None = None
         self._number = 0
@@ -44,23 +43,14 @@ class DirectReader:
         if self._listener is not None:
             await self._js.connection.unlisten(self._listener)
 
-    async def take(self, sequence: int, *, since_ns: int | None = None) -> list[StoredMessage]:
-        """Return the next messages from *sequence* on, or from the server's time *since_ns* on;
-        nothing where there are none yet.
+    async def ask(self, query: Mapping[str, object]) -> list[RawMessage]:
+        """Return the messages that the server sends for *query*, in its order; nothing where it has
+        none.
 
         Raises:
-            ApiError: the server refuses to read.
+            ApiError: the server refuses.
             NotSent, OutcomeUnknown: there was no answer, or a part of it is missing.
         """
-        query: dict[str, Any] = {
-            "next_by_subj": self._subject,
-            "batch": MESSAGES_MAX,
-            "max_bytes": BYTES_MAX,
-        }
-        if since_ns is None:
-            query["seq"] = sequence
-        else:
-            query["start_time"] = rfc3339_of(since_ns)
         self._number += 1
         self._came = []
         connection = self._js.connection
@@ -97,8 +87,8 @@ class DirectReader:
             if message.status:
                 self._changed.set()
 
-    def _messages(self) -> list[StoredMessage]:
-        *raw, end = self._came
+    def _messages(self) -> list[RawMessage]:
+        *found, end = self._came
         self._came = []
         if end.status == _NONE:
             return []
@@ -107,7 +97,38 @@ class DirectReader:
             raise NoResponders(f"nobody answers to {request}")
         if end.status != _END:
             raise ApiError(request, end.status, 0, end.description)
-        found = [stored_of(message) for message in raw]
-        if not found or b"Nats-Last-Sequence: %d\r\n" % found[-1].sequence not in end.headers:
+        last = stored_of(found[-1]).sequence if found else 0
+        if b"Nats-Last-Sequence: %d\r\n" % last not in end.headers:
             raise OutcomeUnknown(f"messages of {self._stream} were lost on the way")
         return found
+
+
+class DirectReader:
+    """Reads the messages of *stream* whose subjects *subject* matches, some at a time."""
+
+    def __init__(self, js: JetStream, stream: str, subject: str) -> None:
+        self._gets = DirectGets(js, stream)
+        self._subject = subject
+
+    async def open(self) -> None:
+        """Listen for answers."""
+        await self._gets.open()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._gets.close()
+
+    async def take(self, sequence: int, *, since_ns: int | None = None) -> list[StoredMessage]:
+        """Return the next messages from *sequence* on, or from the server's time *since_ns* on;
+        nothing where there are none yet.
+
+        Raises:
+            ApiError: the server refuses to read.
+            NotSent, OutcomeUnknown: there was no answer, or a part of it is missing.
+        """
+        begin: dict[str, object] = {"seq": sequence}
+        if since_ns is not None:
+            begin = {"start_time": rfc3339_of(since_ns)}
+        limits = {"batch": MESSAGES_MAX, "max_bytes": BYTES_MAX}
+        found = await self._gets.ask({"next_by_subj": self._subject, **begin, **limits})
+        return [stored_of(message) for message in found]
