@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +12,9 @@ from typing import NamedTuple
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline
-from logpipeline_operator import certificates, claims, live, server_users
+from logpipeline_operator import certificates, claims, live, own_secrets, server_users
 from logpipeline_operator.children import config, names, nats_auth, nats_tls
 from logpipeline_operator.children.credentials import credential_files
-from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL
-from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
 from logpipeline_operator.cluster.kinds import kind
@@ -161,12 +157,12 @@ class Access:
         there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
         if there is None and not may_write:
             raise SecretProblem(f"the Secret {name} does not exist; {credentials.MADE_BY_US}")
-        if there is not None and not _is_ours(there):
+        if there is not None and not own_secrets.is_ours(there):
             raise SecretProblem(
                 f"the Secret {name} is not the operator's; delete or rename it: the operator makes "
                 "the certificate of the managed server itself"
             )
-        found = _decoded(there)
+        found = own_secrets.decoded(there)
         kept = certificates.upkeep(found, nats_tls.server_names(pipeline), now)
         if not kept.why or not may_write:
             return _tls_of(found, made="")
@@ -175,19 +171,12 @@ class Access:
             await self.cluster.create(nats_tls.secret(pipeline, data))
         else:
             # Refused where it has changed since: the next look decides again.
-            version = {"resourceVersion": there["metadata"]["resourceVersion"]}
-            change: Manifest = {"metadata": version, "data": data}
-            await self.cluster.merge(kind("Secret"), pipeline.namespace, name, change)
+            await own_secrets.change(self.cluster, there, {"data": data})
         log.info(
             "certificates of a server were made",
             extra={"pipeline": f"{pipeline.namespace}/{pipeline.name}", "why": kept.why},
         )
         return _tls_of(kept.files, made=kept.why)
-
-
-def _is_ours(secret: Manifest) -> bool:
-    labels = secret["metadata"].get("labels") or {}
-    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
 
 
 def _tls_of(files: dict[str, bytes], *, made: str) -> ServerTls:
@@ -198,14 +187,3 @@ def _tls_of(files: dict[str, bytes], *, made: str) -> ServerTls:
         ends=ends.timestamp() if ends else None,
         made=made,
     )
-
-
-def _decoded(secret: Manifest | None) -> dict[str, bytes]:
-    """Return the files of TLS in *secret*; what is none is left out."""
-    found = {}
-    for file in nats_tls.FILES:
-        try:
-            found[file] = base64.b64decode((secret or {})["data"][file], validate=True)
-        except (KeyError, TypeError, binascii.Error):
-            continue
-    return found

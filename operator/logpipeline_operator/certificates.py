@@ -101,20 +101,20 @@ def mark_of(files: Mapping[str, bytes]) -> str:
     """Return what the pods of a server with these *files* say of it; empty where they cannot be
     used.
     """
-    authority = _authority(files)
-    server = _server(files, authority) if authority is not None else None
-    if authority is None or server is None:
+    held = _held(files)
+    if held is None:
         return ""
+    authority, server = held
     trusted = tuple(_print(each) for each in authority.trusted)
     return mark(_print(server.issuer), trusted, _print(server.certificate))
 
 
 def ends(files: Mapping[str, bytes]) -> datetime | None:
     """Return when the first of the certificates in use ends; None where they cannot be used."""
-    authority = _authority(files)
-    server = _server(files, authority) if authority is not None else None
-    if authority is None or server is None:
+    held = _held(files)
+    if held is None:
         return None
+    _, server = held
     return min(each.not_valid_after_utc for each in (server.certificate, server.issuer))
 
 
@@ -152,6 +152,13 @@ def _authority(files: Mapping[str, bytes]) -> _Authority | None:
     except _UNREADABLE:
         return None
     return _Authority(key, trusted) if _belongs(key, trusted[0]) else None
+
+
+def _held(files: Mapping[str, bytes]) -> tuple[_Authority, _Server] | None:
+    """Return what is in *files*; None where one of both cannot be used."""
+    authority = _authority(files)
+    server = _server(files, authority) if authority is not None else None
+    return (authority, server) if authority is not None and server is not None else None
 
 
 def _server(files: Mapping[str, bytes], authority: _Authority) -> _Server | None:

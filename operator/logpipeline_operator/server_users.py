@@ -5,16 +5,14 @@ from then on, and what is deleted or spoilt is made anew.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import secrets
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from logpipeline.spec import LogPipeline
+from logpipeline_operator import own_secrets
 from logpipeline_operator.callout.claims import Issuer, new_seed
 from logpipeline_operator.children import nats_auth
-from logpipeline_operator.children.labels import MANAGED_BY, MANAGED_BY_LABEL
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster
 from logpipeline_operator.cluster.errors import ClusterError
@@ -101,9 +99,11 @@ async def _kept(
 ) -> Kept:
     """Return the Secret *name* as it is *wanted*; one that somebody else made is left as it is."""
     there = await cluster.get(kind("Secret"), pipeline.namespace, name)
-    if not may_write or (there is not None and not _is_ours(there)):
+    if not may_write or (there is not None and not own_secrets.is_ours(there)):
         return Kept(there)
-    held = _texts(there)
+    # What is no text agrees with nothing that is wanted, and is replaced.
+    contents = own_secrets.decoded(there).items()
+    held = {key: content.decode("ascii", "replace") for key, content in contents}
     manifest = wanted(held)
     if there is None:
         try:
@@ -115,27 +115,9 @@ async def _kept(
     changed = {key: text for key, text in manifest["stringData"].items() if held.get(key) != text}
     if not changed:
         return Kept(there)
-    # Refused where it has changed since: the next look decides again.
-    version = {"resourceVersion": there["metadata"]["resourceVersion"]}
-    change: Manifest = {"metadata": version, "stringData": changed}
     put_right = f"Secret {name} ({', '.join(sorted(changed))})"
-    return Kept(await cluster.merge(kind("Secret"), pipeline.namespace, name, change), put_right)
-
-
-def _is_ours(secret: Manifest) -> bool:
-    labels = secret["metadata"].get("labels") or {}
-    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
-
-
-def _texts(secret: Manifest | None) -> dict[str, str]:
-    """Return what *secret* holds; what is no text is left out."""
-    found = {}
-    for key, value in ((secret or {}).get("data") or {}).items():
-        try:
-            found[key] = base64.b64decode(value, validate=True).decode("ascii")
-        except (TypeError, UnicodeDecodeError, binascii.Error):
-            continue
-    return found
+    # Refused where it has changed since: the next look decides again.
+    return Kept(await own_secrets.change(cluster, there, {"stringData": changed}), put_right)
 
 
 def _seed(held: str) -> str:
