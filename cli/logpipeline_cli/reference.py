@@ -52,7 +52,7 @@ create `pods/portforward` |
 
 By the ConfigMap `<name>-nats-ca` a managed server's certificate is checked. With a token of
 `<name>-reader` a person sees how a managed server and its pipeline are, and changes nothing. Where
-there is no such account, or no right to its tokens, the command logs in with the operator's
+that account does not exist, or you may not make its tokens, the command logs in with the operator's
 password. With `--nats URL` there is no port-forward, and where the URL has a user and password,
 neither a token nor a Secret is asked for.
 """

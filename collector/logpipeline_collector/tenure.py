@@ -270,7 +270,7 @@ class Tenure:
             return self.archive.changed_since(commit)
 
     async def asked(self, host: str, question: Question) -> list[Committed]:
-        """Return what is committed of what *question* asks for about *host*."""
+        """Return how far the generations of *host* are committed that *question* asks for."""
         async with self._lock:
             return self.archive.asked(host, question)
 

@@ -300,7 +300,7 @@ class PartitionArchive:
             return self._sources.changed_since(commit)
 
     def asked(self, host: str, question: Question) -> list[Committed]:
-        """Return what is committed of what *question* asks for about *host*."""
+        """Return how far the generations of *host* are committed that *question* asks for."""
         with self._output.lock:
             return self._sources.asked(host, question)
 

@@ -120,7 +120,7 @@ class Sources:
         ]
 
     def asked(self, host: str, question: Question) -> list[Committed]:
-        """Return what is committed of what *question* asks for about *host*."""
+        """Return how far the generations of *host* are committed that *question* asks for."""
         if question.generations is None:
             return [
                 told

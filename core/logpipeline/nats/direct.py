@@ -94,7 +94,7 @@ class DirectGets:
             return []
         request = f"DIRECT.GET.{self._stream}"
         if end.status == _NOBODY:
-            raise NoResponders(f"nobody answers to {request}")
+            raise NoResponders(f"no server answers the request {request}")
         if end.status != _END:
             raise ApiError(request, end.status, 0, end.description)
         last = stored_of(found[-1]).sequence if found else 0

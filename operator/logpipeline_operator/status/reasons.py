@@ -449,7 +449,7 @@ class Reason(Enum):
     )
     LOGINS_REFUSED = Meaning(
         "LoginsRefused",
-        "Somebody came to the managed server with what opens nothing there, and was sent away. "
+        "The managed server refused a client's token or password. "
         "Told once in ten minutes at most, by what was shown.",
         "Find the pod by its address (kubectl get pods -A -o wide). Where it is a shipper of ours, "
         "its log says more; who else has no business there.",
