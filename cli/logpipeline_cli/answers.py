@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from logpipeline.nats.connection import Connection
+from logpipeline.nats.gathering import gather
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import ControlSubjects
 
-# Parts on one machine answer within milliseconds, across a network within some tens of them.
-ANSWERS_WAIT_S = 0.4
 ANSWERS_MAX = 10_000
 
 
@@ -28,12 +26,6 @@ async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[
         if kind in answers and len(answers[kind]) < ANSWERS_MAX:
             answers[kind].append(answer)
 
-    inbox = connection.new_inbox()
-    listener = await connection.listen(inbox, keep)
-    try:
-        for kind in answers:
-            await connection.publish(ControlSubjects(control_root).status(kind), b"", reply=inbox)
-        await asyncio.sleep(ANSWERS_WAIT_S)
-    finally:
-        await connection.unlisten(listener)
+    subjects = map(ControlSubjects(control_root).status, answers)
+    await gather(connection, subjects, b"", keep)
     return answers

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from logpipeline.behind import Behind, decode, question
 from logpipeline.nats.connection import Connection
+from logpipeline.nats.gathering import gather
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
 
-# Across a network answers take some tens of milliseconds.
-ANSWERS_WAIT_S = 0.4
 # Where more are behind, the number of nodes no longer matters.
 ANSWERS_MAX = 2000
 
@@ -31,12 +28,6 @@ async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Behind,
         if answer is not None and len(answers) < ANSWERS_MAX:
             answers[answer.name] = answer
 
-    inbox = connection.new_inbox()
-    listener = await connection.listen(inbox, keep)
-    try:
-        subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
-        await connection.publish(subject, question(), reply=inbox)
-        await asyncio.sleep(ANSWERS_WAIT_S)
-    finally:
-        await connection.unlisten(listener)
+    subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
+    await gather(connection, [subject], question(), keep)
     return tuple(answers[name] for name in sorted(answers))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from logpipeline.authority import CALLOUT
 from logpipeline.nats.connection import Connection
+from logpipeline.nats.gathering import gather
 from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
 from logpipeline_operator.callout.refusals import Refusals
 
-# Across a network answers take some tens of milliseconds.
-ANSWERS_WAIT_S = 0.4
 # A cluster has three servers, with a callout each.
 ANSWERS_MAX = 16
 
@@ -32,12 +29,6 @@ async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refus
         if answer is not None and len(answers) < ANSWERS_MAX:
             answers[answer.name] = answer
 
-    inbox = connection.new_inbox()
-    listener = await connection.listen(inbox, keep)
-    try:
-        subject = ControlSubjects(pipeline.names.control_subject).status(CALLOUT)
-        await connection.publish(subject, b"", reply=inbox)
-        await asyncio.sleep(ANSWERS_WAIT_S)
-    finally:
-        await connection.unlisten(listener)
+    subject = ControlSubjects(pipeline.names.control_subject).status(CALLOUT)
+    await gather(connection, [subject], b"", keep)
     return tuple(answers[name] for name in sorted(answers))
