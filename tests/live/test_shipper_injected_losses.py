@@ -44,6 +44,8 @@ class World:
     # Lines by the file that they were written to, and the paths of files that are still there.
     written: dict[int, list[bytes]] = field(default_factory=dict)
     there: dict[str, int] = field(default_factory=dict)
+    # Generations that the shipper was seen to make of files.
+    generations: dict[str, int] = field(default_factory=dict)
     injected: list[str] = field(default_factory=list)
 
     def path(self, source: str) -> Path:
@@ -78,11 +80,19 @@ class World:
 
         async def is_it() -> bool:
             told = await self.node.ask("shipper")
-            read = {row["source"]: (row["position"] or ("", 0))[1] for row in told["sources"]}
-            ends = {str(self.path(s)): self.path(s).stat().st_size for s in self.there}
-            return all(read.get(name) == end for name, end in ends.items())
+            read = {row["source"]: row["position"] or ("", 0) for row in told["sources"]}
+            return all(self._is_sent(s, *read.get(str(self.path(s)), ("", 0))) for s in self.there)
 
         await eventually(is_it, what="everything is sent")
+
+    def _is_sent(self, source: str, generation: str, offset: int) -> bool:
+        """Whether that position is at the end of the file of *source*, and not of a former one of
+        the same size.
+        """
+        number = self.there[source]
+        if offset != self.path(source).stat().st_size:
+            return False
+        return self.generations.setdefault(generation, number) == number
 
     async def lose(self) -> None:
         """Let the server lose something."""
