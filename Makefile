@@ -81,7 +81,7 @@ soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400
 
 bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
-	$(BIN)/python benchmarks/run.py
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
 
 bench-spark: venv ## Tables beside Spark's own way from text, into benchmarks/latest-spark.json
 	$(BIN)/python benchmarks/spark_tables.py

@@ -1,4 +1,8 @@
-"""logpipeline on the same file: nats-server, shipper and collector, each a process of its own."""
+"""logpipeline on the same file: nats-server, shipper and collector, each a process of its own.
+
+The server is one without logins, or a managed one as the operator configures it: everyone is a user
+who may do little, and speaks TLS.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,29 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import yaml
+
 from logpipeline.assigning import ensure_assigned
-from logpipeline.embedded import EmbeddedServer
+from logpipeline.embedded import LOOPBACK, EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.spec import LogPipeline, load
+from logpipeline.spec import LogPipeline, parse
 from logpipeline_cli.local.ports import free_port
+from logpipeline_operator.children import config, credentials, nats_auth, nats_tls
+from managed_server import managed
 from processes import stop
 from trial import Trial, measure, size_below
 
 START_DEADLINE_S = 30
 MEMBER = "collector-0"
+# What a certificate can name of this machine.
+HERE = "localhost"
 RESOURCE = """
 apiVersion: logpipeline.dev/v1alpha1
 kind: LogPipeline
@@ -40,26 +52,49 @@ spec:
 """
 
 
-def run(folder: Path, source: Path, lines: int, *, partitions: int, compression: str) -> Trial:
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running nats-server: its process, the options by which commands of each role find it, and
+    how to log in as the operator.
+    """
+
+    pid: int
+    words: Mapping[str, list[str]]
+    operator: NatsOptions
+
+
+def run(
+    folder: Path,
+    source: Path,
+    lines: int,
+    *,
+    partitions: int,
+    compression: str,
+    is_managed: bool = False,
+) -> Trial:
     """Move *source* with one shipper and one collector, below the empty *folder*."""
-    return asyncio.run(_run(folder, source, lines, partitions=partitions, compression=compression))
+    (folder / "in").mkdir(parents=True)
+    text = RESOURCE.format(folder=folder, partitions=partitions, compression=compression)
+    pipeline = parse(yaml.safe_load(text))
+    serving = _managed(folder, pipeline) if is_managed else _open(folder, pipeline)
+    return asyncio.run(_run(folder, source, lines, pipeline, serving))
 
 
 async def _run(
-    folder: Path, source: Path, lines: int, *, partitions: int, compression: str
+    folder: Path,
+    source: Path,
+    lines: int,
+    pipeline: LogPipeline,
+    serving: AbstractAsyncContextManager[Server],
 ) -> Trial:
-    (folder / "in").mkdir(parents=True)
-    resource = folder / "bench.yaml"
-    resource.write_text(
-        RESOURCE.format(folder=folder, partitions=partitions, compression=compression)
-    )
-    async with EmbeddedServer(folder / "nats") as server:
-        words = ["-f", str(resource), "--nats", server.url]
-        _command("apply", *words)
-        await _assign(server.url, load(resource))
+    async with serving as server:
+        _command("apply", *server.words[nats_auth.OPERATOR])
+        await _assign(server.operator, pipeline)
         parts: list[Part] = []
         try:
-            parts.append(Part.start(folder / "collect", "collect", *words, "--member", MEMBER))
+            words = [*server.words[nats_auth.COLLECTOR], "--member", MEMBER]
+            parts.append(Part.start(folder / "collect", "collect", *words))
+            words = server.words[nats_auth.SHIPPER]
             parts.append(Part.start(folder / "ship", "ship", *words))
             for part in parts:
                 part.await_ready()
@@ -77,8 +112,41 @@ async def _run(
                 stop(part.process)
 
 
-async def _assign(url: str, pipeline: LogPipeline) -> None:
-    connection = Connection(NatsOptions(servers=(url,)))
+@asynccontextmanager
+async def _open(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]:
+    """Run a server that lets everyone do everything."""
+    resource = _written(folder / "bench.yaml", pipeline)
+    async with EmbeddedServer(folder / "nats") as server:
+        words = ["-f", str(resource), "--nats", server.url]
+        roles = (nats_auth.OPERATOR, nats_auth.COLLECTOR, nats_auth.SHIPPER)
+        options = NatsOptions(servers=(server.url,))
+        yield Server(server.pid, dict.fromkeys(roles, words), options)
+
+
+@asynccontextmanager
+async def _managed(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]:
+    """Run a server with the operator's configuration, accounts and certificates."""
+    wanted = nats_tls.decided(pipeline, began_with_tls=True)
+    async with managed(wanted, folder / "nats", has_accounts=True, names=(HERE,)) as server:
+        url = server.url.replace(LOOPBACK, HERE)
+        words = {}
+        for role in (nats_auth.OPERATOR, nats_auth.COLLECTOR, nats_auth.SHIPPER):
+            local = replace(
+                pipeline.spec.local, nats=credentials.local_nats(wanted, role, server.at(role))
+            )
+            spec = replace(pipeline.spec, local=local)
+            resource = _written(folder / f"{role}.yaml", replace(pipeline, spec=spec))
+            words[role] = ["-f", str(resource), "--nats", url]
+        yield Server(server.pid, words, server.operator())
+
+
+def _written(path: Path, pipeline: LogPipeline) -> Path:
+    path.write_text(config.render(pipeline))
+    return path
+
+
+async def _assign(options: NatsOptions, pipeline: LogPipeline) -> None:
+    connection = Connection(options)
     await connection.start(patience_s=START_DEADLINE_S)
     bucket = Bucket(JetStream(connection), pipeline.names.state_bucket)
     await ensure_assigned(bucket, pipeline, [MEMBER])

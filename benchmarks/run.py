@@ -8,7 +8,9 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dataset
 import pipeline
@@ -16,6 +18,13 @@ import rsyslog
 from trial import Trial
 
 RESULT = Path(__file__).parent / "latest.json"
+PARTITIONS = 10
+# The last one has a server as in a cluster: with users and TLS.
+OWN_CASES: dict[str, dict[str, Any]] = {
+    "logpipeline zstd": {"compression": "zstd"},
+    "logpipeline none": {"compression": "none"},
+    "logpipeline zstd TLS": {"compression": "zstd", "is_managed": True},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,8 @@ def _measure(folder: Path, *, size: int, runs: int) -> dict[str, list[Trial]]:
     source = folder / "source.log"
     lines = dataset.make_log(source, size=size)
     cases: dict[str, Callable[[Path], Trial]] = {
-        f"logpipeline {compression}": lambda place, compression=compression: pipeline.run(  # type: ignore[misc]
-            place, source, lines, partitions=10, compression=compression
-        )
-        for compression in ("zstd", "none")
+        name: partial(_moved, source=source, lines=lines, **options)
+        for name, options in OWN_CASES.items()
     }
     if binary := rsyslog.find():
         cases["rsyslog"] = lambda place: rsyslog.run(binary, place, source, lines)
@@ -73,6 +80,19 @@ def _measure(folder: Path, *, size: int, runs: int) -> dict[str, list[Trial]]:
         for name, case in cases.items():
             trials[name].append(case(folder / f"{name.replace(' ', '-')}-{number}"))
     return trials
+
+
+def _moved(
+    folder: Path, *, source: Path, lines: int, compression: str, is_managed: bool = False
+) -> Trial:
+    return pipeline.run(
+        folder,
+        source,
+        lines,
+        partitions=PARTITIONS,
+        compression=compression,
+        is_managed=is_managed,
+    )
 
 
 def _rows(trials: dict[str, list[Trial]]) -> list[Row]:

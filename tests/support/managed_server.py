@@ -9,7 +9,7 @@ import subprocess
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,15 @@ class Managed:
     folder: Path
     # The port of its pages.
     monitor: int
-    # Its process ends with it.
+    # The process ends with it.
     process: ExitStack
+    # Those that it ever had; the last one runs.
+    pids: list[int] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        """The process that runs."""
+        return self.pids[-1]
 
     def at(self, role: str) -> Path:
         """The folder of *role*'s credentials."""
@@ -100,16 +107,23 @@ class Managed:
 
     async def start(self) -> None:
         """Start the server, and return when it is healthy."""
-        self.process.enter_context(server(self.folder))
+        self.pids.append(self.process.enter_context(server(self.folder)))
         below = nats_conf.pages(USERS)
         await eventually(lambda: is_healthy(self.monitor, below), within_s=START_DEADLINE_S)
 
 
 @asynccontextmanager
 async def managed(
-    pipeline: LogPipeline, folder: Path, *, has_accounts: bool = False, has_callout: bool = False
+    pipeline: LogPipeline,
+    folder: Path,
+    *,
+    has_accounts: bool = False,
+    has_callout: bool = False,
+    names: tuple[str, ...] = (),
 ) -> AsyncIterator[Managed]:
-    """Run a server with the configuration and the Secrets that *pipeline*'s children would have."""
+    """Run a server with the configuration and the Secrets that *pipeline*'s children would have;
+    its certificate is for *names* too.
+    """
     port, monitor = free_port(), free_port()
     folder.mkdir()
     data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
@@ -144,7 +158,7 @@ async def managed(
         at = Managed(pipeline, f"nats://127.0.0.1:{port}", folder, monitor, process)
         if nats_tls.is_on(pipeline):
             now = datetime.now(UTC)
-            files = upkeep({}, nats_tls.server_names(pipeline), now).files
+            files = upkeep({}, (*nats_tls.server_names(pipeline), *names), now).files
             at.certify(files)
             at.trust(files)
         await at.start()
@@ -152,8 +166,8 @@ async def managed(
 
 
 @contextmanager
-def server(folder: Path, name: str = "prod-nats-0") -> Iterator[None]:
-    """Run nats-server with the configuration in *folder*, as the pod *name*."""
+def server(folder: Path, name: str = "prod-nats-0") -> Iterator[int]:
+    """Run nats-server with the configuration in *folder*, as the pod *name*; yield its process."""
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
             [find_binary(), "--config", folder / "nats.conf"],
@@ -162,7 +176,7 @@ def server(folder: Path, name: str = "prod-nats-0") -> Iterator[None]:
             env={**os.environ, "POD_NAME": name},
         )
     try:
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait()
