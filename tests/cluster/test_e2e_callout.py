@@ -15,6 +15,7 @@ import pytest
 from cluster_handle import Cluster
 from cluster_operator import Operator
 from cluster_pipelines import Pipeline, create, trusting
+from cluster_speech import says_plain
 from logpipeline.authority import inbox_prefix, user_of_host
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.spec import parse
@@ -29,21 +30,6 @@ pytest_plugins = ["cluster_operator_fixture"]
 NATS_PORT = 4222
 TOKEN_S = 600
 CONNECTED = "connected to NATS"
-# In a pod that has a password: says it in plain text, and prints what the server says to that.
-SPEAKS_PLAIN = """
-import json, pathlib, socket
-folder = pathlib.Path("/etc/logpipeline/nats/user")
-login = {"user": (folder / "user").read_text(), "pass": (folder / "password").read_text()}
-with socket.create_connection(("prod-nats", 4222), 10) as server:
-    server.recv(65536)
-    try:
-        server.sendall(f"CONNECT {json.dumps(login | {'verbose': False})}\\r\\nPING\\r\\n".encode())
-        print("answer:", server.recv(100))
-    except ConnectionResetError:
-        print("answer:", b"")
-"""
-
-
 # In a pod: prints the ports at which somebody listens whom the network reaches.
 PRINTS_LISTENING = """
 for table in ("tcp", "tcp6"):
@@ -219,10 +205,7 @@ async def test_all_speak_tls_also_when_the_server_gets_another_authority(
     """A pod with the right password is refused in plain text. When the Secret with the certificates
     is deleted, the server gets others, and every client follows without a restart.
     """
-    said = pipeline.cluster.kubectl(
-        "exec", pipeline.here, "prod-collector-0", "--", "python", "-c", SPEAKS_PLAIN
-    )
-    assert said.strip() == "answer: b''"
+    assert not says_plain(pipeline)
     clients = pipeline.pods("shipper") | pipeline.pods("collector")
     former = pipeline.child("secret", "nats-tls")["data"]
     counts = {pod: connections(pipeline, pod) for pod in clients}

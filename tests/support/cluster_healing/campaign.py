@@ -98,8 +98,8 @@ async def _endure(trouble: Trouble, fault: Fault) -> Outcome:
     await site.is_ready()
     seconds = time.monotonic() - started
     # What repeats lines may do it until the end.
-    await site.is_archived()
-    return Outcome(seconds, said(), *site.count())
+    lines = await site.is_archived()
+    return Outcome(seconds, said(), *site.count(lines))
 
 
 def _told(error: Exception, site: Site) -> Exception:

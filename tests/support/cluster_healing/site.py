@@ -55,13 +55,16 @@ class Site:
     cluster: Cluster
     namespace: str
     image: str
+    spec: Manifest = field(default_factory=lambda: SPEC)
     pipeline: Pipeline = field(init=False)
 
     def create(self) -> None:
         """Make the pipeline and the pods; nothing is waited for."""
         mine = {"match": [{"select": {"namespaces": [self.namespace]}}]}
-        self.pipeline = create(self.cluster, self.namespace, NAME, SPEC | {"shippers": mine})
-        self.cluster.apply(*(self._printer(node) for node in self.cluster.nodes))
+        self.pipeline = create(self.cluster, self.namespace, NAME, self.spec | {"shippers": mine})
+        self.cluster.apply(
+            *(printer(_name(node), self.namespace, self.image, node) for node in self.cluster.nodes)
+        )
 
     async def begins(self) -> None:
         """Wait until lines of all pods are archived, and the pipeline is ready."""
@@ -73,8 +76,8 @@ class Site:
         await self.is_archived()
         await self.is_ready()
 
-    async def is_archived(self) -> None:
-        """Wait until each line that is printed by now is in a file."""
+    async def is_archived(self) -> set[tuple[str, bytes]]:
+        """Wait until each line that is printed by now is in a file, and return these lines."""
         lines = self.printed()
 
         def are_there() -> bool:
@@ -83,6 +86,7 @@ class Site:
             return True
 
         await until(are_there, "each line is archived")
+        return lines
 
     async def is_ready(self) -> None:
         """Wait until the status says so."""
@@ -109,9 +113,9 @@ class Site:
                     found.update((node, line) for line in _whole_lines(at.read_bytes()))
         return found
 
-    def count(self) -> tuple[int, int]:
-        """Return how many lines are lost, and how many stand there more than once."""
-        lines, found = self.printed(), self.archived()
+    def count(self, lines: set[tuple[str, bytes]]) -> tuple[int, int]:
+        """Return how many of *lines* are lost, and how many of all stand there more than once."""
+        found = self.archived()
         return len(lines - found.keys()), sum(times - 1 for times in found.values())
 
     def events(self) -> list[Manifest]:
@@ -161,17 +165,17 @@ class Site:
         is_there = folder is not None and (folder / "0.log").exists()
         return _whole_lines(lines_of(folder)) if folder and is_there else []
 
-    def _printer(self, node: str) -> Manifest:
-        container = {
-            "name": "main",
-            "image": self.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["python3", "-c", PRINTER],
-        }
-        spec = {
-            "nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container],
-        }  # fmt: skip
-        return bare_pod(_name(node), self.namespace, spec)
+
+def printer(name: str, namespace: str, image: str, node: str) -> Manifest:
+    """Return a pod that prints on *node* all the time."""
+    container = {
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-c", PRINTER],
+    }
+    spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return bare_pod(name, namespace, spec)
 
 
 async def until(condition: Callable[[], object], what: str) -> None:

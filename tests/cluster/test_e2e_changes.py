@@ -1,0 +1,78 @@
+"""What an owner changes while pods print all the time, on a real Kubernetes: each line is archived,
+once, whatever is replaced meanwhile.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster_handle import Cluster
+from cluster_healing.site import SPEC, Site, printer, until
+from cluster_operator import Operator
+from cluster_speech import says_plain
+from cluster_workload import archived
+
+pytest_plugins = ["cluster_operator_fixture"]
+
+TEAM = "example.net/team"
+BLUE = {"podNamespaceSelector": {"matchLabels": {TEAM: "blue"}}}
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster, operator: Operator, workload_image: str) -> Site:
+    """A pipeline whose server began without TLS."""
+    nats = {"managed": {"storage": "1Gi", "tls": "Disabled"}}
+    made = Site(cluster, operator.new_namespace(), workload_image, SPEC | {"nats": nats})
+    made.create()
+    return made
+
+
+@pytest.mark.timeout(900)
+async def test_a_server_gets_tls_without_a_line_lost(site: Site) -> None:
+    """By way of Optional, where both kinds of client get in, to Required, where only one does."""
+    await site.begins()
+    answers = {"Disabled": says_plain(site.pipeline)}
+
+    for policy in ("Optional", "Required"):
+        site.pipeline.patch({"nats": {"managed": {"tls": policy}}})
+        site.pipeline.wait_ready()
+        lines = await site.is_archived()
+        answers[policy] = says_plain(site.pipeline)
+
+    assert answers == {"Disabled": True, "Optional": True, "Required": False}
+    assert site.count(lines) == (0, 0)
+
+
+@pytest.mark.timeout(900)
+async def test_pods_are_read_where_labels_of_their_namespace_say_so(
+    cluster: Cluster, operator: Operator, site: Site
+) -> None:
+    """Those of another namespace are as soon as it gets the label, from their first line on; of
+    one that has none, nothing is stored.
+    """
+    await site.begins()
+    node = cluster.nodes[0]
+    late, never = operator.new_namespace(), operator.new_namespace()
+    for namespace in (late, never):
+        cluster.apply(printer("other", namespace, site.image, node))
+    label(cluster, site.namespace)
+    chosen = {"match": None, "podNamespaces": "Selector", **BLUE}
+    site.pipeline.patch({"shippers": chosen})
+    site.pipeline.wait_ready()
+    await site.is_archived()
+    place = f"{node}/{late}/other/main.log"
+    before = archived(site.pipeline, place)
+
+    label(cluster, late)
+    await until(lambda: archived(site.pipeline, place), "the other namespace's lines")
+    lines = await site.is_archived()
+
+    assert before == b""
+    assert archived(site.pipeline, place).startswith(b"line 000000000 ")
+    assert archived(site.pipeline, f"{node}/{never}/other/main.log") == b""
+    assert site.count(lines) == (0, 0)
+
+
+def label(cluster: Cluster, namespace: str) -> None:
+    """Give *namespace* the label that is selected."""
+    cluster.kubectl("label", f"namespace/{namespace}", f"{TEAM}=blue")
