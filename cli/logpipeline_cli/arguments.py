@@ -210,6 +210,15 @@ def _callout(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the seed of the account's nkey that answers are signed with",
     )
+    parser.add_argument(
+        "--store",
+        metavar="FOLDER",
+        help="the server's store_dir: once files of a stream are removed there, the server is "
+        "ended, to be started again by whoever runs it; needs --pages",
+    )
+    parser.add_argument(
+        "--pages", metavar="URL", help="where the server shows its state, such as /healthz"
+    )
     _http(parser)
 
 

@@ -19,6 +19,7 @@ def run(args: argparse.Namespace) -> int:
         from logpipeline_operator.callout.claims import Issuer
         from logpipeline_operator.callout.service import KeysFile
         from logpipeline_operator.callout.service import run as serve
+        from logpipeline_operator.callout.store import StoreWatch, end_servers
     except ModuleNotFoundError as error:
         raise CliError(
             f"{error.name} is not installed: pip install 'logpipeline[operator]'"
@@ -37,4 +38,7 @@ def run(args: argparse.Namespace) -> int:
         nats = replace(nats, tls_name=urlsplit(pipeline.spec.nats.servers[0]).hostname or "")
     answers = Answers(pipeline, issuer, keys.current)
     http = http_address(args.http)
-    return run_until_stopped("callout", lambda stop: serve(nats, answers, http, stop))
+    if (args.store is None) != (args.pages is None):
+        raise CliError("--store needs --pages, and --pages --store")
+    watch = StoreWatch(Path(args.store), args.pages, end_servers) if args.store else None
+    return run_until_stopped("callout", lambda stop: serve(nats, answers, http, watch, stop))

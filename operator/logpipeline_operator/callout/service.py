@@ -19,6 +19,7 @@ from logpipeline.subjects import ControlSubjects
 from logpipeline_operator.callout.answering import Answer, Answers
 from logpipeline_operator.callout.claims import BadRequest, Request
 from logpipeline_operator.callout.refusals import Cause, Refusals
+from logpipeline_operator.callout.store import StoreWatch
 from logpipeline_operator.callout.tokens import Keys
 
 log = logging.getLogger(__name__)
@@ -147,9 +148,15 @@ class Callout:
 
 
 async def run(
-    nats: NatsOptions, answers: Answers, http: tuple[str, int], stop: asyncio.Event
+    nats: NatsOptions,
+    answers: Answers,
+    http: tuple[str, int],
+    watch: StoreWatch | None,
+    stop: asyncio.Event,
 ) -> int:
-    """Answer until *stop* is set, with metrics and probes at *http*; return the exit code."""
+    """Answer until *stop* is set, with metrics and probes at *http*, and *watch* over the server's
+    files; return the exit code.
+    """
     connection = Connection(nats)
     callout = Callout(connection, answers)
     try:
@@ -161,7 +168,10 @@ async def run(
         await callout.start()
         await connection.start()
         log.info("the callout runs", extra={"port": pages.port})
+        watching = asyncio.create_task(watch.run()) if watch is not None else None
         await stop.wait()
+        if watching is not None:
+            watching.cancel()
         await connection.close()
     return 0
 

@@ -2,15 +2,17 @@
 the operator how the tokens of this cluster's pods are proved.
 
 It has no right in the cluster, and needs neither the API server nor the operator while it runs:
-shippers come and go whoever of these is away.
+shippers come and go whoever of these is away. It looks at the server's files as well, and ends a
+server under which they were removed.
 """
 
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import config, names, nats_auth, pods
+from logpipeline_operator.children import config, names, nats_auth, nats_conf, pods
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
+    NATS_MONITOR_PORT,
     NATS_PORT,
     ChildSettings,
     Component,
@@ -46,6 +48,8 @@ def add_to(template: Manifest, pipeline: LogPipeline, settings: ChildSettings) -
         return
     spec = template["spec"]
     spec["containers"].append(_container(settings))
+    # To end a server that writes into files which are gone.
+    spec["shareProcessNamespace"] = True
     spec["volumes"].append(_volume(pipeline))
     # The pipeline may name Secrets for a server's image of its own; ours is from elsewhere.
     pulling = spec.get("imagePullSecrets", [])
@@ -89,12 +93,15 @@ def _container(settings: ChildSettings) -> Manifest:
             "--keys", str(config.FOLDER / KEYS_FILE),
             "--issuer", str(config.FOLDER / nats_auth.ISSUER_SEED),
             "--nats", f"nats://127.0.0.1:{NATS_PORT}",
+            "--store", nats_conf.STORE,
+            "--pages", f"http://127.0.0.1:{NATS_MONITOR_PORT}{nats_conf.pages(settings.nats_users)}",
             "--http", f"0.0.0.0:{CALLOUT_PORT}",
         ],
         "ports": [{"protocol": "TCP", "name": "http", "containerPort": CALLOUT_PORT}],
         "volumeMounts": [
             {"name": CONTAINER, "mountPath": str(config.FOLDER), "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
+            {"name": nats_conf.CLAIM, "mountPath": nats_conf.STORE, "readOnly": True},
         ],
         "securityContext": pods.RESTRICTED_CONTAINER,
         "resources": RESOURCES,

@@ -26,7 +26,6 @@ from logpipeline_operator.children.model import (
 )
 
 CONFIG_FILE = "nats.conf"
-CLAIM = "data"
 # With which users the server of a pod was started.
 USERS_ANNOTATION = "logpipeline.dev/nats-users"
 ARCHIVE_USER_ANNOTATION = "logpipeline.dev/nats-archive-user"
@@ -96,7 +95,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     claim = services.claim_template(
         pipeline,
         Component.NATS,
-        CLAIM,
+        nats_conf.CLAIM,
         size_bytes=managed.storage,
         storage_class=managed.storage_class_name,
     )
@@ -178,7 +177,7 @@ def _container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container
         ports=[{"name": name, "containerPort": number} for name, number in ports.items()],
         mounts=[
             {"name": "config", "mountPath": nats_conf.FOLDER, "readOnly": True},
-            {"name": CLAIM, "mountPath": nats_conf.STORE},
+            {"name": nats_conf.CLAIM, "mountPath": nats_conf.STORE},
         ],
         probes=_probes(pipeline, nats_conf.pages(settings.nats_users)),
         security=pods.RESTRICTED_CONTAINER,

@@ -33,6 +33,8 @@ STORE_PERCENT = 95
 MEMORY_STORE_BYTES = 64 * MIB
 # Where the resource keeps its streams in memory.
 MEMORY_STREAMS_BYTES = 1024 * MIB
+# The volume of its streams, and where it lies.
+CLAIM = "data"
 STORE = "/data"
 FOLDER = "/etc/nats"
 TLS_FOLDER = f"{FOLDER}/tls"

@@ -146,6 +146,14 @@ async def _empty_volume(trouble: Trouble) -> None:
     _signal(found, signal.SIGKILL)
 
 
+async def _empty_under_it(trouble: Trouble) -> None:
+    """Remove the server's files, and let it go on."""
+    site, pod = trouble.site, f"{SERVER}-0"
+    started = _restarts(site, pod)
+    empty(site.volume_of(f"data-{pod}"))
+    await until(lambda: _restarts(site, pod) > started, "the server is started again")
+
+
 async def _freeze(trouble: Trouble) -> None:
     """Stop the server where it stands: only its probes tell."""
     site, pod = trouble.site, f"{SERVER}-0"
@@ -282,6 +290,7 @@ FAULTS = [
         says=SERVER_AWAY,
     ),
     Fault(name="nats-server killed, its volume emptied", begin=_empty_volume, says=SERVER_AWAY),
+    Fault(name="nats-server's volume emptied while it runs", begin=_empty_under_it),
     *(
         Fault(name=name, begin=partial(_delete, objects=objects, words=words), says=says)
         for name, objects, words, says in (
