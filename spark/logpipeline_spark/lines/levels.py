@@ -1,5 +1,5 @@
 """How grave a line is, by one regular expression over the column: a key of JSON or logfmt, a word
-in capitals or brackets, or klog's first letter.
+in capitals, in brackets or before a colon, or klog's first letter.
 """
 
 from __future__ import annotations
@@ -12,35 +12,58 @@ import pyarrow.compute as pc
 # Loggers write the level near the line's head; a search through whole lines costs twice as much,
 # and finds words of the message instead.
 HEAD_BYTES_MAX = 128
+# The members of an object come in any order, and of what they say none is a level.
+OBJECT_BYTES_MAX = 4096
+OBJECT = b"{"
 
 _WORDS = (
     "trace|debug|info(?:rmation)?|notice|warn(?:ing)?|err(?:or)?|severe|"
     "fatal|crit(?:ical)?|alert|emerg(?:ency)?|panic|dpanic"
 )
-_PATTERN = (
-    r'(?i:\b(?:level|lvl|severity)"?[ \t]*[:=][ \t]*"?|\[)(?P<key>(?i:' + _WORDS + r")|[1-6]0)\b"
-    r"|\b(?P<word>" + _WORDS.upper() + r")\b"
-    r"|^(?P<letter>[IWEF])[0-9]{4} "
+# In small letters, or with a capital first.
+_SMALL = re.sub(r"(^|[|])([a-z])", lambda at: f"{at[1]}[{at[2].upper()}{at[2]}]", _WORDS)
+# As Serilog and zerolog have them; in a sentence they mean much else.
+_SHORT = "VRB|TRC|DBG|INF|WRN|ERR|FTL|CRT"
+_NAME = r"(?i:level|lvl|severity|levelname|log\.level|loglevel)"
+# The numbers are those that pino and bunyan write. Without a name before it, a number says nothing.
+_NUMBER = r'[1-6]0(?:[ \t,;}"]|$)'
+_IN_OBJECT = rf'"{_NAME}"[ \t]*:[ \t]*"?(?P<value>(?i:{_WORDS})\b|{_NUMBER})'
+# RE2 takes twice as long for a pattern that is a little larger than this.
+_IN_LINE = "|".join(
+    (
+        r'\b(?i:level|lvl|severity)"?[ \t]*[:=][ \t]*"?'
+        rf"(?P<value>(?:{_SMALL})\b|{_NUMBER})",
+        # Some write a time, a thread or a module before it.
+        r"\[[ \t]*(?:[0-9:.]+ |[A-Za-z0-9_-]+[:/])?"
+        rf"(?P<bracket>{_SMALL}|{_SHORT})(?:[ \t]*\]|[|:,])",
+        rf"\b(?P<word>{_WORDS.upper()})\b",
+        # As compilers and shells do: a program or a place first, and rustc a number behind it.
+        rf"(?:^|: )(?P<colon>{_SMALL})(?:\[[A-Z0-9]+\])?:",
+        rf"^[0-9][0-9:.TZ+APM-]* (?P<short>{_SHORT}) ",
+        r"^(?P<letter>[IWEF])[0-9]{4} ",
+    )
 )
-_SLOW = re.compile(_PATTERN.encode(), re.ASCII)
-_FAST = "(?P<all>" + re.sub(r"\?P<[a-z]+>", "?:", _PATTERN) + ")"
 BINARY = pa.binary()
 
 _BY_START = {
     "tr": "trace",
+    "vr": "trace",
     "de": "debug",
+    "db": "debug",
     "in": "info",
     "no": "info",
     "wa": "warn",
+    "wr": "warn",
     "er": "error",
     "se": "error",
     "fa": "fatal",
+    "ft": "fatal",
     "cr": "fatal",
     "al": "fatal",
     "em": "fatal",
     "pa": "fatal",
     "dp": "fatal",
-    # klog's letters, and the numbers that pino and bunyan write.
+    # klog's letters.
     "i": "info",
     "w": "warn",
     "e": "error",
@@ -54,20 +77,56 @@ _BY_START = {
 }
 
 
+class _Search:
+    """Finds *pattern*: in a column by RE2, in one line by Python."""
+
+    def __init__(self, pattern: str) -> None:
+        self._slow = re.compile(pattern.encode(), re.ASCII)
+        # One group is found a quarter faster than several: few texts match, and each is looked at
+        # again.
+        self._fast = "(?P<all>" + re.sub(r"\?P<[a-z]+>", "?:", pattern) + ")"
+
+    def column(self, lines: pa.Array, size: int) -> pa.DictionaryArray:
+        """Return the level of each of *lines*, by its first *size* bytes."""
+        heads = pc.binary_slice(lines, 0, size).view(pa.string())
+        texts = pc.extract_regex(heads, self._fast).field("all").dictionary_encode()
+        found = texts.dictionary.cast(BINARY).to_pylist()
+        names = [self.line(text) if text else None for text in found]
+        return pa.DictionaryArray.from_arrays(texts.indices, pa.array(names, pa.string()))
+
+    def line(self, text: bytes) -> str | None:
+        """Return the level that *text* names."""
+        found = self._slow.search(text)
+        if found is None or found.lastgroup is None:
+            return None
+        return _BY_START[found[found.lastgroup][:2].decode().lower()]
+
+
+_OBJECTS, _LINES = _Search(_IN_OBJECT), _Search(_IN_LINE)
+
+
 def levels(lines: pa.Array) -> pa.DictionaryArray:
     """Return the level of each of *lines* (binary), null where none is found."""
-    heads = pc.binary_slice(lines, 0, HEAD_BYTES_MAX).view(pa.string())
-    # One group is found a quarter faster than three: few texts match, and each is looked at again.
-    texts = pc.extract_regex(heads, _FAST).field("all").dictionary_encode()
-    names = [level_of(text) if text else None for text in texts.dictionary.cast(BINARY).to_pylist()]
-    unique = sorted({name for name in names if name})
-    codes = pa.array([unique.index(name) if name else None for name in names], pa.int32())
-    return pa.DictionaryArray.from_arrays(codes.take(texts.indices), pa.array(unique, pa.string()))
+    are_objects = pc.starts_with(lines, OBJECT)
+    if not pc.any(are_objects).as_py():
+        return _unified(_LINES.column(lines, HEAD_BYTES_MAX))
+    if pc.all(are_objects).as_py():
+        return _unified(_OBJECTS.column(lines, OBJECT_BYTES_MAX))
+    objects = _OBJECTS.column(pc.if_else(are_objects, lines, b""), OBJECT_BYTES_MAX)
+    others = _LINES.column(pc.if_else(are_objects, b"", lines), HEAD_BYTES_MAX)
+    return _unified(pc.coalesce(objects.cast(pa.string()), others.cast(pa.string())))
+
+
+def _unified(found: pa.Array) -> pa.DictionaryArray:
+    """Return *found* with each level once in its dictionary, and no null."""
+    texts = found.cast(pa.string()).dictionary_encode()
+    order = pc.sort_indices(texts.dictionary)
+    ranks = pc.sort_indices(order).cast(pa.int32())
+    return pa.DictionaryArray.from_arrays(ranks.take(texts.indices), texts.dictionary.take(order))
 
 
 def level_of(line: bytes) -> str | None:
     """Return the level of one *line*: the plain words of what `levels` does to a column."""
-    found = _SLOW.search(line[:HEAD_BYTES_MAX])
-    if found is None:
-        return None
-    return _BY_START[(found["key"] or found["word"] or found["letter"])[:2].decode().lower()]
+    if line.startswith(OBJECT):
+        return _OBJECTS.line(line[:OBJECT_BYTES_MAX])
+    return _LINES.line(line[:HEAD_BYTES_MAX])
