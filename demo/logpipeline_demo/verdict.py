@@ -161,11 +161,13 @@ class Verdict:
 
     def explain(self, limit: int = 20) -> str:
         """Return what is wrong, source by source, and the first *limit* offences with their
-        places.
+        places; what is wrong stands before what is allowed.
         """
-        told = [*self._damage(), *(_numbers(source) for source in self._dirty())]
+        dirty = sorted(self._dirty(), key=_is_allowed)
+        told = [*self._damage(), *(_numbers(source) for source in dirty)]
         told = told[:limit] + [f"… and {len(told) - limit} more"] * (len(told) > limit)
-        offences = list(_fairly(source.offences for source in self.sources))
+        offences = list(_fairly(source.offences for source in dirty))
+        offences.sort(key=lambda offence: offence.kind is Kind.LATE)
         told += [str(offence) for offence in offences[:limit]]
         if len(offences) > limit:
             kinds = Counter(offence.kind.value for offence in offences[limit:])
@@ -191,6 +193,10 @@ def excerpt(text: bytes) -> str:
     """Return the beginning of *text*, harmless on a terminal."""
     shown = ascii(text[:EXCERPT_BYTES_MAX])[1:]
     return shown + ("…" if len(text) > EXCERPT_BYTES_MAX else "")
+
+
+def _is_allowed(source: SourceVerdict) -> bool:
+    return source.is_clean
 
 
 def _numbers(source: SourceVerdict) -> str:
