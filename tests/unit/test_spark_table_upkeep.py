@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 from pathlib import Path
 
@@ -269,3 +270,34 @@ def test_a_sweep_leaves_what_tasks_write_now(storage: LocalStorage, table: Table
     there = table_files(Path(storage.url))
     assert late[0].path not in there
     assert running[0].path in there
+
+
+def test_each_changed_bit_of_a_line_is_found(storage: LocalStorage, tmp_path: Path) -> None:
+    """By verify, which names the file, and by who reads: nobody gets another text."""
+    table = opened(storage)
+    # Nothing that could be compressed, where another bit is another letter and no more.
+    rows = pa.concat_tables(
+        lines(number, number, text=hashlib.sha256(b"%d" % number).hexdigest())
+        for number in range(1, 60)
+    )
+    added = write_range(storage, [rows], FileName(STREAM, LIFE, 1, 59))
+    table.commit_batch("0", {STREAM: Range(LIFE, 1, 59)}, added)
+    [path] = table.snapshot.files
+    file = tmp_path / path
+    whole, before = file.read_bytes(), rows_of(storage)
+    with pq.ParquetFile(file) as parquet:
+        column = parquet.metadata.row_group(0).column(LINES.get_field_index("line"))
+    end = column.data_page_offset + column.total_compressed_size
+    for at in range(end - 1, end - column.total_compressed_size // 2, -97):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        file.write_bytes(changed)
+        report = verify(storage)
+
+        assert any(path in problem for problem in report.problems), at
+        with pytest.raises(Damaged, match=path):
+            rows_of(storage)
+    file.write_bytes(whole)
+
+    assert verify(storage).is_well
+    assert rows_of(storage) == before

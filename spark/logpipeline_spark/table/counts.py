@@ -13,13 +13,12 @@ from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from logpipeline_spark.rollup.counts import CLOCK_OFF_MAX, MINUTES, SOURCES, added
 from logpipeline_spark.table.commit import FileEntry
 from logpipeline_spark.table.compact import FILES_MAX, GRACE, Merge, Parts, Sizes
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, end_of, folder_of
-from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.reading import fitted, microseconds
 from logpipeline_spark.table.snapshot import Snapshot
 from logpipeline_spark.table.storage import Storage
@@ -114,20 +113,15 @@ def _between(
     storage: Storage, entry: FileEntry, schema: pa.Schema, begin_us: int, end_us: int
 ) -> Iterator[pa.Table]:
     """Give the rows of a file from one time to before another, a group of rows at a time."""
-    try:
-        with storage.open(entry.path) as raw, pq.ParquetFile(raw) as file:
-            for number in range(file.num_row_groups):
-                times_of = file.metadata.row_group(number).column(_TIME).statistics
-                if microseconds(times_of.max) < begin_us or microseconds(times_of.min) >= end_us:
-                    continue
-                table = fitted(file.read_row_group(number), schema)
-                times = table["ts"].cast(pa.int64())
-                is_inside = pc.and_(pc.greater_equal(times, begin_us), pc.less(times, end_us))
-                yield table.filter(is_inside)
-    except (pa.ArrowInvalid, FileNotFoundError) as error:
-        raise Damaged(
-            f"{storage.url}/{entry.path} cannot be read ({error}): run verify, and bring it back."
-        ) from error
+    with checked_file(storage, entry.path) as file:
+        for number in range(file.num_row_groups):
+            times_of = file.metadata.row_group(number).column(_TIME).statistics
+            if microseconds(times_of.max) < begin_us or microseconds(times_of.min) >= end_us:
+                continue
+            table = fitted(file.read_row_group(number), schema)
+            times = table["ts"].cast(pa.int64())
+            is_inside = pc.and_(pc.greater_equal(times, begin_us), pc.less(times, end_us))
+            yield table.filter(is_inside)
 
 
 def _lines(table: pa.Table) -> int:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.reading import fitted
 from logpipeline_spark.table.storage import Storage
 
@@ -46,9 +47,9 @@ def groups_of(storage: Storage, path: str) -> list[Group]:
         Damaged: it is no file of a table.
     """
     try:
-        with storage.open(path) as raw, pq.ParquetFile(raw) as file:
+        with checked_file(storage, path) as file:
             return [_group(file.metadata.row_group(n), path, n) for n in range(file.num_row_groups)]
-    except (pa.ArrowInvalid, FileNotFoundError, AttributeError, KeyError) as error:
+    except (AttributeError, KeyError) as error:
         raise Damaged(
             f"{storage.url}/{path} cannot be read ({error}): run verify, and bring it back."
         ) from error
@@ -70,7 +71,7 @@ def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iter
 
 
 def _read(storage: Storage, group: Group, schema: pa.Schema) -> pa.Table:
-    with storage.open(group.path) as raw, pq.ParquetFile(raw) as file:
+    with checked_file(storage, group.path) as file:
         return fitted(file.read_row_group(group.number), schema)
 
 

@@ -1,7 +1,11 @@
-"""How Parquet files of a table are made: the same for what tasks write and what compaction does."""
+"""How Parquet files of a table are made and opened: the same for what tasks write and what
+compaction does. Each page has a checksum, so that no bit of a column reads back as another.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import BinaryIO
 
@@ -11,6 +15,8 @@ import pyarrow.parquet as pq
 
 from logpipeline_spark.lines.schema import FEW_VALUES
 from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.storage import Storage
 
 # Readers skip groups by their statistics; a group must fit into memory several times.
 GROUP_ROWS_MAX = 128 * 1024
@@ -36,6 +42,7 @@ class ParquetFile:
             write_statistics=[name for name in schema.names if name not in NO_STATISTICS],
             # Without it all readers see plain types: a dictionary is a matter of the file.
             store_schema=False,
+            write_page_checksum=True,
         )
         self._waiting: list[pa.Table] = []
         self._rows = 0
@@ -95,6 +102,35 @@ class ParquetFile:
             first_us=min(self._times_us),
             last_us=max(self._times_us),
         )
+
+
+@contextmanager
+def checked_file(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a file of a table, whose pages are checked as they are read.
+
+    Raises:
+        Damaged: it is missing, or not what was written.
+        OSError: the storage does not give it now.
+    """
+    try:
+        with (
+            storage.open(path) as raw,
+            pq.ParquetFile(raw, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except (pa.ArrowInvalid, FileNotFoundError) as error:
+        raise _damaged(storage, path, error) from error
+    except OSError as error:
+        # Arrow has no error of its own for a page that was changed, nor for what is no page. One of
+        # a disk has a number, and one of a bucket a type of its own.
+        if type(error) is OSError and error.errno is None:
+            raise _damaged(storage, path, error) from error
+        raise
+
+
+def _damaged(storage: Storage, path: str, error: Exception) -> Damaged:
+    what = f"{storage.url}/{path} cannot be read ({error})"
+    return Damaged(f"{what}: run verify, and bring it back.")
 
 
 def columns_of(schema: pa.Schema) -> tuple[tuple[str, str], ...]:

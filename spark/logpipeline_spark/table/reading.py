@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from logpipeline_spark.table.commit import FileEntry
 from logpipeline_spark.table.manifest import Manifest
 from logpipeline_spark.table.names import LINES, shown
+from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.storage import Storage
 
 ROWS_AT_ONCE = 64 * 1024
@@ -49,7 +49,7 @@ def urls(storage: Storage, entries: Iterable[FileEntry]) -> list[str]:
 def tables(storage: Storage, entries: Iterable[FileEntry], schema: pa.Schema) -> Iterator[pa.Table]:
     """Give the rows of *entries*, a few at a time; columns that a file lacks are null."""
     for entry in entries:
-        with storage.open(entry.path) as raw, pq.ParquetFile(raw) as file:
+        with checked_file(storage, entry.path) as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=schema.names):
                 yield fitted(pa.Table.from_batches([batch]), schema)
 
