@@ -24,6 +24,7 @@ def says_plain(pipeline: Pipeline) -> bool:
     """Return whether the server answers to a collector that speaks without TLS."""
     name = pipeline.name
     program = SPEAKS_PLAIN.format(server=f"{name}-nats")
-    said = pipeline.kubectl("exec", f"{name}-collector-0", "--", "python", "-c", program).strip()
+    words = ("exec", pipeline.here, f"{name}-collector-0", "--", "python", "-c", program)
+    said = pipeline.cluster.kubectl(*words).strip()
     assert said in ("answer: b''", r"answer: b'PONG\r\n'"), said
     return "PONG" in said
