@@ -29,8 +29,11 @@ class Known(Protocol):
 
 
 def candidates_of(known: Mapping[SourceKey, Known], blanks: Blanks) -> list[Place]:
-    """Return the missing empty lines that *blanks* can be: those between the lines around them."""
+    """Return the missing empty lines that *blanks* can be: those between the lines around them,
+    and where lines stand late, those next to either line.
+    """
     found = dict.fromkeys(_following(known, blanks.before))
+    found |= dict.fromkeys(_preceding(known, blanks.after))
     for key in blanks.homes:
         first = blanks.before[1] + 1 if blanks.before and blanks.before[0] == key else 0
         end = known[key].source.attempted_end
@@ -51,6 +54,17 @@ def _following(known: Mapping[SourceKey, Known], before: Place | None) -> Iterat
         if seq not in known[key].seen:
             yield key, seq
         seq += 1
+
+
+def _preceding(known: Mapping[SourceKey, Known], after: Place | None) -> Iterator[Place]:
+    """Yield the missing empty lines right before *after*, whatever comes before them."""
+    if after is None:
+        return
+    key, seq = after[0], after[1] - 1
+    while seq >= 0 and known[key].source.is_blank(seq):
+        if seq not in known[key].seen:
+            yield key, seq
+        seq -= 1
 
 
 def assign(candidates: Sequence[Sequence[Place]]) -> list[Place | None]:

@@ -266,6 +266,28 @@ def test_late_lines_are_reported_where_they_are_allowed(bench: Bench) -> None:
     assert check(bench.expected, [bench.folder]).out_of_order == 100
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["begin", "end"])
+def test_late_lines_that_begin_or_end_with_an_empty_one_are_all_found(
+    bench: Bench, is_first: bool
+) -> None:
+    """An empty line carries no number: it is known by the line that it stands next to."""
+    lines = lines_of(bench.expected, PLAIN.key)
+    source = bench.expected.sources[PLAIN.key]
+    [blank, *_] = [seq for seq in range(200, LINES - 200) if source.is_blank(seq)]
+    start = blank if is_first else blank - 99
+    moved = lines[start : start + 100]
+    assert b"\n" in (moved[0], moved[-1])
+    lines[start : start + 200] = lines[start + 100 : start + 200] + moved
+    archive(bench.folder, PLACES[PLAIN.key], lines)
+
+    verdict = check(bench.expected, [bench.folder], allow_late={PLAIN.key})
+    assert verdict.is_clean, verdict.explain()
+
+    lines.remove(b"\n")
+    archive(bench.folder, PLACES[PLAIN.key], lines)
+    assert check(bench.expected, [bench.folder], allow_late={PLAIN.key}).lost == 1
+
+
 def test_the_command_prints_the_result_last_and_fails_if_it_is_bad(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
