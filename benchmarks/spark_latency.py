@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logpipeline_cli.local.layout import Layout
+from logpipeline_spark.formats.choosing import logs_of
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.s3 import S3Options
 from processes import stop
 
 LINES_PER_S = 20
@@ -48,10 +50,9 @@ class Reader:
 
     def look(self) -> None:
         """Read the files that are new."""
-        if not (self._folder / "_table" / "commits").is_dir():
-            return
         storage = LocalStorage(self._folder)
-        new = [entry for entry in files(storage) if entry.path not in self._read]
+        logs = logs_of("delta", storage, catalog={}, s3=S3Options())
+        new = [entry for entry in files(logs) if entry.path not in self._read]
         for table in tables(storage, new, LINES):
             now_s = time.monotonic()
             for line in table["line"].to_pylist():

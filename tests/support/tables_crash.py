@@ -22,7 +22,7 @@ from logpipeline_spark.table.compact import Sizes
 from logpipeline_spark.table.opening import storage_of
 from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.s3 import S3Options
-from tables_made import BEGIN, STREAM, batch, lines, opened
+from tables_made import BEGIN, STREAM, batch, lines, opened, upkeep
 
 # Batches reach over hours: each hour has lines of several files.
 BATCH = 35
@@ -40,11 +40,13 @@ def write(url: str) -> None:
     endpoint = os.environ.get("TABLES_ENDPOINT")
     storage = storage_of(url, S3Options(endpoint=endpoint, region="us-east-1"))
     table = opened(storage, holder="same")
-    end = table.snapshot.end_of(STREAM)
+    end = table.state.cover.end_of(STREAM)
     for first in range(1 if end is None else end.last + 1, LAST + 1, BATCH):
         batch(table, storage, str(first), first, min(first + BATCH - 1, LAST))
-    table.compact(NOW, Sizes())
-    table.retain(NOW, Limits(age=AGE))
+    keeper = upkeep(storage)
+    keeper.compact(NOW, Sizes())
+    keeper.retain(NOW, Limits(age=AGE))
+    keeper.clean(NOW)
     table.prune()
     table.close()
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 
 from logpipeline.listing import files_below
-from logpipeline_spark.formats.format import Format
+from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import by_minute, by_source
-from logpipeline_spark.table.commit import FileEntry, Range
+from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
-from logpipeline_spark.table.owner import Owner
+from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.state import Kept
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.write import write_range
 
 STREAM = "LOGS_0"
 LIFE = "18a1f3c2d4e5f607r0"
 BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
-OWNER = Owner("default/demo")
+PIPELINE = "default/demo"
+SUBJECTS = "logs"
 # One message a minute, of two lines: 60 messages fill an hour.
 STEP = timedelta(minutes=1)
 
@@ -74,40 +77,69 @@ def keys(first: int, last: int, *, stream: str = STREAM, life: str = LIFE) -> li
     return [(stream, life, seq, idx) for seq in range(first, last + 1) for idx in (0, 1)]
 
 
-def opened(storage: Storage, *, holder: str = "test", format: Format | None = None) -> Table:
+def logs(storage: Storage) -> Logs:
+    """Return the logs of a Delta table."""
+    return logs_of("delta", storage, catalog={}, s3=S3Options())
+
+
+def opened(
+    storage: Storage,
+    *,
+    holder: str = "test",
+    pipeline: str = PIPELINE,
+    schema: pa.Schema = LINES,
+    of: Logs | None = None,
+    wait: Callable[[float], object] = lambda seconds: None,
+) -> Table:
     """Take a table over without waiting."""
-    return Table.open(storage, OWNER, holder=holder, schema=LINES, format=format)
+    return Table.open(
+        storage,
+        of or logs(storage),
+        pipeline=pipeline,
+        subjects=SUBJECTS,
+        holder=holder,
+        schema=schema,
+        wait=wait,
+    )
 
 
-def write(storage: Storage, first: int, last: int, *, stream: str = STREAM) -> list[FileEntry]:
+def upkeep(storage: Storage, of: Logs | None = None) -> Upkeep:
+    """Return what looks after a table."""
+    return Upkeep(storage, of or logs(storage), LINES)
+
+
+def write(
+    storage: Storage, first: int, last: int, *, stream: str = STREAM, writer: int = 1
+) -> list[FileEntry]:
     """Write one range as a task does."""
     table = lines(first, last, stream=stream)
-    return write_range(storage, [table], FileName(stream, LIFE, first, last))
+    return write_range(storage, [table], FileName(stream, LIFE, first, last, writer))
+
+
+def kept(table: Table, stream: str = STREAM, head: object = None) -> dict[str, Kept]:
+    """Return what is kept of all streams, with another *head* of one of them, and no rows."""
+    heads = {**table.state.heads, stream: head}
+    return {name: Kept(each, {}, dict) for name, each in heads.items()}
 
 
 def batch(
     table: Table, storage: Storage, name: str, first: int, last: int, *, stream: str = STREAM
-) -> bool:
-    """Write and commit one range, with a state that says how far it is."""
-    name_of_range = FileName(stream, LIFE, first, last)
-    rows = [lines(first, last, stream=stream)]
-    added = write_range(storage, rows, name_of_range, fence=table.fence)
-    ranges = {stream: Range(LIFE, first, last)}
-    return table.commit_batch(name, ranges, added, state={stream: str(last).encode()})
+) -> None:
+    """Write and commit one range, with a head that says how far it is."""
+    added = write(storage, first, last, stream=stream, writer=table.writer)
+    table.commit_batch(name, {stream: Range(LIFE, first, last)}, added, kept(table, stream, last))
 
 
 def counted_batch(table: Table, storage: Storage, first: int, last: int) -> None:
     """Write lines and counts of one range, as a task does, and commit them."""
-    rows, name = lines(first, last), FileName(STREAM, LIFE, first, last)
+    rows, name = lines(first, last), FileName(STREAM, LIFE, first, last, table.writer)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
         added += write_range(storage, [count(rows)], name, area=area)
-    table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added)
+    table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added, kept(table))
 
 
 def table_files(folder: Path) -> set[str]:
-    """Return all files of a table on this machine that are no part of its manifest."""
-    names = {path.relative_to(folder).as_posix() for path in files_below(folder)}
-    return {name for name in names if not name.startswith(("_table/commits", "_table/state"))} - {
-        name for name in names if name.startswith(("_table/lease", "_table/owner"))
-    }
+    """Return all Parquet files of a table on this machine, needed or not."""
+    names = (path.relative_to(folder).as_posix() for path in files_below(folder))
+    return {name for name in names if name.endswith(".parquet") and "_delta_log" not in name}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
+import json
+import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,21 +15,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
-from logpipeline_spark.table.commit import FileEntry, Range
+from logpipeline_spark.table import compact as compact_module
+from logpipeline_spark.table import upkeep as upkeep_module
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.compact import Sizes, due
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.merge import groups_of, merged
 from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.packed import Damaged
-from logpipeline_spark.table.parquet import columns_of
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.parquet import plain
+from logpipeline_spark.table.reading import files as files_of
+from logpipeline_spark.table.reading import tables
 from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.snapshot import Snapshot
 from logpipeline_spark.table.table import Table
-from logpipeline_spark.table.verify import Report, verify
+from logpipeline_spark.table.verify import Report
+from logpipeline_spark.table.verify import verify as verify_table
 from logpipeline_spark.table.write import in_hours, write_range
-from tables_made import BEGIN, LIFE, STREAM, batch, lines, opened, table_files
+from tables_made import BEGIN, LIFE, STREAM, batch, kept, lines, logs, opened, table_files, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 
@@ -45,14 +52,24 @@ def table(storage: LocalStorage) -> Table:
     batch(table, storage, "2", 1, 70, stream="LOGS_1")
     only_first = lines(101, 140, idxs=[0])
     only_second = lines(101, 140, idxs=[1])
-    added = write_range(storage, [only_first], FileName(STREAM, LIFE, 101, 140))
-    added += write_range(storage, [only_second], FileName(STREAM, LIFE, 101, 140, "resent"))
-    table.commit_batch("3", {STREAM: Range(LIFE, 101, 140)}, added)
+    added = write_range(storage, [only_first], FileName(STREAM, LIFE, 101, 140, 1))
+    added += write_range(storage, [only_second], FileName(STREAM, LIFE, 101, 140, 1, "resent"))
+    table.commit_batch("3", {STREAM: Range(LIFE, 101, 140)}, added, kept(table))
     return table
 
 
+def files(storage: LocalStorage) -> list[FileEntry]:
+    """Return the files of lines that count."""
+    return files_of(logs(storage))
+
+
+def verify(storage: LocalStorage) -> Report:
+    """Read the whole table, and compare."""
+    return verify_table(storage, logs(storage))
+
+
 def rows_of(storage: LocalStorage) -> list[dict[str, object]]:
-    """Read all rows by the manifest, by key."""
+    """Read all rows by the log, by key."""
     found = pa.concat_tables(tables(storage, files(storage), LINES))
     order = [(name, "ascending") for name in ("stream", "incarnation", "seq", "idx")]
     return list(found.sort_by(order).to_pylist())
@@ -77,7 +94,7 @@ def test_hours_never_fall_and_no_row_is_lost(minutes: list[int], size: int) -> N
 def test_the_same_lines_in_other_portions_are_the_same_files(tmp_path: Path) -> None:
     """A task that is repeated reads the same range, though not in the same portions."""
     whole = lines(1, 150)
-    name = FileName(STREAM, LIFE, 1, 150)
+    name = FileName(STREAM, LIFE, 1, 150, 1)
     one, other = LocalStorage(tmp_path / "one"), LocalStorage(tmp_path / "other")
     write_range(one, [whole], name)
     write_range(other, [whole.slice(0, 7), whole.slice(7, 0), whole.slice(7)], name)
@@ -92,7 +109,7 @@ def test_the_same_lines_in_other_portions_are_the_same_files(tmp_path: Path) -> 
 def test_tasks_may_give_columns_of_few_values_as_dictionaries(storage: LocalStorage) -> None:
     """Portions with dictionaries of their own become one file, of plain types to its readers."""
     parts = [lines(1, 20).cast(LINES_ENCODED), lines(21, 40, text="bye").cast(LINES_ENCODED)]
-    (entry,) = write_range(storage, parts, FileName(STREAM, LIFE, 1, 40))
+    (entry,) = write_range(storage, parts, FileName(STREAM, LIFE, 1, 40, 1))
 
     found = pq.read_table(Path(storage.url) / entry.path, partitioning=None)
 
@@ -100,12 +117,12 @@ def test_tasks_may_give_columns_of_few_values_as_dictionaries(storage: LocalStor
     expected = pa.concat_tables([lines(1, 20), lines(21, 40, text="bye")])
     assert found.to_pylist() == expected.to_pylist()
     assert (entry.rows, entry.bytes) == (80, (Path(storage.url) / entry.path).stat().st_size)
-    assert columns_of(LINES_ENCODED) == columns_of(LINES)
+    assert plain(LINES_ENCODED).equals(LINES)
 
 
 def test_an_empty_range_is_no_file(storage: LocalStorage) -> None:
     """A range whose messages were all deleted is committed without a file."""
-    assert write_range(storage, [LINES.empty_table()], FileName(STREAM, LIFE, 1, 9)) == []
+    assert write_range(storage, [LINES.empty_table()], FileName(STREAM, LIFE, 1, 9, 1)) == []
     assert table_files(Path(storage.url)) == set()
 
 
@@ -113,7 +130,7 @@ def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) ->
     """Each hour becomes one file, sorted by key, with every row as it was."""
     before = rows_of(storage)
 
-    table.compact(OVER)
+    upkeep(storage).compact(OVER)
 
     entries = files(storage)
     assert [entry.path.split("/")[2] for entry in entries] == ["hour=10", "hour=11", "hour=12"]
@@ -122,7 +139,7 @@ def test_compaction_keeps_rows_and_order(storage: LocalStorage, table: Table) ->
         found = pq.read_table(Path(storage.url) / entry.path).to_pylist()
         keys = [(row["stream"], row["incarnation"], row["seq"], row["idx"]) for row in found]
         assert keys == sorted(keys)
-    assert table_files(Path(storage.url)) == {entry.path for entry in entries}
+    assert table_files(Path(storage.url)) > {entry.path for entry in entries}
     assert verify(storage).problems == ()
 
 
@@ -131,14 +148,14 @@ def test_compaction_leaves_what_is_being_written_and_what_is_large(
 ) -> None:
     """An hour that is not over stays, and so does a large file; nothing is done twice."""
     sizes = Sizes()
-    assert due(table.snapshot, BEGIN + timedelta(hours=1), sizes) == []
-    one_hour = due(table.snapshot, BEGIN + timedelta(hours=1, minutes=10), sizes)
+    assert due(files(storage), BEGIN + timedelta(hours=1), sizes) == []
+    one_hour = due(files(storage), BEGIN + timedelta(hours=1, minutes=10), sizes)
     assert [merge.folder[-2:] for merge in one_hour] == ["10"]
-    assert due(table.snapshot, OVER, Sizes(small_bytes=10)) == []
+    assert due(files(storage), OVER, Sizes(small_bytes=10)) == []
 
-    table.compact(OVER)
+    upkeep(storage).compact(OVER)
 
-    assert due(table.snapshot, OVER, sizes) == []
+    assert due(files(storage), OVER, sizes) == []
 
 
 def test_compaction_makes_parts_of_about_the_size_asked_for(
@@ -148,10 +165,10 @@ def test_compaction_makes_parts_of_about_the_size_asked_for(
     monkeypatch.setattr("logpipeline_spark.table.parquet.GROUP_ROWS_MAX", 10)
     before = rows_of(storage)
 
-    table.compact(OVER, Sizes(target_bytes=4000, small_bytes=100_000))
+    upkeep(storage).compact(OVER, Sizes(target_bytes=4000, small_bytes=100_000))
     assert len(files(storage)) > 3
     assert rows_of(storage) == before
-    table.compact(OVER)
+    upkeep(storage).compact(OVER)
 
     assert len(files(storage)) == 3
     assert rows_of(storage) == before
@@ -161,11 +178,10 @@ def test_what_was_merged_is_not_merged_again() -> None:
     """Also where the size that is asked for is below what is small else."""
     target = 1024 * 1024
     parts = [target + 5, target + 7, target // 3]
-    names = [f"lines/dt=2026-11-21/hour=10/compacted-7-{number}.parquet" for number in range(3)]
+    names = [f"lines/dt=2026-11-21/hour=10/compacted-{number}.parquet" for number in range(3)]
     entries = [FileEntry(name, 1, size, 0, 0) for name, size in zip(names, parts, strict=True)]
-    snapshot = Snapshot(files={entry.path: entry for entry in entries})
 
-    assert due(snapshot, OVER, Sizes.of(target)) == []
+    assert due(entries, OVER, Sizes.of(target)) == []
 
 
 def test_merging_holds_a_few_groups_only(
@@ -175,9 +191,9 @@ def test_merging_holds_a_few_groups_only(
     monkeypatch.setattr("logpipeline_spark.table.parquet.GROUP_ROWS_MAX", 10)
     whole = lines(1, 50)
     parts = [whole.slice(start, 10) for start in range(0, 100, 10)]
-    entries = write_range(storage, parts, FileName(STREAM, LIFE, 1, 50))
+    entries = write_range(storage, parts, FileName(STREAM, LIFE, 1, 50, 1))
     marked = lines(1, 50, idxs=[2]).filter([seq % 10 == 0 for seq in range(1, 51)])
-    entries += write_range(storage, [marked], FileName(STREAM, LIFE, 1, 50, "resent"))
+    entries += write_range(storage, [marked], FileName(STREAM, LIFE, 1, 50, 1, "resent"))
     groups = [group for entry in entries for group in groups_of(storage, entry.path)]
 
     found = list(merged(storage, groups, LINES))
@@ -191,13 +207,12 @@ def test_merging_holds_a_few_groups_only(
 def test_old_hours_go_as_a_whole(storage: LocalStorage, table: Table) -> None:
     """By age, hours that ended before; by size, the oldest first; never the newest."""
     by_age = Limits(age=timedelta(hours=1))
-    table.retain(BEGIN + timedelta(hours=2), by_age)
+    upkeep(storage).retain(BEGIN + timedelta(hours=2), by_age)
     assert {entry.path.split("/")[2] for entry in files(storage)} == {"hour=11", "hour=12"}
-    table.retain(OVER, Limits(total_bytes=1))
+    upkeep(storage).retain(OVER, Limits(total_bytes=1))
     assert {entry.path.split("/")[2] for entry in files(storage)} == {"hour=12"}
 
     assert verify(storage).is_well
-    assert {path.split("/")[2] for path in table_files(Path(storage.url))} == {"hour=12"}
 
 
 def test_verify_says_what_is_well(storage: LocalStorage, table: Table) -> None:
@@ -221,11 +236,11 @@ def damaged(storage: LocalStorage, table: Table, what: str) -> Report:
     elif what == "garbage":
         path.write_bytes(bytes(entry.bytes))
     elif what == "twice":
-        added = write_range(storage, [lines(1, 5)], FileName(STREAM, LIFE, 141, 145))
-        table.commit_batch("4", {STREAM: Range(LIFE, 141, 145)}, added)
+        added = write_range(storage, [lines(1, 5)], FileName(STREAM, LIFE, 141, 145, 1))
+        table.commit_batch("4", {STREAM: Range(LIFE, 141, 145)}, added, kept(table))
     elif what == "outside":
-        added = write_range(storage, [lines(150, 151)], FileName(STREAM, LIFE, 141, 145))
-        table.commit_batch("4", {STREAM: Range(LIFE, 141, 145)}, added)
+        added = write_range(storage, [lines(150, 151)], FileName(STREAM, LIFE, 141, 145, 1))
+        table.commit_batch("4", {STREAM: Range(LIFE, 141, 145)}, added, kept(table))
     return verify(storage)
 
 
@@ -255,21 +270,63 @@ def test_compaction_of_a_damaged_hour_changes_nothing(storage: LocalStorage, tab
     before = table_files(Path(storage.url))
 
     with pytest.raises(Damaged, match=r"cannot be read.*run verify"):
-        table.compact(OVER)
+        upkeep(storage).compact(OVER)
 
     assert table_files(Path(storage.url)) == before
 
 
-def test_a_sweep_leaves_what_tasks_write_now(storage: LocalStorage, table: Table) -> None:
-    """A former writer's late files go while tasks run, whose files are not committed yet."""
-    late = write_range(storage, [lines(30, 35)], FileName(STREAM, LIFE, 30, 35))
-    running = write_range(storage, [lines(141, 150)], FileName(STREAM, LIFE, 141, 150))
+def test_files_stay_for_those_who_read_them_and_go_at_last(
+    storage: LocalStorage, table: Table
+) -> None:
+    """What was merged stays as long as a reader may need it, as does what a task writes now; then
+    both go, and what counts stays.
+    """
+    path = Path(storage.url)
+    former = table_files(path)
+    left = write_range(storage, [lines(141, 150)], FileName(STREAM, LIFE, 141, 150, 1))
+    keeper = upkeep(storage)
+    keeper.compact(OVER)
+    keeper.clean(OVER)
+    assert table_files(path) >= former | {entry.path for entry in left}
 
-    table.compact(OVER)
+    # As if hours had passed: delta-rs asks the files, and the clock.
+    old = (datetime.now(UTC) - timedelta(hours=GRACE_HOURS + 1)).timestamp()
+    for name in table_files(path):
+        os.utime(path / name, (old, old))
+    _age_log(path, hours=GRACE_HOURS + 1)
+    upkeep(storage).clean(OVER)
 
-    there = table_files(Path(storage.url))
-    assert late[0].path not in there
-    assert running[0].path in there
+    assert table_files(path) == {entry.path for entry in files(storage)}
+    assert verify(storage).is_well
+
+
+def _age_log(path: Path, *, hours: int) -> None:
+    """Let what a log says of removals have happened *hours* ago."""
+    for commit in (path / "lines" / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if "remove" in action:
+                action["remove"]["deletionTimestamp"] -= hours * 3_600_000
+        commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def test_of_two_who_merge_the_same_files_one_does_it(storage: LocalStorage, table: Table) -> None:
+    """The log takes one of them; the other says so, and nothing is doubled."""
+    before = rows_of(storage)
+    first, second = upkeep(storage), upkeep(storage)
+    merge = compact_module.write_merged
+
+    def merged_meanwhile(*arguments: Any, **options: Any) -> list[FileEntry]:
+        monkeypatch.undo()
+        assert first.compact(OVER) != []
+        return merge(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(upkeep_module, "write_merged", merged_meanwhile)
+        assert second.compact(OVER) == []
+
+    assert rows_of(storage) == before
+    assert verify(storage).is_well
 
 
 def test_each_changed_bit_of_a_line_is_found(storage: LocalStorage, tmp_path: Path) -> None:
@@ -280,9 +337,9 @@ def test_each_changed_bit_of_a_line_is_found(storage: LocalStorage, tmp_path: Pa
         lines(number, number, text=hashlib.sha256(b"%d" % number).hexdigest())
         for number in range(1, 60)
     )
-    added = write_range(storage, [rows], FileName(STREAM, LIFE, 1, 59))
-    table.commit_batch("0", {STREAM: Range(LIFE, 1, 59)}, added)
-    [path] = table.snapshot.files
+    added = write_range(storage, [rows], FileName(STREAM, LIFE, 1, 59, 1))
+    table.commit_batch("0", {STREAM: Range(LIFE, 1, 59)}, added, kept(table))
+    [path] = [entry.path for entry in files(storage)]
     file = tmp_path / path
     whole, before = file.read_bytes(), rows_of(storage)
     with pq.ParquetFile(file) as parquet:

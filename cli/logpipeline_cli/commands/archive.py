@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from logpipeline.archiving import archive_key
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, table
-from logpipeline_cli.tables.places import pipeline_and_layout, s3_options, storage_for
-from logpipeline_spark.table.table import Table
+from logpipeline_cli.tables.places import logs_for, pipeline_and_layout, storage_for
+
+if TYPE_CHECKING:
+    from logpipeline_spark.table.upkeep import Upkeep
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +60,7 @@ def _run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from logpipeline_spark.table.reading import files
 
-    entries = files(storage_for(args))
+    entries = files(logs_for(args, storage_for(args)))
     if args.output == "json":
         print_json(
             [
@@ -84,14 +86,15 @@ def _list(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace) -> int:
     from logpipeline_spark.table.verify import verify
 
-    report = verify(storage_for(args))
+    storage = storage_for(args)
+    report = verify(storage, logs_for(args, storage))
     if args.output == "json":
         print_json(
             {
                 "files": report.files,
                 "rows": report.rows,
                 "problems": list(report.problems),
-                "uncommitted": list(report.uncommitted),
+                "unneeded": list(report.unneeded),
                 "strange": list(report.strange),
             }
         )
@@ -103,12 +106,10 @@ def _verify(args: argparse.Namespace) -> int:
 def _compact(args: argparse.Namespace) -> int:
     from logpipeline_spark.table.compact import Sizes
 
-    pipeline, opened = _opened(args)
-    sizes = Sizes.of(pipeline.spec.archive.compaction.target_bytes)
-    try:
-        merges = opened.compact(datetime.now(UTC), sizes)
-    finally:
-        opened.close()
+    pipeline, upkeep = _upkeep(args)
+    merges = upkeep.compact(
+        datetime.now(UTC), Sizes.of(pipeline.spec.archive.compaction.target_bytes)
+    )
     print(f"{sum(len(merge.sources) for merge in merges)} files of {len(merges)} hours were merged")
     return EXIT_OK
 
@@ -116,34 +117,22 @@ def _compact(args: argparse.Namespace) -> int:
 def _retain(args: argparse.Namespace) -> int:
     from logpipeline_spark.table.retain import Limits
 
-    pipeline, opened = _opened(args)
+    pipeline, upkeep = _upkeep(args)
     kept = pipeline.spec.archive.retention
     age = None if kept.max_age_ns is None else timedelta(microseconds=kept.max_age_ns / 1000)
-    try:
-        gone = opened.retain(datetime.now(UTC), Limits(age=age, total_bytes=kept.max_bytes))
-    finally:
-        opened.close()
+    gone = upkeep.retain(datetime.now(UTC), Limits(age=age, total_bytes=kept.max_bytes))
     print(f"{len(gone)} files were removed")
     return EXIT_OK
 
 
-def _opened(args: argparse.Namespace) -> tuple[LogPipeline, Table]:
-    """Return the table as its only writer: the job that keeps it must be stopped, or else this
-    says so.
-    """
-    from logpipeline_spark.formats.choosing import format_of
+def _upkeep(args: argparse.Namespace) -> tuple[LogPipeline, Upkeep]:
+    """Return what looks after the table, which may be done beside the job that writes it."""
     from logpipeline_spark.lines.schema import LINES_ENCODED
-    from logpipeline_spark.table.owner import Owner
+    from logpipeline_spark.table.upkeep import Upkeep
 
     pipeline, _ = pipeline_and_layout(args)
-    archive = pipeline.spec.archive
-    owner = Owner(f"{pipeline.namespace}/{pipeline.name}", archive.format)
     storage = storage_for(args)
-    holder = f"logpipeline archive {args.action} (process {os.getpid()})"
-    format = format_of(
-        archive.format, storage.url, catalog=archive.catalog, s3=s3_options(pipeline)
-    )
-    return pipeline, Table.open(storage, owner, holder=holder, schema=LINES_ENCODED, format=format)
+    return pipeline, Upkeep(storage, logs_for(args, storage), LINES_ENCODED)
 
 
 def _time(us: int) -> str:

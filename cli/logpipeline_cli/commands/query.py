@@ -14,7 +14,7 @@ from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.output import escaped, print_json, table
 from logpipeline_cli.tables.duck import opened
-from logpipeline_cli.tables.places import moment, storage_for
+from logpipeline_cli.tables.places import logs_for, moment, storage_for
 
 ROWS_AT_ONCE = 10_000
 # A terminal shows no more anyway; -o json and csv print everything.
@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the answer."""
     now = datetime.now(UTC)
     since, until = moment(args.since, now=now), moment(args.until, now=now)
-    with opened(storage_for(args), since=since, until=until) as connection:
+    storage = storage_for(args)
+    with opened(storage, logs_for(args, storage), since=since, until=until) as connection:
         try:
             answer = connection.execute(args.sql)
         except duckdb.Error as error:

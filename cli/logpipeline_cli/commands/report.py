@@ -9,7 +9,7 @@ from pathlib import Path
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.tables.duck import opened
-from logpipeline_cli.tables.places import moment, storage_for
+from logpipeline_cli.tables.places import logs_for, moment, storage_for
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,9 +21,10 @@ def run(args: argparse.Namespace) -> int:
         raise CliError(f"{error.name} is not installed: pip install 'logpipeline[query]'") from None
     now = datetime.now(UTC)
     storage = storage_for(args)
+    logs = logs_for(args, storage)
     since, until = moment(args.since, now=now), moment(args.until, now=now)
-    with opened(storage, since=since, until=until) as connection:
-        answers = ask(connection, storage)
+    with opened(storage, logs, since=since, until=until) as connection:
+        answers = ask(connection, storage, logs)
     target = Path(args.output)
     target.write_text(page(f"Logs of {storage.url}", answers, made=now), encoding="utf-8")
     print(f"{target}: {answers.lines} lines")

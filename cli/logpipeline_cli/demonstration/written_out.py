@@ -9,6 +9,8 @@ from typing import BinaryIO, NamedTuple
 
 from logpipeline_cli.tables.duck import opened
 from logpipeline_demo.realfiles import default_place
+from logpipeline_spark.formats.choosing import logs_of
+from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import Storage
 
 ROWS_AT_ONCE = 20_000
@@ -42,7 +44,8 @@ def write_out(
     the streams held them; return how many there are. *on_progress* is called with how many are
     written.
     """
-    with opened(storage) as connection, _Files(folder) as files:
+    logs = logs_of("delta", storage, catalog={}, s3=S3Options())
+    with opened(storage, logs) as connection, _Files(folder) as files:
         answer = connection.execute(
             f"SELECT {_COLUMNS} FROM lines ORDER BY stream, incarnation, seq, idx"
         )

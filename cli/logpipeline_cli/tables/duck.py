@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from logpipeline_cli.errors import CliError
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES, SOURCES
 from logpipeline_spark.table.arrow import dataset
@@ -29,7 +30,7 @@ VIEWS = (
 
 
 def opened(
-    storage: Storage, *, since: datetime | None = None, until: datetime | None = None
+    storage: Storage, logs: Logs, *, since: datetime | None = None, until: datetime | None = None
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*.
 
@@ -39,7 +40,7 @@ def opened(
     connection = duckdb.connect(":memory:")
     empty = True
     for name, area, schema in VIEWS:
-        entries = files(storage, since, until, area=area)
+        entries = files(logs, since, until, area=area)
         empty = empty and not entries
         connection.register(f"all_{name}", dataset(storage, entries, _without_zone(schema)))
         conditions = [
@@ -52,7 +53,7 @@ def opened(
         connection.execute(
             f"CREATE VIEW {name} AS SELECT * FROM (SELECT {columns} FROM all_{name}){where}"
         )
-    if empty and not files(storage):
+    if empty and not files(logs):
         raise Refused(f"{storage.url} holds no lines: see spec.archive, and `logpipeline status`")
     return connection
 

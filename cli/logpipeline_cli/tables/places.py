@@ -11,6 +11,7 @@ from logpipeline.spec import LogPipeline, load
 from logpipeline.spec.local import expand_local
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data, running_layout
+from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.table.opening import storage_of
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import Storage
@@ -45,6 +46,22 @@ def storage_for(args: argparse.Namespace) -> Storage:
     pipeline, layout = pipeline_and_layout(args)
     path = args.path or pipeline.spec.archive.path or str(layout.archive / "table")
     return storage_of(path, s3_options(pipeline))
+
+
+def logs_for(args: argparse.Namespace, storage: Storage) -> Logs:
+    """Return the logs of the table that *args* mean, which is in *storage*. One that only a path
+    names has no catalog, so that it is Delta's.
+
+    Raises:
+        CliError: they name none.
+        SpecError: the resource has mistakes.
+        Refused: its format cannot be had here.
+    """
+    if args.path and not args.file:
+        return logs_of("delta", storage, catalog={}, s3=S3Options())
+    pipeline, _ = pipeline_and_layout(args)
+    archive = pipeline.spec.archive
+    return logs_of(archive.format, storage, catalog=archive.catalog, s3=s3_options(pipeline))
 
 
 def s3_options(pipeline: LogPipeline) -> S3Options:

@@ -9,11 +9,11 @@ from typing import Any
 
 import duckdb
 
+from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.rollup.counts import ERROR_LEVELS
-from logpipeline_spark.table.manifest import Manifest, history
 from logpipeline_spark.table.names import LINES
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.verify import lost
+from logpipeline_spark.table.verify import state_of
 
 # A plot of more lines is no plot; the others are added up.
 SERIES_MAX = 10
@@ -45,13 +45,13 @@ class Answers:
     lost: list[tuple[str, int, int]]
 
 
-def ask(connection: duckdb.DuckDBPyConnection, storage: Storage) -> Answers:
+def ask(connection: duckdb.DuckDBPyConnection, storage: Storage, logs: Logs) -> Answers:
     """Return what the page of *storage*'s table shows; *connection* has its counts."""
     first, last, lines, size, clamped = _row(
         connection, "SELECT min(ts), max(ts), sum(lines), sum(bytes), sum(clamped) FROM minutes"
     )
     step_s = step_of(first, last)
-    gone = lost(Manifest.read(storage).snapshot)
+    gone = state_of(storage, logs).cover.missing()
     return Answers(
         step_s=step_s,
         first=first,
@@ -64,7 +64,7 @@ def ask(connection: duckdb.DuckDBPyConnection, storage: Storage) -> Answers:
         by_host=_series(connection, "coalesce(host, 'unknown')", "bytes", step_s),
         error_share=_error_share(connection),
         talkers=_talkers(connection),
-        lags=_lags(storage),
+        lags=_lags(logs),
         lost=[(stream, each.first, each.last) for stream, each in gone],
     )
 
@@ -116,16 +116,13 @@ def _talkers(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, int, int,
     return [(str(name), int(size), int(lines), int(errors)) for name, size, lines, errors in rows]
 
 
-def _lags(storage: Storage) -> list[Point]:
+def _lags(logs: Logs) -> list[Point]:
     """Return how late the newest line of each batch came into the table."""
     lags: list[Point] = []
-    for commit in history(storage):
-        # Counts are of the lines' own times, which may be anything.
-        lines = (entry for entry in commit.change.added if entry.path.startswith(f"{LINES}/"))
-        newest = max((entry.last_us for entry in lines), default=0)
-        if commit.change.kind == "batch" and newest:
-            at = datetime.fromtimestamp(commit.time_us / 1e6, UTC).replace(tzinfo=None)
-            lags.append((at, max(0.0, (commit.time_us - newest) / 1e6)))
+    for version in logs[LINES].history():
+        if newest_us := int(version.said.get("newest_us") or 0):
+            at = datetime.fromtimestamp(version.time_us / 1e6, UTC).replace(tzinfo=None)
+            lags.append((at, max(0.0, (version.time_us - newest_us) / 1e6)))
     return lags
 
 

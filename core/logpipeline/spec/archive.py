@@ -123,8 +123,9 @@ class Archive(PodOptions):
         "${DATA}/archive.",
         default=None, max_length=1024, pattern=TABLE_PATH, example="s3://logs/prod",
     )  # fmt: skip
-    format: Literal["parquet", "delta", "iceberg"] = spec(
-        "Parquet with a manifest; the others are registered besides.", default="parquet"
+    format: Literal["delta", "iceberg"] = spec(
+        "The lake format whose log says which files count; Iceberg needs a catalog.",
+        default="delta",
     )
     catalog: dict[str, str] = spec(
         "Iceberg: properties of the catalog, as pyiceberg has them, and `table`.", factory=dict

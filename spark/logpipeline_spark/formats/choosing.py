@@ -1,28 +1,30 @@
-"""Which registration a table has beside its manifest. What keeps it from that is found out before
-the first batch, and as far as possible before a JVM is started.
-"""
+"""Which lake format a table has. What keeps it from that is found out before the first batch."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.format import Format, Parquet
+from logpipeline_spark.formats.log import Log
+from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, ROLLUP_SOURCE, TABLE, partitions_of
 from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.storage import Storage
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+Format = Literal["delta", "iceberg"]
+Logs = Mapping[str, Log]
 
-# Which Spark Delta's library is made for.
-DELTA_SPARK = "4.2"
-# The property of a catalogue that is ours: how it calls the table.
+AREAS = (LINES, ROLLUP_MINUTE, ROLLUP_SOURCE)
+# The property of a catalogue that is ours: how it calls the table of lines.
 TABLE_PROPERTY = "table"
+# What an Iceberg table of counts is called, behind the name of that of lines.
+_SUFFIXES = {LINES: "", ROLLUP_MINUTE: "_minutes", ROLLUP_SOURCE: "_sources"}
+# What only former versions wrote.
+_FORMER = f"{TABLE}/commits"
 
 
-def check(name: str, catalog: Mapping[str, str]) -> None:
+def check(name: Format, catalog: Mapping[str, str]) -> None:
     """See that the format *name* can be had here.
 
     Raises:
@@ -35,41 +37,33 @@ def check(name: str, catalog: Mapping[str, str]) -> None:
             raise Refused(
                 "spec.archive.catalog names no table: add `table: logs.lines`, or what yours is"
             )
-    if name == "delta" and not version("pyspark").startswith(f"{DELTA_SPARK}."):
-        raise Refused(
-            f"Delta's library works with Spark {DELTA_SPARK}, and this is {version('pyspark')}: "
-            f"pip install 'pyspark=={DELTA_SPARK}.*', or ask for the format parquet or iceberg"
-        )
 
 
-def format_of(
-    name: str,
-    url: str,
-    *,
-    catalog: Mapping[str, str],
-    s3: S3Options,
-    spark: SparkSession | None = None,
-) -> Format:
-    """Return the format *name* of the table at *url*; Delta needs a *spark*.
+def logs_of(name: Format, storage: Storage, *, catalog: Mapping[str, str], s3: S3Options) -> Logs:
+    """Return the logs of the table in *storage*, by area.
 
     Raises:
-        Refused: it cannot be had here.
+        Refused: the format cannot be had here, or a former version wrote the table.
     """
     check(name, catalog)
+    if any(True for _ in storage.list(_FORMER)):
+        raise Refused(
+            f"{storage.url} is a table that a former version of logpipeline wrote, whose list of "
+            "files no other program can read: choose another path, and let the table be filled "
+            "anew from the streams."
+        )
     if name == "iceberg":
-        from logpipeline_spark.formats.iceberg import Iceberg
+        from logpipeline_spark.formats.iceberg import IcebergLog
 
         properties = {**_reaching(s3), **catalog}
-        return Iceberg(url, properties.pop(TABLE_PROPERTY), properties)
-    if name == "delta":
-        from logpipeline_spark.formats.delta import Delta
+        table = properties.pop(TABLE_PROPERTY)
+        return {
+            area: IcebergLog(storage, area, f"{table}{_SUFFIXES[area]}", properties)
+            for area in AREAS
+        }
+    from logpipeline_spark.formats.delta import DeltaLog
 
-        if spark is None:
-            raise Refused(
-                "Delta's log is written by Spark alone: let `logpipeline archive run` do this"
-            )
-        return Delta(spark, url)
-    return Parquet()
+    return {area: DeltaLog(storage, area, partitions_of(area)) for area in AREAS}
 
 
 def _reaching(s3: S3Options) -> dict[str, str]:

@@ -1,9 +1,11 @@
-"""Delta, by its own library in Spark: files that are there become actions of its log.
+"""Delta's log, beside the files whose log it is.
 
-Delta has no public call that registers files one batch at a time (`CONVERT TO DELTA` takes a whole
-folder, and writing appends what Spark writes itself). Its transaction takes actions, and these are
-the published protocol: they are given as JSON, through the session's gateway. The number of our
-commit is an application transaction (`txn`) of Delta's, which makes a repeated commit do nothing.
+A commit is one JSON object with a number, put where none may be yet: that is all of Delta's
+protocol that is needed here, and costs the same however many files there are. All else is done by
+delta-rs, without Java: reading, checkpoints, and removing what nobody needs. (Its own commit looks
+at every file of the table: with 20,000 of them it took 200 ms of a processor.)
+
+Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader version 1, writer 2.
 """
 
 from __future__ import annotations
@@ -11,192 +13,314 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.table.commit import FileEntry
-from logpipeline_spark.table.names import LINES, folder_of, hour_of, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Overtaken, Version
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import folder_of, partition_of
+from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"
-PARTITIONS = ("dt", "hour")
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-# What a session needs to be told when it begins.
-SESSION = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",
-}
-# Of what Java says; a sentence must still hold what to do.
+# Of a commit's information, what is ours.
+SAID = "logpipeline"
+LOG = "_delta_log"
+# A reader opens a checkpoint, and the commits behind it.
+CHECKPOINT_EVERY = 64
+LOG_KEPT = "interval 1 days"
+# Others commit rarely: by then something is wrong that more attempts do not mend.
+ATTEMPTS_MAX = 100
+# Of what delta-rs says; a sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     "string": "string",
     "int32": "integer",
     "int64": "long",
+    "double": "double",
     "binary": "binary",
     "bool": "boolean",
     "timestamp[us, tz=UTC]": "timestamp",
 }
 # The oldest protocol that has all we use, so that the most readers can read.
 _PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+_PROPERTIES = {
+    # Statistics of whole lines would be as large as the lines.
+    "delta.dataSkippingStatsColumns": "ts",
+    "delta.deletedFileRetentionDuration": f"interval {GRACE_HOURS} hours",
+    "delta.logRetentionDuration": LOG_KEPT,
+    "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+}
 
 
-class Delta:
-    """The Delta table whose log stands beneath `lines`."""
+class DeltaLog:
+    """The log of the files beneath *area* of *storage*; *partitions* are the columns that folders
+    are named by.
+    """
 
-    name = "delta"
+    def __init__(self, storage: Storage, area: str, partitions: Sequence[str]) -> None:
+        self._storage = storage
+        self._area = area
+        self._partitions = tuple(partitions)
+        self._url = f"{storage.url}/{area}"
+        self._version = -1
+        self._checkpoint = 0
 
-    def __init__(self, spark: SparkSession, url: str) -> None:
-        # Hadoop, by which Delta reads, calls S3 so.
-        root = url.replace("s3://", "s3a://", 1) if "://" in url else f"file:{url}"
-        self._root = root
-        self._lines = f"{root}/{LINES}"
-        self._spark = spark
-
-    def paths(self) -> set[str]:
-        """Return the files of the log's last version.
-
-        Raises:
-            Refused: there is no Delta here, or it cannot read its log.
-        """
-        java = self._library()
-        with self._said():
-            if not java.io.delta.tables.DeltaTable.isDeltaTable(self._session, self._lines):
-                return set()
-            files = self._spark.read.format("delta").load(self._lines).inputFiles()
-        return {unquote(url).removeprefix(f"{self._root}/") for url in files}
-
-    def commit(
-        self,
-        added: Sequence[FileEntry],
-        removed: Sequence[str],
-        *,
-        number: int,
-        schema: pa.Schema,
-    ) -> None:
-        """Register a commit as one version of the log.
+    def transaction(self) -> int | None:
+        """Look at the log and return the number of the last batch in it.
 
         Raises:
-            Refused: Delta does not take it; the next start registers it.
+            Refused: it cannot be read.
         """
-        delta = self._library().org.apache.spark.sql.delta
         with self._said():
-            transaction = delta.DeltaLog.forTable(self._session, self._lines).startTransaction()
-            if transaction.txnVersion(APPLICATION) >= number:
+            try:
+                table = self._table()
+            except TableNotFoundError:
+                self._version = -1
+                return None
+            self._version = table.version()
+            return int(table.transaction_version(APPLICATION) or 0)
+
+    def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Make the log where there is none, and have its columns be those of *schema*.
+
+        Raises:
+            Refused: its properties are others, a column would go away or change its type.
+        """
+        if self.transaction() is None:
+            head = _metadata(str(uuid.uuid4()), schema, self._partitions, properties)
+            self._put([_info("CREATE TABLE", {}, is_append=False), _PROTOCOL, head])
+            return
+        with self._said():
+            table = self._table()
+            known, found = table.metadata(), json.loads(table.schema().to_json())
+        for name, value in properties.items():
+            self._check_property(name, value, known.configuration.get(name))
+        wanted = _struct(schema, self._partitions)
+        if not self._has_new_columns(found["fields"], wanted["fields"]):
+            return
+        head = _metadata(str(known.id), schema, self._partitions, dict(known.configuration))
+        self._put([_info("ADD COLUMNS", {}, is_append=False), head])
+
+    def commit(self, change: Change) -> None:
+        """Commit *change*; see `Log`."""
+        now_ms = time.time_ns() // 1_000_000
+        is_append = change.operation == "WRITE"
+        changes_data = change.operation != "OPTIMIZE"
+        actions = [_info(change.operation, change.said, is_append=is_append)]
+        if change.transaction is not None:
+            said = {"appId": APPLICATION, "version": change.transaction, "lastUpdated": now_ms}
+            actions.append({"txn": said})
+        actions += (self._removed(entry, now_ms, changes_data) for entry in change.removed)
+        actions += (self._added(entry, now_ms, changes_data) for entry in change.added)
+        self._put(actions, change)
+
+    def files(self) -> list[FileEntry]:
+        """Return the files of the last version.
+
+        Raises:
+            Refused: the log cannot be read.
+        """
+        with self._said():
+            try:
+                found = pa.table(self._table().get_add_actions(flatten=True))
+            except TableNotFoundError:
+                return []
+        columns = [found[name].to_pylist() for name in ("path", "num_records", "size_bytes")]
+        times = [found[name].to_pylist() for name in ("min.ts", "max.ts")]
+        return [
+            FileEntry(f"{self._area}/{unquote(path)}", rows, size, _us(first), _us(last))
+            for path, rows, size, first, last in zip(*columns, *times, strict=True)
+        ]
+
+    def history(self) -> Iterator[Version]:
+        """Give the versions that are kept, the oldest first."""
+        with self._said():
+            try:
+                kept = self._table().history()
+            except TableNotFoundError:
                 return
-            now_ms = time.time_ns() // 1_000_000
-            said = {"appId": APPLICATION, "version": number, "lastUpdated": now_ms}
-            actions: list[Any] = [{"txn": said}]
-            actions += self._head(transaction, schema, now_ms)
-            actions += (self._added(entry, now_ms) for entry in added)
-            actions += (self._removed(path, now_ms) for path in removed)
-            operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
-            transaction.commit(self._sequence(actions), operation)
+        for info in reversed(kept):
+            yield Version(int(info["timestamp"]) * 1000, info.get(SAID) or {})
 
-    @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Say in a sentence what Java says in hundreds of lines."""
-        try:
-            yield
-        except (Py4JError, PySparkException) as error:
-            raise Refused(
-                f"Delta's log at {self._lines} cannot be kept: see whether something else writes "
-                f"there ({sentence_of(error):.{SAID_CHARS_MAX}})."
-            ) from error
-
-    @property
-    def _session(self) -> Any:
-        return self._spark._jsparkSession
-
-    def _library(self) -> Any:
-        """Return the gateway to Java.
-
-        Raises:
-            Refused: the session has no Delta.
-        """
-        java: Any = self._spark._jvm
-        if not hasattr(java.org.apache.spark.sql.delta, "DeltaLog") or not callable(
-            java.org.apache.spark.sql.delta.DeltaLog
-        ):
-            raise Refused(
-                "Spark has no Delta library: add io.delta:delta-spark_4.2_2.13 to its packages "
-                "(Spark 4.2), or ask for the format parquet."
+    def keep_up(self, now: datetime) -> None:
+        """Write a checkpoint when it is time, and remove what no version needs any more."""
+        with self._said():
+            try:
+                table = self._table()
+            except TableNotFoundError:
+                return
+            if table.version() - self._checkpoint >= CHECKPOINT_EVERY:
+                table.create_checkpoint()
+                table.cleanup_metadata()
+                self._checkpoint = table.version()
+            table.vacuum(
+                retention_hours=GRACE_HOURS,
+                dry_run=False,
+                enforce_retention_duration=False,
+                # Files of batches that were never committed as well.
+                full=True,
             )
-        return java
 
-    def _head(self, transaction: Any, schema: pa.Schema, now_ms: int) -> list[Any]:
-        """Return what a new log begins with, or what says that there are new columns."""
-        text = json.dumps(_struct(schema))
-        if transaction.readVersion() < 0:
-            data = {
-                "id": str(uuid.uuid4()),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": text,
-                "partitionColumns": list(PARTITIONS),
-                "configuration": {},
-                "createdTime": now_ms,
-            }
-            return [_PROTOCOL, {"metaData": data}]
-        known = json.loads(transaction.metadata().json())
-        if json.loads(known["metaData"]["schemaString"]) == json.loads(text):
-            return []
-        known["metaData"]["schemaString"] = text
-        return [known]
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self._url, storage_options=self._storage.lake_options() or None)
 
-    def _added(self, entry: FileEntry, now_ms: int) -> Any:
+    def _put(self, actions: Sequence[Any], change: Change | None = None) -> None:
+        """Put the next version, behind those that others put meanwhile."""
+        body = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
+        for _ in range(ATTEMPTS_MAX):
+            if self._storage.put_if_absent(self._path(self._version + 1), body.encode()):
+                self._version += 1
+                reach("table.committed")
+                return
+            self._follow(change)
+        raise Refused(f"{self._url} is committed to all the time: see what else writes there.")
+
+    def _follow(self, change: Change | None) -> None:
+        """Look at the version that somebody else put, and see whether *change* may follow it."""
+        number = self._version + 1
+        raw = self._storage.read(self._path(number))
+        if raw is None:
+            raise Overtaken(f"{self._url} was changed by others for a long time: start again.")
+        for line in raw.splitlines():
+            action = json.loads(line)
+            if change is None or change.transaction is not None:
+                # A batch, or the very first version.
+                self._refuse_overtaking(action, is_first=change is None)
+            if "metaData" in action or "protocol" in action:
+                raise Overtaken(f"{self._url} was changed by something else: start again.")
+            if change is not None and "remove" in action:
+                self._refuse_conflict(action["remove"]["path"], change)
+        self._version = number
+
+    def _refuse_overtaking(self, action: Any, *, is_first: bool) -> None:
+        is_ours = action.get("txn", {}).get("appId") == APPLICATION
+        if is_ours or is_first:
+            raise Overtaken(
+                f"Another writer committed to {self._storage.url} meanwhile: "
+                "let one pipeline alone write there."
+            )
+
+    def _refuse_conflict(self, place: str, change: Change) -> None:
+        path = f"{self._area}/{unquote(place)}"
+        if any(entry.path == path for entry in change.removed):
+            raise Conflict(f"{self._storage.url}/{path} was removed by something else meanwhile.")
+
+    def _path(self, number: int) -> str:
+        return f"{self._area}/{LOG}/{number:020d}.json"
+
+    def _added(self, entry: FileEntry, now_ms: int, changes_data: bool) -> Any:
         return {
             "add": {
                 "path": self._place(entry.path),
-                "partitionValues": _partition(entry.path),
+                "partitionValues": partition_of(folder_of(entry.path)),
                 "size": entry.bytes,
                 "modificationTime": now_ms,
-                "dataChange": True,
-                "stats": json.dumps(_statistics(entry)),
+                "dataChange": changes_data,
+                "stats": json.dumps(_statistics(entry), separators=(",", ":")),
             }
         }
 
-    def _removed(self, path: str, now_ms: int) -> Any:
-        said = {"path": self._place(path), "deletionTimestamp": now_ms, "dataChange": True}
-        return {"remove": said}
+    def _removed(self, entry: FileEntry, now_ms: int, changes_data: bool) -> Any:
+        return {
+            "remove": {
+                "path": self._place(entry.path),
+                "deletionTimestamp": now_ms,
+                "dataChange": changes_data,
+                "extendedFileMetadata": True,
+                "partitionValues": partition_of(folder_of(entry.path)),
+                "size": entry.bytes,
+            }
+        }
 
     def _place(self, path: str) -> str:
-        """Return a file's place relative to the log's, or all of it where it is elsewhere."""
-        is_beneath = path.startswith(f"{LINES}/")
-        place = path.removeprefix(f"{LINES}/") if is_beneath else f"{self._root}/{path}"
-        return quote(place, safe="/:=~")
+        """Return a file's place relative to the log's folder, as an address has it."""
+        return quote(path.removeprefix(f"{self._area}/"), safe="/=~")
 
-    def _sequence(self, actions: Iterable[Any]) -> Any:
-        java: Any = self._spark._jvm
-        found = java.java.util.ArrayList()
-        for action in actions:
-            text = json.dumps(action)
-            found.add(java.org.apache.spark.sql.delta.actions.Action.fromJson(text))
-        return java.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+    def _check_property(self, name: str, wanted: str, found: str | None) -> None:
+        if found != wanted:
+            raise Refused(
+                f"{self._storage.url} is a table of {name.rpartition('.')[2]} {found or '(none)'}, "
+                f"and this is {wanted}: give it a path of its own."
+            )
+
+    def _has_new_columns(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
+        """Columns may be added, at any place; files without them read as null."""
+        types = {column["name"]: column["type"] for column in new}
+        for column in old:
+            name, kind = column["name"], column["type"]
+            if name not in types:
+                raise Refused(
+                    f"The table has a column {name} that is not written any more: run the version "
+                    "and the pipeline that wrote it, or choose another path."
+                )
+            if types[name] != kind:
+                raise Refused(
+                    f"The table's column {name} is {kind}, and now it would be {types[name]}: run "
+                    "the version and the pipeline that wrote it, or choose another path."
+                )
+        return len(types) > len(old)
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Say in a sentence what delta-rs says."""
+        try:
+            yield
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError, ValueError) as error:
+            raise Damaged(
+                f"Delta's log at {self._url} cannot be read or kept: see whether it is whole, and "
+                f"whether something else writes there ({sentence_of(error):.{SAID_CHARS_MAX}})."
+            ) from error
 
 
-def _struct(schema: pa.Schema) -> Any:
+def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
+    return {
+        "commitInfo": {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": operation,
+            "operationParameters": {"mode": "Append"} if is_append else {},
+            "isBlindAppend": is_append,
+            "engineInfo": f"logpipeline/{version('logpipeline')}",
+            SAID: dict(said),
+        }
+    }
+
+
+def _metadata(
+    identifier: str, schema: pa.Schema, partitions: Sequence[str], properties: Mapping[str, str]
+) -> Any:
+    return {
+        "metaData": {
+            "id": identifier,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(_struct(schema, partitions)),
+            "partitionColumns": list(partitions),
+            "configuration": {**properties, **_PROPERTIES},
+            "createdTime": time.time_ns() // 1_000_000,
+        }
+    }
+
+
+def _struct(schema: pa.Schema, partitions: Sequence[str]) -> Any:
     columns = [(field.name, _TYPES[str(field.type)]) for field in schema]
-    columns += [(name, "string") for name in PARTITIONS]
+    columns += [(name, "string") for name in partitions]
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns
     ]
     return {"type": "struct", "fields": fields}
-
-
-def _partition(path: str) -> dict[str, str]:
-    hour = hour_of(folder_of(shown(path)))
-    return {"dt": f"{hour:%Y-%m-%d}", "hour": f"{hour:%H}"}
 
 
 def _statistics(entry: FileEntry) -> Any:
@@ -204,7 +328,7 @@ def _statistics(entry: FileEntry) -> Any:
     return {
         "numRecords": entry.rows,
         "minValues": {"ts": _instant(entry.first_us // 1000)},
-        "maxValues": {"ts": _instant(entry.last_us // 1000 + 1)},
+        "maxValues": {"ts": _instant(-(-entry.last_us // 1000))},
         "nullCount": {"ts": 0},
     }
 
@@ -212,3 +336,7 @@ def _statistics(entry: FileEntry) -> Any:
 def _instant(milliseconds: int) -> str:
     time_utc = _BEGIN + timedelta(milliseconds=milliseconds)
     return time_utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _us(time_utc: datetime) -> int:
+    return (time_utc.replace(tzinfo=UTC) - _BEGIN) // timedelta(microseconds=1)

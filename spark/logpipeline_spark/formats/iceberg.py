@@ -2,133 +2,214 @@
 rewritten and without Java.
 
 `Table.add_files` alone cannot replace files, as compaction must; so both are done in one overwrite,
-by what `add_files` itself is made of. The number of our commit is kept as a property of the table,
-in the same transaction, and makes a repeated commit do nothing.
+by what `add_files` itself is made of. The number of the last batch is a property of the table, set
+in the same transaction as the snapshot. The catalogue takes a transaction only if no other snapshot
+came since: so each change makes one, also that which has no files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table, TableProperties, Transaction
 
+from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Overtaken, Version
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import is_ours, name_of
+from logpipeline_spark.table.storage import Storage
 
-COMMIT_PROPERTY = "logpipeline.commit"
+TRANSACTION = "logpipeline.transaction"
+SAID = "logpipeline.said"
 # A SQL catalogue keeps tables by its name: who reads must call it the same.
 CATALOG_NAME = "logpipeline"
 # Iceberg's own files stand beside ours.
 METADATA = "_iceberg"
-# Each commit is a snapshot, and all that are kept stand in the metadata that each commit writes.
-SNAPSHOTS_KEPT = timedelta(hours=1)
-EXPIRE_EVERY = 64
+GRACE = timedelta(hours=GRACE_HOURS)
+# Others commit rarely: by then something is wrong that more attempts do not mend.
+ATTEMPTS_MAX = 100
 # Of what a catalogue says; a sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 _PROPERTIES = {
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
+    # Whether a batch may follow another's snapshot, this module decides.
+    "commit.retry.num-retries": "0",
 }
 
 
-class Iceberg:
-    """The table *identifier* of a catalogue that pyiceberg knows; *properties* say which."""
+class IcebergLog:
+    """The table *identifier* of a catalogue that pyiceberg knows, for the files beneath *area* of
+    *storage*; *properties* say which catalogue.
+    """
 
-    name = "iceberg"
-
-    def __init__(self, url: str, identifier: str, properties: Mapping[str, str]) -> None:
-        self._root = url if "://" in url else f"file://{url}"
+    def __init__(
+        self, storage: Storage, area: str, identifier: str, properties: Mapping[str, str]
+    ) -> None:
+        self._storage = storage
+        self._area = area
+        self._root = storage.url if "://" in storage.url else f"file://{storage.url}"
         self._identifier = identifier
         self._properties = dict(properties)
+        self._seen = 0
 
     @cached_property
     def _catalog(self) -> Catalog:
         return load_catalog(CATALOG_NAME, **self._properties)
 
-    def paths(self) -> set[str]:
+    def transaction(self) -> int | None:
+        """Look at the table and return the number of the last batch in it.
+
+        Raises:
+            Refused: the catalogue does not answer.
+        """
+        with self._said():
+            table = self._loaded()
+            if table is None:
+                return None
+            self._seen = int(table.properties.get(TRANSACTION, 0))
+            return self._seen
+
+    def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Make the table where there is none, and have its columns be those of *schema*.
+
+        Raises:
+            Refused: its properties are others, or a column would change its type.
+        """
+        with self._said():
+            namespace = self._identifier.rpartition(".")[0]
+            if namespace:
+                self._catalog.create_namespace_if_not_exists(namespace)
+            table = self._catalog.create_table_if_not_exists(
+                self._identifier,
+                schema=schema,
+                location=f"{self._root}/{METADATA}/{self._area}",
+                properties={**_PROPERTIES, **properties},
+            )
+            for name, value in properties.items():
+                if (found := table.properties.get(name)) != value:
+                    raise Refused(
+                        f"{self._identifier} is a table of {name.rpartition('.')[2]} "
+                        f"{found or '(none)'}, and this is {value}: give it a table of its own."
+                    )
+            with table.transaction() as transaction:
+                _evolve(transaction, schema)
+        self.transaction()
+
+    def commit(self, change: Change) -> None:
+        """Commit *change*; see `Log`."""
+        for _ in range(ATTEMPTS_MAX):
+            with self._said():
+                table = self._catalog.load_table(self._identifier)
+                self._refuse_overtaking(table, change)
+                try:
+                    with table.transaction() as transaction:
+                        self._replace(table, transaction, change)
+                        if change.transaction is not None:
+                            transaction.set_properties({TRANSACTION: str(change.transaction)})
+                except CommitFailedException:
+                    # Somebody else's came first: see what it was.
+                    continue
+            self._seen = change.transaction or self._seen
+            reach("table.committed")
+            return
+        raise Refused(f"{self._identifier} is committed to all the time: see what writes there.")
+
+    def files(self) -> list[FileEntry]:
         """Return the files of the current snapshot.
 
         Raises:
             Refused: the catalogue does not answer.
         """
         with self._said():
-            try:
-                table = self._catalog.load_table(self._identifier)
-            except NoSuchTableError:
-                return set()
-            return {self._path(task.file.file_path) for task in table.scan().plan_files()}
+            table = self._loaded()
+            if table is None:
+                return []
+            ts = table.schema().find_field("ts").field_id
+            return [
+                FileEntry(
+                    self._path(task.file.file_path),
+                    task.file.record_count,
+                    task.file.file_size_in_bytes,
+                    int.from_bytes(task.file.lower_bounds[ts], "little", signed=True),
+                    int.from_bytes(task.file.upper_bounds[ts], "little", signed=True),
+                )
+                for task in table.scan().plan_files()
+            ]
 
-    def commit(
-        self,
-        added: Sequence[FileEntry],
-        removed: Sequence[str],
-        *,
-        number: int,
-        schema: pa.Schema,
-    ) -> None:
-        """Register a commit as one snapshot.
-
-        Raises:
-            Refused: the catalogue does not take it; the next start registers it.
-        """
+    def history(self) -> Iterator[Version]:
+        """Give the snapshots that are kept, the oldest first."""
         with self._said():
-            table = self._table(schema)
-            if int(table.properties.get(COMMIT_PROPERTY, -1)) >= number:
-                return
-            with table.transaction() as transaction:
-                self._evolve(transaction, schema)
-                self._replace(table, transaction, added, set(removed))
-                transaction.set_properties({COMMIT_PROPERTY: str(number)})
-            if number % EXPIRE_EVERY == 0:
-                expired = table.maintenance.expire_snapshots()
-                expired.older_than(datetime.now(UTC) - SNAPSHOTS_KEPT).commit()
+            table = self._loaded()
+            kept = [] if table is None else sorted(table.snapshots(), key=lambda s: s.timestamp_ms)
+        for snapshot in kept:
+            said = snapshot.summary.get(SAID) if snapshot.summary is not None else None
+            yield Version(snapshot.timestamp_ms * 1000, json.loads(said) if said else {})
 
-    def _table(self, schema: pa.Schema) -> Table:
-        namespace = self._identifier.rpartition(".")[0]
-        if namespace:
-            self._catalog.create_namespace_if_not_exists(namespace)
-        location = f"{self._root}/{METADATA}"
-        return self._catalog.create_table_if_not_exists(
-            self._identifier, schema=schema, location=location, properties=_PROPERTIES
+    def keep_up(self, now: datetime) -> None:
+        """Expire old snapshots, and remove files that none needs any more."""
+        with self._said():
+            table = self._loaded()
+            if table is None:
+                return
+            table.maintenance.expire_snapshots().older_than(now - GRACE).commit()
+            table.refresh()
+            named = {
+                self._path(path) for path in table.inspect.all_files()["file_path"].to_pylist()
+            }
+        self._storage.delete(
+            stored.path
+            for stored in self._storage.list(self._area)
+            if stored.path not in named
+            and is_ours(name_of(stored.path))
+            and stored.modified <= now - GRACE
         )
 
-    def _evolve(self, transaction: Transaction, schema: pa.Schema) -> None:
-        """Add columns that are new, and say by which names files have them: they carry no ids."""
-        with transaction.update_schema() as update:
-            update.union_by_name(schema)
-        mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    def _loaded(self) -> Table | None:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
 
-    def _replace(
-        self,
-        table: Table,
-        transaction: Transaction,
-        added: Sequence[FileEntry],
-        removed: set[str],
-    ) -> None:
-        urls = [f"{self._root}/{entry.path}" for entry in added]
-        files = parquet_files_to_data_files(table.io, transaction.table_metadata, iter(urls))
-        update = transaction.update_snapshot()
-        if not removed:
+    def _refuse_overtaking(self, table: Table, change: Change) -> None:
+        if change.transaction is None:
+            return
+        if int(table.properties.get(TRANSACTION, 0)) != self._seen:
+            raise Overtaken(
+                f"Another writer committed to {self._identifier} meanwhile: "
+                "let one pipeline alone write there."
+            )
+
+    def _replace(self, table: Table, transaction: Transaction, change: Change) -> None:
+        urls = [f"{self._root}/{entry.path}" for entry in change.added]
+        files = list(parquet_files_to_data_files(table.io, transaction.table_metadata, iter(urls)))
+        said = {SAID: json.dumps(dict(change.said))}
+        update = transaction.update_snapshot(snapshot_properties=said)
+        if not change.removed:
             # An overwrite looks into each manifest that there is.
             with update.merge_append() as append:
                 for file in files:
                     append.append_data_file(file)
             return
+        removed = {entry.path for entry in change.removed}
+        there = {self._path(task.file.file_path): task.file for task in table.scan().plan_files()}
+        if removed - there.keys():
+            raise Conflict(f"Files of {self._identifier} were removed by something else meanwhile.")
         with update.overwrite() as overwrite:
             for file in files:
                 overwrite.append_data_file(file)
-            for task in table.scan().plan_files():
-                if self._path(task.file.file_path) in removed:
-                    overwrite.delete_data_file(task.file)
+            for path in removed:
+                overwrite.delete_data_file(there[path])
 
     def _path(self, url: str) -> str:
         return url.removeprefix(f"{self._root}/")
@@ -146,3 +227,11 @@ class Iceberg:
                 f"The Iceberg catalogue of {self._identifier} does not do what it is asked for: "
                 f"see spec.archive.catalog, and whether it is well ({lines[0]:.{SAID_CHARS_MAX}})."
             ) from error
+
+
+def _evolve(transaction: Transaction, schema: pa.Schema) -> None:
+    """Add columns that are new, and say by which names files have them: they carry no ids."""
+    with transaction.update_schema() as update:
+        update.union_by_name(schema)
+    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+    transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})

@@ -21,8 +21,7 @@ from logpipeline_spark.source.places import EARLIEST
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.source.positions import StreamState as ServerState
 from logpipeline_spark.source.tasks import RangeTask
-from logpipeline_spark.table.commit import Range
-from logpipeline_spark.table.manifest import STATE
+from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -74,17 +73,21 @@ class Batches:
         Raises:
             Refused: what was kept cannot be read, or is of streams that are not ours any more.
         """
-        kept = self.table.read_state()
-        if former := sorted(kept.keys() - set(self.streams)):
+        heads, rows = self.table.state.heads, self.table.rows
+        if former := sorted(heads.keys() - set(self.streams)):
             raise Refused(
-                f"{self.work.storage.url} is kept of the streams {', '.join(sorted(kept))}, and "
+                f"{self.work.storage.url} is kept of the streams {', '.join(sorted(heads))}, and "
                 f"{', '.join(former)} would not be read any more: give the pipeline its partitions "
                 "back, or choose another path"
             )
-        self.states = {name: StreamState() for name in self.streams}
-        for name, data in kept.items():
-            where = f"{self.work.storage.url}/{STATE}/… of {name}"
-            self.states[name] = StreamState.decode(data, where=where)
+        self.states = {
+            name: StreamState.of(
+                heads.get(name),
+                rows.get(name, {}),
+                where=f"the table {self.work.storage.url} of stream {name}",
+            )
+            for name in self.streams
+        }
 
     def next(self) -> Committed | None:
         """Commit what waits, up to a batch's size; return None where nothing does.
@@ -136,13 +139,16 @@ class Batches:
         for name, end in batch.items():
             self.states[name].position = end
         self.table.commit_batch(
-            f"{self.table.fence.number}-{next(self._counter)}",
+            f"{self.table.writer}-{next(self._counter)}",
             {
                 name: Range(end.incarnation, end.after + 1, end.sequence)
                 for name, end in batch.items()
             },
             [entry for each in (*done, *resent) for entry in each.files],
-            state={name: self.states[name].encode() for name in batch},
+            {
+                name: state.kept(learned[name].changed if name in learned else ())
+                for name, state in self.states.items()
+            },
             skipped=frozenset(skipped),
             lost={name: found for name, found in lost.items() if found},
         )

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from py4j.protocol import Py4JError
@@ -15,10 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.formats.choosing import format_of
+from logpipeline_spark.formats.choosing import Logs, logs_of
+from logpipeline_spark.formats.log import Overtaken
+from logpipeline_spark.lines.schema import LINES_ENCODED
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches, RunTasks
-from logpipeline_spark.running.holding import held
+from logpipeline_spark.running.keeping import Keeper
 from logpipeline_spark.running.numbers import JobNumbers
 from logpipeline_spark.running.progress import Teller
 from logpipeline_spark.running.settings import JobSettings
@@ -26,20 +28,15 @@ from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.table.compact import Sizes
-from logpipeline_spark.table.lease import LeaseHeld, LeaseLost
-from logpipeline_spark.table.manifest import Overtaken
 from logpipeline_spark.table.opening import storage_of
-from logpipeline_spark.table.owner import Owner
 from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.table import Held, Table
+from logpipeline_spark.table.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
-UPKEEP_EVERY_S = 60.0
-# Batches wait for upkeep: after a long stop, hours are merged in portions.
-MERGES_MAX = 8
 # A server that stays away for longer ends the job; who started it starts it again.
 PATIENCE_S = 60
 
@@ -69,7 +66,6 @@ class Job:
     spark: SparkSession
     stop: threading.Event = field(default_factory=threading.Event)
     numbers: JobNumbers = field(default_factory=JobNumbers)
-    _upkeep_at_s: float = 0.0
 
     def run(self) -> None:
         """Keep the table, until `stop`, or on schedule until everything that waits is in it.
@@ -81,7 +77,7 @@ class Job:
             teller = Teller(client, self.settings.bucket, self.settings.key)
             try:
                 self._keep(client, teller)
-            except (LeaseHeld, LeaseLost, Overtaken):
+            except (Held, Overtaken):
                 # Who has the table tells how far it is.
                 raise
             except Refused as error:
@@ -90,33 +86,53 @@ class Job:
 
     def _keep(self, client: Client, teller: Teller) -> None:
         settings, storage = self.settings, storage_for(self.settings)
-        owner = Owner(settings.pipeline, settings.format, settings.subject)
-        format = format_of(
-            settings.format,
-            storage.url,
-            catalog=settings.catalog,
-            s3=s3_options(settings),
-            spark=self.spark,
+        table = Table.open(
+            storage,
+            self._logs(storage),
+            pipeline=settings.pipeline,
+            subjects=settings.subject,
+            holder=settings.holder,
+            schema=LINES_ENCODED,
         )
-        with held(storage, owner, holder=settings.holder, format=format, stop=self.stop) as table:
-            batches = Batches(
-                client=client,
-                table=table,
-                work=Work(
-                    options=source_options(settings),
-                    storage=storage,
-                    fence=table.fence,
-                    has_rollups=settings.has_rollups,
-                ),
-                run=tasks_by(self.spark),
-                bytes_max=settings.max_bytes,
-                tasks_min=self.spark.sparkContext.defaultParallelism,
-                streams=settings.streams,
-                stops_on_loss=settings.stops_on_loss,
-            )
-            self._loop(batches, teller, storage)
+        batches = Batches(
+            client=client,
+            table=table,
+            work=Work(
+                options=source_options(settings),
+                storage=storage,
+                writer=table.writer,
+                has_rollups=settings.has_rollups,
+            ),
+            run=tasks_by(self.spark),
+            bytes_max=settings.max_bytes,
+            tasks_min=self.spark.sparkContext.defaultParallelism,
+            streams=settings.streams,
+            stops_on_loss=settings.stops_on_loss,
+        )
+        keeper = self._keeper(storage)
+        if settings.is_scheduled:
+            self._loop(batches, teller, storage, keeper)
+            keeper.keep()
+        else:
+            with keeper.beside():
+                self._loop(batches, teller, storage, keeper)
+        table.close()
 
-    def _loop(self, batches: Batches, teller: Teller, storage: Storage) -> None:
+    def _logs(self, storage: Storage) -> Logs:
+        settings = self.settings
+        return logs_of(settings.format, storage, catalog=settings.catalog, s3=s3_options(settings))
+
+    def _keeper(self, storage: Storage) -> Keeper:
+        settings = self.settings
+        age = None if settings.retain_s is None else timedelta(seconds=settings.retain_s)
+        return Keeper(
+            Upkeep(storage, self._logs(storage), LINES_ENCODED),
+            self.numbers,
+            limits=Limits(age=age, total_bytes=settings.retain_bytes),
+            sizes=Sizes.of(settings.target_bytes) if settings.is_compacting else None,
+        )
+
+    def _loop(self, batches: Batches, teller: Teller, storage: Storage, keeper: Keeper) -> None:
         batches.load()
         teller.tell(storage.url, batches.table, batches.states)
         self.numbers.problem = None
@@ -124,30 +140,16 @@ class Job:
             begun_s = time.monotonic()
             committed = batches.next()
             if committed is not None:
-                teller.tell(storage.url, batches.table, batches.states)
+                teller.tell(storage.url, batches.table, batches.states, problem=keeper.problem)
                 log.info("committed", extra={"rows": committed.rows})
-                took_s = time.monotonic() - begun_s
-                self.numbers.count(committed, batches.table.snapshot, took_s)
-            self._keep_up(batches.table)
+                self.numbers.count(committed, time.monotonic() - begun_s)
+                batches.table.prune()
             if committed is not None and committed.has_more:
                 continue
             if self.settings.is_scheduled:
                 return
             # What comes meanwhile makes one good file.
             self.stop.wait(max(0.0, self.settings.every_s - (time.monotonic() - begun_s)))
-
-    def _keep_up(self, table: Table) -> None:
-        now_s = time.monotonic()
-        if now_s < self._upkeep_at_s:
-            return
-        self._upkeep_at_s = now_s + UPKEEP_EVERY_S
-        settings, now = self.settings, datetime.now(UTC)
-        if settings.is_compacting:
-            sizes = Sizes.of(settings.target_bytes)
-            table.compact(now, sizes, merges_max=MERGES_MAX)
-        age = None if settings.retain_s is None else timedelta(seconds=settings.retain_s)
-        table.retain(now, Limits(age=age, total_bytes=settings.retain_bytes))
-        table.prune()
 
 
 def storage_for(settings: JobSettings) -> Storage:

@@ -5,21 +5,13 @@ Pure: the same messages lead to the same knowledge, however a batch was cut into
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import zstandard
-
-from logpipeline.knowledge import NOTHING, Knowledge, Range, decide, decode, encode
-from logpipeline_spark.errors import Refused
+from logpipeline.knowledge import NOTHING, Knowledge, Range, decide
 from logpipeline_spark.lines.sources import Seen
 
 # As many as a collector knows; those that were silent the longest are forgotten first.
 SOURCES_MAX = 250_000
-# 250,000 sources of some 300 bytes; a damaged object shall not take all memory.
-STATE_BYTES_MAX = 512 * 1024 * 1024
-LEVEL = 3
 
 SourceName = tuple[str, str]
 Known = dict[SourceName, Knowledge]
@@ -33,11 +25,13 @@ class Wanted(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a batch taught of one stream: marked messages that are *wanted*, and, to be looked at
-    by people, bytes that came twice *unmarked*, and bytes that are *missing*.
+    """What a batch taught of one stream: marked messages that are *wanted*, the sources that
+    *changed* or were forgotten, and, to be looked at by people, bytes that came twice *unmarked*,
+    and bytes that are *missing*.
     """
 
     wanted: tuple[Wanted, ...]
+    changed: tuple[SourceName, ...]
     unmarked_bytes: int
     missing_bytes: int
 
@@ -48,11 +42,15 @@ def learn(known: Known, seen: Seen) -> Learned:
     *known* is changed in place; the source that changed last stands last in it.
     """
     wanted: list[Wanted] = []
+    changed: dict[SourceName, None] = {}
     unmarked = missing = 0
     runs = [(run, False) for run in seen.runs] + [(run, True) for run in seen.marked]
     for run, is_marked in sorted(runs, key=lambda pair: pair[0].first):
         name = (run.host, run.source)
         before = known.pop(name, NOTHING)
+        # Those that changed last stand last, here as well.
+        changed.pop(name, None)
+        changed[name] = None
         decision = decide(before, run.batch)
         known[name] = decision.after
         missing += decision.after.missing - before.missing
@@ -62,27 +60,7 @@ def learn(known: Known, seen: Seen) -> Learned:
         elif decision.ranges:
             wanted.append(Wanted(run.first, decision.ranges))
     while len(known) > SOURCES_MAX:
-        del known[next(iter(known))]
-    return Learned(tuple(wanted), unmarked, missing)
-
-
-def pack(known: Mapping[SourceName, Knowledge]) -> bytes:
-    """Return *known* as bytes, to be kept beside a commit."""
-    rows = [[host, source, encode(knowledge)] for (host, source), knowledge in known.items()]
-    text = json.dumps(rows, separators=(",", ":"))
-    return zstandard.ZstdCompressor(LEVEL).compress(text.encode())
-
-
-def unpack(data: bytes, *, where: str) -> Known:
-    """Return what `pack` made.
-
-    Raises:
-        Refused: it is something else; *where* tells the reader which object.
-    """
-    try:
-        text = zstandard.ZstdDecompressor().decompress(data, max_output_size=STATE_BYTES_MAX)
-        return {(str(h), str(s)): decode(knowledge) for h, s, knowledge in json.loads(text)}
-    except (zstandard.ZstdError, ValueError, TypeError) as error:
-        raise Refused(
-            f"{where} is damaged ({error}): bring the table's folder _table back from a backup"
-        ) from error
+        forgotten = next(iter(known))
+        del known[forgotten]
+        changed[forgotten] = None
+    return Learned(tuple(wanted), tuple(changed), unmarked, missing)

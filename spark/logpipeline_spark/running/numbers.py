@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from logpipeline.observe.http import serve
 from logpipeline.observe.metrics import Metrics
 from logpipeline_spark.running.batch import Committed
-from logpipeline_spark.table.snapshot import Snapshot
 
 
 @dataclass(eq=False)
@@ -33,10 +32,10 @@ class JobNumbers:
             "batch_seconds", "From a look at the streams to the commit of what was there"
         )
         self.last = gauge("last_commit_seconds", "When the last batch was committed, since 1970")
-        self.files = gauge("files", "Files of the table")
-        self.table_rows = gauge("table_rows", "Lines in the table")
+        self.files = gauge("files", "Files of lines in the table, when it was last looked after")
+        self.table_rows = gauge("table_rows", "Lines in the table, when it was last looked after")
 
-    def count(self, committed: Committed, snapshot: Snapshot, took_s: float) -> None:
+    def count(self, committed: Committed, took_s: float) -> None:
         """Count one batch."""
         self.commits.labels().inc()
         self.rows.labels().inc(committed.rows)
@@ -45,8 +44,6 @@ class JobNumbers:
         self.lost.labels().inc(committed.lost)
         self.seconds.labels().observe(took_s)
         self.last.labels().set(time.time())
-        self.files.labels().set(len(snapshot.files))
-        self.table_rows.labels().set(snapshot.rows)
 
 
 @contextmanager

@@ -28,8 +28,10 @@ class Teller:
         self._key = key
         self._told: ArchiveProgress | None = None
 
-    def tell(self, url: str, table: Table, states: Mapping[str, StreamState]) -> None:
-        """Tell up to where *states* are committed.
+    def tell(
+        self, url: str, table: Table, states: Mapping[str, StreamState], *, problem: str = ""
+    ) -> None:
+        """Tell up to where *states* are committed, and the *problem* that upkeep has, if any.
 
         Raises:
             Refused: the bucket cannot be written.
@@ -38,14 +40,15 @@ class Teller:
         self._write(
             ArchiveProgress(
                 path=url,
-                commit=table.snapshot.number,
-                rows=table.snapshot.rows,
+                commit=table.state.batches,
+                rows=table.state.lines,
                 at_ns=time.time_ns(),
                 streams={
                     name: StreamPosition(position.created, position.sequence, position.time_ns)
                     for name, position in at.items()
                     if position is not None
                 },
+                problem=problem,
             )
         )
 

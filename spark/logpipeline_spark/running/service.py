@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
-import shlex
 import signal
 import subprocess
 import threading
@@ -31,7 +29,6 @@ log = logging.getLogger(__name__)
 JVM_ENDS_WITHIN_S = 30.0
 # Locked for as long as the process lives.
 LOCK = "run.lock"
-_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 
 def run(settings: JobSettings, *, host: str, port: int, is_once: bool = False) -> None:
@@ -70,7 +67,7 @@ def _listen(stop: threading.Event) -> None:
 
 @contextmanager
 def _alone(settings: JobSettings) -> Iterator[None]:
-    """See that no other process keeps a table from the same folder: by its lease the two could not
+    """See that no other process keeps a table from the same folder: by its name the two could not
     be told apart, and would take it from each other again and again.
 
     Raises:
@@ -90,8 +87,6 @@ def _alone(settings: JobSettings) -> Iterator[None]:
 
 def _keep(settings: JobSettings, stop: threading.Event, numbers: JobNumbers) -> None:
     """Do one run, with a Spark of its own."""
-    if settings.format == "delta":
-        _ask_for_delta()
     place = native.here()
     spark = session(
         f"archive of {settings.pipeline}",
@@ -129,14 +124,3 @@ def end_jvm(spark: SparkSession) -> None:
         process.wait(JVM_ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
         process.kill()
-
-
-def _ask_for_delta() -> None:
-    """Have the JVM that comes next bring Delta's library, unless somebody asked for one already."""
-    from logpipeline_spark.formats.delta import PACKAGE, SESSION
-
-    given = os.environ.get(_ARGUMENTS, "pyspark-shell")
-    if "delta" in given:
-        return
-    said = [word for name, value in SESSION.items() for word in ("--conf", f"{name}={value}")]
-    os.environ[_ARGUMENTS] = f"--packages {PACKAGE} {shlex.join(said)} {given}"

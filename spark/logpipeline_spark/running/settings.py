@@ -30,7 +30,7 @@ class JobSettings:
     bucket: str
     key: str
     holder: str
-    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    format: Literal["delta", "iceberg"] = "delta"
     catalog: dict[str, str] = field(default_factory=dict)
     is_scheduled: bool = False
     stops_on_loss: bool = False

@@ -19,8 +19,7 @@ from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, 
 from logpipeline_spark.running.known import Wanted
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.source.tasks import RangeTask, read_task
-from logpipeline_spark.table.commit import FileEntry
-from logpipeline_spark.table.lease import Fence
+from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.write import write_range
@@ -32,11 +31,11 @@ PARTS_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What all tasks of a batch need."""
+    """What all tasks of a batch need; *writer* is the table's writer, by its number."""
 
     options: SourceOptions
     storage: Storage
-    fence: Fence
+    writer: int
     has_rollups: bool
 
 
@@ -70,8 +69,10 @@ def run(work: Work, task: Task) -> Done:
     """
     reader, part = _Reader(work, task), task.part
     kind = "" if task.wanted is None else RESENT
-    name = FileName(part.stream, part.end.incarnation, part.first, part.last, kind)
-    files = write_range(work.storage, reader.tables(), name, fence=work.fence)
+    name = FileName(
+        part.stream, part.end.incarnation, part.first, part.last, writer=work.writer, kind=kind
+    )
+    files = write_range(work.storage, reader.tables(), name)
     reach("archive.lines-written")
     if work.has_rollups:
         for area, schema, parts in (
@@ -79,7 +80,7 @@ def run(work: Work, task: Task) -> Done:
             (ROLLUP_SOURCE, SOURCES, reader.sources),
         ):
             counts = added(parts, schema)
-            files += write_range(work.storage, [counts], name, area=area, fence=work.fence)
+            files += write_range(work.storage, [counts], name, area=area)
     reach("archive.task-done")
     return Done(
         stream=part.stream,

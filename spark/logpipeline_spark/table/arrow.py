@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.storage import Storage
 

@@ -1,8 +1,7 @@
 """Make few large files of the many small ones of an hour that is over.
 
-First the new files are written where no reader looks, then committed there; then the old ones are
-removed, and only then the new ones are shown. A plain reader may miss an hour for a moment, and
-never sees a line twice; a reader of the manifest misses nothing.
+A log takes the new files for the old ones in one version, and the old ones stay for those who read
+them by then.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 import pyarrow as pa
 
-from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.merge import groups_of, merged
-from logpipeline_spark.table.names import LINES, compacted_name, end_of, folder_of, waiting
+from logpipeline_spark.table.names import compacted_name, end_of, folder_of
 from logpipeline_spark.table.parquet import ParquetFile
-from logpipeline_spark.table.snapshot import Snapshot
 from logpipeline_spark.table.storage import Storage
 
 # Large enough that a footer costs nothing, small enough that a reader shares an hour's work.
@@ -52,13 +51,12 @@ class Merge:
     sources: tuple[FileEntry, ...]
 
 
-def due(snapshot: Snapshot, now: datetime, sizes: Sizes) -> list[Merge]:
+def due(files: Iterable[FileEntry], now: datetime, sizes: Sizes) -> list[Merge]:
     """Return what is worth merging in hours that are over, the oldest hour first."""
     small = defaultdict(list)
-    for entry in snapshot.files.values():
-        folder = folder_of(entry.path)
-        if entry.path.startswith(f"{LINES}/") and entry.bytes < sizes.small_bytes:
-            small[folder].append(entry)
+    for entry in files:
+        if entry.bytes < sizes.small_bytes:
+            small[folder_of(entry.path)].append(entry)
     return [
         Merge(folder, tuple(sorted(entries, key=lambda entry: entry.path)[:FILES_MAX]))
         for folder, entries in sorted(small.items())
@@ -67,16 +65,16 @@ def due(snapshot: Snapshot, now: datetime, sizes: Sizes) -> list[Merge]:
 
 
 def write_merged(
-    storage: Storage, merge: Merge, schema: pa.Schema, *, number: int, sizes: Sizes
+    storage: Storage, merge: Merge, schema: pa.Schema, *, sizes: Sizes
 ) -> list[FileEntry]:
-    """Write the files that commit *number* will put in the place of *merge*'s, still hidden.
+    """Write the files that are to replace *merge*'s.
 
     Raises:
         Damaged: a file is missing or cannot be read.
     """
     groups = [group for entry in merge.sources for group in groups_of(storage, entry.path)]
     entries: list[FileEntry] = []
-    writer = Parts(storage, merge.folder, schema, number, entries)
+    writer = Parts(storage, merge.folder, schema, entries)
     life: object = None
     with writer.stack:
         for table in merged(storage, groups, schema):
@@ -97,13 +95,13 @@ class Parts:
         storage: Storage,
         folder: str,
         schema: pa.Schema,
-        number: int,
         entries: list[FileEntry],
     ) -> None:
         self._storage = storage
         self._folder = folder
         self._schema = schema
-        self._number = number
+        # No other merge, whoever does it, writes files of this name.
+        self._number = uuid4().hex
         self._entries = entries
         self._file: ParquetFile | None = None
         self.stack = ExitStack()
@@ -114,7 +112,7 @@ class Parts:
             self.end()
         if self._file is None:
             name = compacted_name(number=self._number, part=len(self._entries))
-            path = waiting(f"{self._folder}/{name}")
+            path = f"{self._folder}/{name}"
             raw = self.stack.enter_context(self._storage.create(path))
             self._file = self.stack.enter_context(ParquetFile(raw, path, self._schema))
         elif is_new_group:

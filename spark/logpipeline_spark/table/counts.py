@@ -8,22 +8,20 @@ when no more can come, all that a day has becomes one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline_spark.rollup.counts import CLOCK_OFF_MAX, MINUTES, SOURCES, added
-from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.rollup.counts import CLOCK_OFF_MAX, added
 from logpipeline_spark.table.compact import FILES_MAX, GRACE, Merge, Parts, Sizes
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, end_of, folder_of
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import end_of, folder_of
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.reading import fitted, microseconds
-from logpipeline_spark.table.snapshot import Snapshot
 from logpipeline_spark.table.storage import Storage
 
-SCHEMAS = {ROLLUP_MINUTE: MINUTES, ROLLUP_SOURCE: SOURCES}
 # How many files of a size are added up at once.
 ALIKE_MIN = 64
 # Files that differ by less are of a size.
@@ -34,25 +32,24 @@ WINDOW_US = 3_600_000_000
 _TIME = 0
 
 
-def due(snapshot: Snapshot, now: datetime) -> list[Merge]:
-    """Return which files of counts are worth being added up, the oldest day first."""
+def due(files: Iterable[FileEntry], now: datetime) -> list[Merge]:
+    """Return which *files* of counts are worth being added up, the oldest day first."""
     days = defaultdict(list)
-    for entry in snapshot.files.values():
-        folder = folder_of(entry.path)
-        if _area_of(folder) is not None:
-            days[folder].append(entry)
+    for entry in files:
+        days[folder_of(entry.path)].append(entry)
     return [merge for folder in sorted(days) for merge in _of_day(folder, days[folder], now)]
 
 
-def write_summed(storage: Storage, merge: Merge, *, number: int, sizes: Sizes) -> list[FileEntry]:
-    """Write the files that commit *number* will put in the place of *merge*'s, still hidden.
+def write_summed(
+    storage: Storage, merge: Merge, schema: pa.Schema, *, sizes: Sizes
+) -> list[FileEntry]:
+    """Write the files that are to replace *merge*'s.
 
     Raises:
         Damaged: a file is missing or cannot be read.
     """
-    schema = SCHEMAS[_area_of(merge.folder) or ""]
     entries: list[FileEntry] = []
-    writer = Parts(storage, merge.folder, schema, number, entries)
+    writer = Parts(storage, merge.folder, schema, entries)
     read = written = 0
     with writer.stack:
         for parts in _windows(storage, merge, schema):
@@ -63,10 +60,6 @@ def write_summed(storage: Storage, merge: Merge, *, number: int, sizes: Sizes) -
         writer.end()
     assert read == written, f"{merge.folder}: counts of {read} lines became {written}"
     return entries
-
-
-def _area_of(folder: str) -> str | None:
-    return next((area for area in SCHEMAS if folder.startswith(f"{area}/")), None)
 
 
 def _of_day(folder: str, entries: list[FileEntry], now: datetime) -> Iterator[Merge]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 from uuid import uuid4
@@ -43,6 +44,9 @@ class LocalStorage:
     @property
     def url(self) -> str:
         return str(self._root)
+
+    def lake_options(self) -> dict[str, str]:
+        return {}
 
     def read(self, path: str) -> bytes | None:
         with said_of(self.url):
@@ -99,22 +103,16 @@ class LocalStorage:
         with said_of(self.url):
             return cast(BinaryIO, (self._root / path).open("rb"))
 
-    def copy(self, source: str, target: str) -> None:
-        place = self._root / target
-        with said_of(self.url):
-            # A second name for the same bytes: nothing is read, and both are whole at any time.
-            with suppress(FileExistsError):
-                self._place(os.link, self._root / source, place)
-            sync_folder(place.parent)
-
     def list(self, folder: str) -> Iterator[Stored]:
         # A listing beside a writer meets folders and files that are gone a moment later.
         for place, _, names in os.walk(self._root / folder):
             for name in names:
                 path = Path(place, name)
                 with suppress(FileNotFoundError), said_of(self.url):
-                    size_bytes = path.stat().st_size
-                    yield Stored(path.relative_to(self._root).as_posix(), size_bytes)
+                    found = path.stat()
+                    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+                    relative = path.relative_to(self._root).as_posix()
+                    yield Stored(relative, found.st_size, modified)
 
     def delete(self, paths: Iterable[str]) -> None:
         folders = set()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.reading import fitted
 from logpipeline_spark.table.storage import Storage

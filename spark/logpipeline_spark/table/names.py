@@ -12,20 +12,18 @@ LINES = "lines"
 ROLLUP = "rollup"
 ROLLUP_MINUTE = f"{ROLLUP}/minute"
 ROLLUP_SOURCE = f"{ROLLUP}/source"
-# What no reader of tables looks into: owner, lease, commits, and files that are not shown yet.
+# What is kept of streams, and whole objects while they are made: outside of every glob that a
+# reader may use.
 TABLE = "_table"
-# Whole objects are made here, outside of every glob that a reader may use.
 WRITING = f"{TABLE}/writing"
-# Files that are committed while those that they replace may still be there.
-WAITING = f"{TABLE}/waiting"
 SUFFIX = ".parquet"
 HOUR = timedelta(hours=1)
 
 _RANGE = re.compile(
     r"(?P<stream>[A-Za-z0-9_~-]+)\.(?P<incarnation>[0-9a-f]+r\d+)"
-    r"-(?P<first>\d+)-(?P<last>\d+)(?:\.(?P<kind>[a-z]+))?\.parquet"
+    r"-(?P<first>\d+)-(?P<last>\d+)\.w(?P<writer>\d+)(?:\.(?P<kind>[a-z]+))?\.parquet"
 )
-_COMPACTED = re.compile(r"compacted-(?P<number>\d+)-(?P<part>\d+)\.parquet")
+_COMPACTED = re.compile(r"compacted-[0-9a-f]{32}-\d+\.parquet")
 _HOUR = re.compile(r"dt=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]|^[_-]")
 _ESCAPE = re.compile(r"~([0-9A-F]+)~")
@@ -37,7 +35,8 @@ class BadName(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A file with the lines of *stream* from sequence *first* to *last*, of one hour.
+    """A file with the lines of *stream* from sequence *first* to *last*, of one hour. *writer* is
+    the number that no other writer of the table has: so nobody writes a file of another again.
 
     *kind* is empty for lines that are certainly the first of their bytes, and `resent` for those
     of marked messages.
@@ -47,6 +46,7 @@ class FileName:
     incarnation: str
     first: int
     last: int
+    writer: int
     kind: str = ""
 
     def __post_init__(self) -> None:
@@ -55,7 +55,8 @@ class FileName:
 
     def __str__(self) -> str:
         kind = f".{self.kind}" if self.kind else ""
-        return f"{escaped(self.stream)}.{self.incarnation}-{self.first}-{self.last}{kind}{SUFFIX}"
+        life = f"{escaped(self.stream)}.{self.incarnation}"
+        return f"{life}-{self.first}-{self.last}.w{self.writer}{kind}{SUFFIX}"
 
     @classmethod
     def parse(cls, name: str) -> FileName:
@@ -72,12 +73,13 @@ class FileName:
             incarnation=match["incarnation"],
             first=int(match["first"]),
             last=int(match["last"]),
+            writer=int(match["writer"]),
             kind=match["kind"] or "",
         )
 
 
-def compacted_name(*, number: int, part: int) -> str:
-    """Return the name of a file that commit *number* makes of others."""
+def compacted_name(*, number: str, part: int) -> str:
+    """Return the name of a file that the merge *number*, a UUID in hex, makes of others."""
     return f"compacted-{number}-{part}{SUFFIX}"
 
 
@@ -140,16 +142,17 @@ def unescaped(text: str) -> str:
     )
 
 
-def waiting(path: str) -> str:
-    """Return where a file is kept that is committed, and not yet shown at *path*."""
-    return f"{WAITING}/{path}"
-
-
-def shown(path: str) -> str:
-    """Return where a file will be shown; most are already."""
-    return path.removeprefix(f"{WAITING}/")
-
-
 def has_lines(path: str) -> bool:
-    """Return whether a file holds lines, and no counts; it may be hidden yet."""
-    return shown(path).startswith(f"{LINES}/")
+    """Return whether a file holds lines, and no counts."""
+    return path.startswith(f"{LINES}/")
+
+
+def partition_of(folder: str) -> dict[str, str]:
+    """Return the columns and values that *folder* is named by."""
+    pairs = (part.partition("=") for part in folder.split("/") if "=" in part)
+    return {name: value for name, _, value in pairs}
+
+
+def partitions_of(area: str) -> tuple[str, ...]:
+    """Return the columns that the folders of *area* are named by."""
+    return ("dt", "hour") if area == LINES else ("dt",)

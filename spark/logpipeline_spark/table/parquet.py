@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logpipeline_spark.lines.schema import FEW_VALUES
-from logpipeline_spark.table.commit import FileEntry
-from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.storage import Storage
 
 # Readers skip groups by their statistics; a group must fit into memory several times.
@@ -131,11 +131,6 @@ def checked_file(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
 def _damaged(storage: Storage, path: str, error: Exception) -> Damaged:
     what = f"{storage.url}/{path} cannot be read ({error})"
     return Damaged(f"{what}: run verify, and bring it back.")
-
-
-def columns_of(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
-    """Return names and types as a manifest has them; a dictionary counts as what it holds."""
-    return tuple((field.name, str(_plain(field.type))) for field in schema)
 
 
 def plain(schema: pa.Schema) -> pa.Schema:

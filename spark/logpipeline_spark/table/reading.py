@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from logpipeline_spark.table.commit import FileEntry
-from logpipeline_spark.table.manifest import Manifest
-from logpipeline_spark.table.names import LINES, shown
+from logpipeline_spark.formats.choosing import Logs
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import LINES
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.storage import Storage
 
@@ -18,7 +18,7 @@ _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def files(
-    storage: Storage,
+    logs: Logs,
     since: datetime | None = None,
     until: datetime | None = None,
     *,
@@ -27,15 +27,13 @@ def files(
     """Return the committed files that may hold rows from *since* to before *until*.
 
     Raises:
-        Damaged: the manifest is.
+        Refused: the log cannot be read.
     """
-    entries = Manifest.read(storage).snapshot.files.values()
     first_us = None if since is None else microseconds(since)
     end_us = None if until is None else microseconds(until)
     return [
         entry
-        for entry in sorted(entries, key=lambda entry: entry.path)
-        if shown(entry.path).startswith(f"{area}/")
+        for entry in sorted(logs[area].files(), key=lambda entry: entry.path)
         if first_us is None or entry.last_us >= first_us
         if end_us is None or entry.first_us < end_us
     ]

@@ -88,6 +88,13 @@ class S3Storage:
     def url(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
+    def lake_options(self) -> dict[str, str]:
+        said = self._options.named(
+            "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+        )
+        is_plain = said.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        return {**said, **({"AWS_ALLOW_HTTP": "true"} if is_plain else {})}
+
     @cached_property
     def _store(self) -> S3Store:
         return S3Store(
@@ -137,15 +144,11 @@ class S3Storage:
             io.BufferedReader(_Object(partial(self._range, path), size_bytes), READ_BUFFER_BYTES),
         )
 
-    def copy(self, source: str, target: str) -> None:
-        with self._said():
-            obstore.copy(self._store, source, target)
-
     def list(self, folder: str) -> Iterator[Stored]:
         with self._said():
             for objects in obstore.list(self._store, f"{folder}/" if folder else None):
                 for found in objects:
-                    yield Stored(found["path"], found["size"])
+                    yield Stored(found["path"], found["size"], found["last_modified"])
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:

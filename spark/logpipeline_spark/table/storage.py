@@ -9,11 +9,12 @@ import errno
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import BinaryIO, Protocol
 
 from logpipeline_spark.errors import Refused
 
-# The largest object read at once is a commit that carries the whole list: 1 million files.
+# The largest object read at once is a state of 250,000 sources.
 OBJECT_BYTES_MAX = 512 * 1024 * 1024
 # A place that lets two writers win does so each time.
 CHECKS_MAX = 5
@@ -25,10 +26,11 @@ class StorageFailed(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object: its path within the table, and its size."""
+    """One object: its path within the table, its size, and when it was last written."""
 
     path: str
     size_bytes: int
+    modified: datetime
 
 
 class Storage(Protocol):
@@ -37,6 +39,9 @@ class Storage(Protocol):
     @property
     def url(self) -> str:
         """Where it is, as readers are told."""
+
+    def lake_options(self) -> dict[str, str]:
+        """Return how delta-rs reaches it."""
 
     def read(self, path: str) -> bytes | None:
         """Return an object, or None where there is none."""
@@ -56,9 +61,6 @@ class Storage(Protocol):
         Raises:
             FileNotFoundError: it is not there.
         """
-
-    def copy(self, source: str, target: str) -> None:
-        """Let *target* be the same object as *source*; doing it twice is doing it once."""
 
     def list(self, folder: str) -> Iterator[Stored]:
         """Give all objects beneath *folder*, in no order."""

@@ -1,25 +1,26 @@
-"""Prove that a table is what its commits say: ranges, files, rows, and each key once."""
+"""Prove that a table is what its log says: files, rows, and each key once, of ranges that a batch
+covered.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.choosing import AREAS, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table.commit import FileEntry, Range
-from logpipeline_spark.table.manifest import Manifest
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.merge import KEY, groups_of, merged
-from logpipeline_spark.table.names import WAITING, has_lines
-from logpipeline_spark.table.packed import Damaged
+from logpipeline_spark.table.names import LINES, is_ours, name_of
 from logpipeline_spark.table.parquet import checked_file
-from logpipeline_spark.table.repair import AREAS, refuse_orphans, strays
-from logpipeline_spark.table.snapshot import Snapshot
+from logpipeline_spark.table.state import State, States
 from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.streams import Cover
 
 # Beyond that many, one more sentence helps nobody.
 PROBLEMS_MAX = 100
@@ -30,14 +31,15 @@ _KEYS = pa.schema([SCHEMA.field(name) for name in KEY])
 class Report:
     """What was found: *problems* are damage; *skipped* was lost before it came here, and said so.
 
-    *uncommitted* files are a batch that is under way, or what the next start takes away.
+    *unneeded* files are those of a batch that is under way, or that upkeep has replaced or removes
+    some time later.
     """
 
     files: int
     rows: int
     covered: Mapping[str, tuple[Range, ...]]
     skipped: tuple[tuple[str, Range], ...]
-    uncommitted: tuple[str, ...]
+    unneeded: tuple[str, ...]
     strange: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -57,8 +59,11 @@ class Report:
                 f"{stream} ({hole.incarnation}): {hole.first} to {hole.last} were lost before "
                 "they could be read."
             )
-        if self.uncommitted:
-            said.append(f"{len(self.uncommitted)} files are not committed yet, or left over.")
+        if self.unneeded:
+            said.append(
+                f"{len(self.unneeded)} files are not committed yet, or not any more: upkeep "
+                "removes what is left of them."
+            )
         if self.strange:
             said.append(f"{len(self.strange)} files were written by something else.")
         said += self.problems
@@ -66,55 +71,64 @@ class Report:
         return said
 
 
-def verify(storage: Storage) -> Report:
+def verify(storage: Storage, logs: Logs) -> Report:
     """Read the whole table and compare.
 
     Raises:
-        Damaged: the manifest cannot be read, so that there is nothing to compare with.
+        Damaged: its log or its state cannot be read, so that there is nothing to compare with.
         Refused: nobody ever wrote a table there.
     """
-    snapshot = Manifest.read(storage).snapshot
-    if snapshot.number < 0:
-        refuse_orphans(storage)
-        raise Refused(f"There is no table at {storage.url}: see spec.archive.path, or --path.")
+    state = state_of(storage, logs)
+    files = {area: logs[area].files() for area in AREAS}
+    entries = [entry for area in AREAS for entry in files[area]]
     stored = {
-        found.path: found.size_bytes for area in (*AREAS, WAITING) for found in storage.list(area)
+        found.path: found.size_bytes
+        for area in AREAS
+        for found in storage.list(area)
+        if not _is_logs(found.path)
     }
-    others = strays(stored, snapshot)
-    problems = list(_file_problems(storage, snapshot, stored))
+    others = sorted(stored.keys() - {entry.path for entry in entries})
+    problems = list(_file_problems(storage, entries, stored))
     if not problems:
         # Where files are missing, their rows are, and no more can be said of the keys.
-        problems += _key_problems(storage, snapshot)
+        problems += _key_problems(storage, files[LINES], state.cover)
     if len(problems) > PROBLEMS_MAX:
         problems[PROBLEMS_MAX:] = [f"And {len(problems) - PROBLEMS_MAX} more."]
     return Report(
-        files=len(snapshot.files),
-        rows=snapshot.rows,
-        covered=snapshot.covered,
-        skipped=tuple(lost(snapshot)),
-        uncommitted=others.stale,
-        strange=others.strange,
+        files=len(entries),
+        rows=sum(entry.rows for entry in files[LINES]),
+        covered=state.cover.read,
+        skipped=tuple(state.cover.missing()),
+        unneeded=tuple(path for path in others if is_ours(name_of(path))),
+        strange=tuple(path for path in others if not is_ours(name_of(path))),
         problems=tuple(problems),
     )
 
 
-def lost(snapshot: Snapshot) -> Iterator[tuple[str, Range]]:
-    """Give what was gone before it was read: what lies between two ranges of one life of a stream,
-    and parts of ranges.
+def state_of(storage: Storage, logs: Logs) -> State:
+    """Return what the table's last batch left.
+
+    Raises:
+        Damaged: it is missing or is not what was written.
+        Refused: nobody ever wrote a table there.
     """
-    for stream, ranges in sorted(snapshot.covered.items()):
-        for one, following in itertools.pairwise(ranges):
-            if one.incarnation == following.incarnation:
-                yield stream, Range(one.incarnation, one.last + 1, following.first - 1)
-        for gone in snapshot.lost.get(stream, ()):
-            yield stream, gone
+    transaction = logs[LINES].transaction()
+    if transaction is None:
+        raise Refused(f"There is no table at {storage.url}: see spec.archive.path, or --path.")
+    state, _ = States(storage).load(transaction)
+    return state
+
+
+def _is_logs(path: str) -> bool:
+    """Tell whether a file is a lake format's own: their folders begin with an underscore."""
+    return any(part.startswith("_") for part in path.split("/"))
 
 
 def _file_problems(
-    storage: Storage, snapshot: Snapshot, stored: Mapping[str, int]
+    storage: Storage, entries: Iterable[FileEntry], stored: Mapping[str, int]
 ) -> Iterator[str]:
-    for path, entry in sorted(snapshot.files.items()):
-        size_bytes = stored.get(path)
+    for entry in sorted(entries, key=lambda entry: entry.path):
+        path, size_bytes = entry.path, stored.get(entry.path)
         if size_bytes is None:
             yield f"{path} is committed, and is not there."
         elif size_bytes != entry.bytes:
@@ -135,22 +149,22 @@ def _row_problems(storage: Storage, entry: FileEntry) -> Iterator[str]:
         yield f"{entry.path} has {rows} rows, and {entry.rows} were committed."
 
 
-def _key_problems(storage: Storage, snapshot: Snapshot) -> Iterator[str]:
+def _key_problems(storage: Storage, entries: Sequence[FileEntry], cover: Cover) -> Iterator[str]:
     """Compare neighbours in the order of keys: whatever is there twice is one's neighbour."""
-    paths = [path for path in snapshot.files if has_lines(path)]
     try:
-        groups = [group for path in sorted(paths) for group in groups_of(storage, path)]
+        paths = sorted(entry.path for entry in entries)
+        groups = [group for path in paths for group in groups_of(storage, path)]
         rows = 0
         last = None
         for table in merged(storage, groups, _KEYS):
             rows += table.num_rows
             yield from _doubled(table if last is None else pa.concat_tables([last, table]))
-            yield from _outside(table, snapshot)
+            yield from _outside(table, cover)
             last = table.slice(table.num_rows - 1)
     except (Damaged, OSError) as error:
         yield f"A file's rows cannot be read ({error})."
         return
-    expected = sum(snapshot.files[path].rows for path in paths)
+    expected = sum(entry.rows for entry in entries)
     if rows != expected:
         yield f"{rows} rows were read, and {expected} were committed."
 
@@ -164,10 +178,10 @@ def _doubled(table: pa.Table) -> Iterator[str]:
         yield "A line is there twice: " + ", ".join(f"{name} {row[name]}" for name in KEY) + "."
 
 
-def _outside(table: pa.Table, snapshot: Snapshot) -> Iterator[str]:
+def _outside(table: pa.Table, cover: Cover) -> Iterator[str]:
     stream, incarnation = table["stream"][0].as_py(), table["incarnation"][0].as_py()
     is_inside = pa.chunked_array([pa.repeat(False, table.num_rows)])
-    for found in snapshot.covered.get(stream, ()):
+    for found in cover.read.get(stream, ()):
         if found.incarnation == incarnation:
             is_here = pc.and_(
                 pc.greater_equal(table["seq"], found.first),

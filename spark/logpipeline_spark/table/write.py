@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 
-from logpipeline_spark.table.commit import FileEntry
-from logpipeline_spark.table.lease import Fence
+from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import LINES, FileName, hour_folder
 from logpipeline_spark.table.parquet import ParquetFile
 from logpipeline_spark.table.storage import Storage
@@ -25,19 +24,16 @@ def write_range(
     name: FileName,
     *,
     area: str = LINES,
-    fence: Fence | None = None,
 ) -> list[FileEntry]:
     """Write *tables*, whose rows are in order, and return the files.
 
-    The same rows under the same name give the same files, whoever writes them and how often.
-    *fence* is asked before each file is shown.
+    The same rows under the same name give the same files, however often they are written.
 
     Raises:
-        LeaseLost: another process writes the table now.
         StorageFailed: the disk or the bucket is full, or refuses.
     """
-    writer = _HourWriter(storage, name, area, fence)
-    with fence.explaining(storage) if fence is not None else nullcontext(), writer.stack:
+    writer = _HourWriter(storage, name, area)
+    with writer.stack:
         unit_us = HOUR_US if area == LINES else DAY_US
         for unit, table in in_hours(tables, unit_us):
             writer.add(datetime.fromtimestamp(unit * unit_us / 1_000_000, UTC), table)
@@ -66,11 +62,10 @@ def in_hours(tables: Iterable[pa.Table], unit_us: int = HOUR_US) -> Iterator[tup
 class _HourWriter:
     """The file that is open, if any."""
 
-    def __init__(self, storage: Storage, name: FileName, area: str, fence: Fence | None) -> None:
+    def __init__(self, storage: Storage, name: FileName, area: str) -> None:
         self._storage = storage
         self._name = name
         self._area = area
-        self._fence = fence
         self._file: ParquetFile | None = None
         self._path = ""
         self.stack = ExitStack()
@@ -88,8 +83,6 @@ class _HourWriter:
     def end(self) -> None:
         if self._file is None:
             return
-        if self._fence is not None:
-            self._fence.check(self._storage)
         file, self._file = self._file, None
         self.stack.close()
         self.entries.append(file.entry())

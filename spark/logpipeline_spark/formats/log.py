@@ -1,0 +1,92 @@
+"""What a table needs of a lake format: its log, which is the only truth about which files count.
+
+Whoever commits puts the next version where none may be yet. Who finds one there looks at what it
+says, and goes on behind it if that leaves its own change right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.table.entry import FileEntry
+
+# How long a file that no version needs any more stays, for readers that began before.
+GRACE_HOURS = 2
+# How formats call what a commit is for.
+Operation = Literal["WRITE", "OPTIMIZE", "DELETE"]
+
+
+class Overtaken(Refused):
+    """Another writer committed a batch, or took the table over."""
+
+
+class Conflict(Refused):
+    """Somebody else replaced or removed the same files; nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one version changes. *transaction* is a batch's number, None for upkeep, which may
+    happen beside batches; *said* is told to whoever asks for the history.
+    """
+
+    operation: Operation
+    added: Sequence[FileEntry] = ()
+    removed: Sequence[FileEntry] = ()
+    transaction: int | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a log: *time_us* is when it was committed, microseconds since 1970."""
+
+    time_us: int
+    said: Mapping[str, Any]
+
+
+class Log(Protocol):
+    """The log of one area of a table."""
+
+    def transaction(self) -> int | None:
+        """Look at the log and return the number of the last batch in it: 0 before the first, None
+        where there is no log at all.
+
+        Raises:
+            Refused: it cannot be read.
+        """
+
+    def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Make the log where there is none, and have its columns be those of *schema*.
+
+        Raises:
+            Refused: its properties are others, a column would go away or change its type.
+        """
+
+    def commit(self, change: Change) -> None:
+        """Commit *change*.
+
+        Raises:
+            Overtaken: it is a batch, and another writer came first.
+            Conflict: somebody else removed what it removes.
+            Refused: the log cannot be written.
+        """
+
+    def files(self) -> list[FileEntry]:
+        """Return the files of the last version.
+
+        Raises:
+            Refused: the log cannot be read.
+        """
+
+    def history(self) -> Iterator[Version]:
+        """Give the versions that are kept, the oldest first."""
+
+    def keep_up(self, now: datetime) -> None:
+        """Keep the log short, and remove files that no version has needed for `GRACE_HOURS`."""

@@ -1,0 +1,228 @@
+"""What a table keeps beside its files: the streams it covers, and whatever whoever reads them keeps
+of each, as rows. A batch's transaction in the table's log has a number, and the state of that batch
+has it as its name: so both are true together.
+
+A state says what changed since earlier ones, which it names, and now and then everything: so that a
+batch costs what it changes, however much is known.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import zstandard
+
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import TABLE, name_of
+from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.streams import Cover
+
+STATE = f"{TABLE}/state"
+SUFFIX = ".state"
+VERSION = 1
+# A start reads so many objects at most, and changed rows of no more than all rows again.
+DIFFERENCES_MAX = 64
+ROWS_MIN = 1000
+# 250,000 sources of some 300 bytes; a damaged object shall not take all memory.
+STATE_BYTES_MAX = 512 * 1024 * 1024
+LEVEL = 3
+_ADVICE = "bring it back from a backup, or choose another path"
+
+# Rows by their key; None is a row that went away.
+Rows = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one stream: a *head*, as JSON has it, rows that *changed* with it, and a way
+    to get *all* rows.
+    """
+
+    head: Any
+    changed: Rows
+    all: Callable[[], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Files of counts of the batch *transaction*, by area: their own logs follow that of lines."""
+
+    transaction: int = 0
+    files: Mapping[str, tuple[FileEntry, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A table's state as of *transaction*. *holder* wrote it; *batch* is the last batch's name;
+    *heads* are of streams; so many *batches* and *lines* came in since the table began. All rows
+    are in the state *whole*, but for what *differences* and this one changed.
+    """
+
+    transaction: int = 0
+    holder: str = ""
+    batch: str | None = None
+    cover: Cover = field(default_factory=Cover)
+    counted: Counted = field(default_factory=Counted)
+    heads: Mapping[str, Any] = field(default_factory=dict)
+    batches: int = 0
+    lines: int = 0
+    whole: int = 0
+    differences: tuple[int, ...] = ()
+    rows: int = 0  # of the whole one
+    rows_changed: int = 0  # since then
+
+
+class States:
+    """The states of one table."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def load(self, transaction: int) -> tuple[State, dict[str, dict[str, Any]]]:
+        """Return the state of *transaction*, and all rows by stream.
+
+        Raises:
+            Damaged: it is missing or is not what was written.
+        """
+        if not transaction:
+            return State(), {}
+        data = self._read(transaction)
+        state = _state_of(data, self._where(transaction))
+        rows: dict[str, dict[str, Any]] = {}
+        for number in (state.whole, *state.differences):
+            if number and number != transaction:
+                _apply(rows, self._read(number)["rows"])
+        _apply(rows, data["rows"])
+        return state, rows
+
+    def save(self, state: State, kept: Mapping[str, Kept]) -> State | None:
+        """Keep *state*, with what is *kept* of all streams, under the number of its transaction;
+        return it as the next one goes on from it, None where somebody took the number.
+        """
+        changed = {stream: each.changed for stream, each in kept.items() if each.changed}
+        count = sum(map(len, changed.values()))
+        is_large = state.rows_changed + count > max(ROWS_MIN, state.rows)
+        if count and (not state.whole or is_large or len(state.differences) >= DIFFERENCES_MAX):
+            everything = {stream: each.all() for stream, each in kept.items()}
+            whole = replace(
+                state,
+                whole=state.transaction,
+                differences=(),
+                rows=sum(map(len, everything.values())),
+                rows_changed=0,
+            )
+            return whole if self._put(whole, everything) else None
+        following = replace(state, rows_changed=state.rows_changed + count)
+        if not self._put(following, changed):
+            return None
+        if not count:
+            return following
+        return replace(following, differences=(*state.differences, state.transaction))
+
+    def prune(self, state: State) -> None:
+        """Remove what neither *state* nor any later one needs."""
+        oldest = state.whole or state.transaction
+        numbers = {stored.path: number_of(stored.path) for stored in self._storage.list(STATE)}
+        self._storage.delete(
+            path for path, number in numbers.items() if number is not None and number < oldest
+        )
+
+    def _put(self, state: State, rows: Mapping[str, Rows]) -> bool:
+        data = _data_of(state) | {"rows": {name: dict(each) for name, each in rows.items()}}
+        body = json.dumps(data, separators=(",", ":")).encode()
+        packed = zstandard.ZstdCompressor(LEVEL).compress(body)
+        head = f"state {VERSION} {zlib.crc32(packed):08x} {len(packed)}\n".encode()
+        return self._storage.put_if_absent(_path(state.transaction), head + packed)
+
+    def _read(self, number: int) -> Any:
+        where = self._where(number)
+        raw = self._storage.read(_path(number))
+        if raw is None:
+            raise Damaged(f"{where} is missing: {_ADVICE}.")
+        head, _, packed = raw.partition(b"\n")
+        fields = head.decode("ascii", "replace").split(" ")
+        if fields[:1] != ["state"] or len(fields) != 4:
+            raise Damaged(f"{where} is damaged (it is no state): {_ADVICE}.")
+        if fields[1] != str(VERSION):
+            raise Damaged(f"{where} was written by another version: run that, or a newer one.")
+        if fields[2:] != [f"{zlib.crc32(packed):08x}", str(len(packed))]:
+            raise Damaged(f"{where} is damaged (its checksum does not match): {_ADVICE}.")
+        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=STATE_BYTES_MAX)
+        return json.loads(body)
+
+    def _where(self, number: int) -> str:
+        return f"{self._storage.url}/{_path(number)}"
+
+
+def number_of(path: str) -> int | None:
+    """Return the transaction whose state *path* is, None where it is something else."""
+    name = name_of(path).removesuffix(SUFFIX)
+    return int(name) if name.isdecimal() else None
+
+
+def _path(number: int) -> str:
+    return f"{STATE}/{number:020d}{SUFFIX}"
+
+
+def _apply(rows: dict[str, dict[str, Any]], changed: Mapping[str, Rows]) -> None:
+    """Bring *rows* up to date; what changed last stands last."""
+    for stream, each in changed.items():
+        known = rows.setdefault(stream, {})
+        for key, value in each.items():
+            known.pop(key, None)
+            if value is not None:
+                known[key] = value
+
+
+def _data_of(state: State) -> dict[str, Any]:
+    files = state.counted.files.items()
+    return {
+        "transaction": state.transaction,
+        "holder": state.holder,
+        "batch": state.batch,
+        "cover": state.cover.to_data(),
+        "counted": {
+            "transaction": state.counted.transaction,
+            "files": {area: [asdict(entry) for entry in entries] for area, entries in files},
+        },
+        "heads": dict(state.heads),
+        "batches": state.batches,
+        "lines": state.lines,
+        "whole": state.whole,
+        "differences": list(state.differences),
+        "counts": [state.rows, state.rows_changed],
+    }
+
+
+def _state_of(data: Any, where: str) -> State:
+    try:
+        counted = data["counted"]
+        files = {
+            area: tuple(FileEntry(**entry) for entry in entries)
+            for area, entries in counted["files"].items()
+        }
+        rows, rows_changed = data["counts"]
+        number, whole = data["transaction"], data["whole"]
+        said = {name: each for name, each in data["rows"].items() if each}
+        return State(
+            transaction=number,
+            holder=data["holder"],
+            batch=data["batch"],
+            cover=Cover.from_data(data["cover"]),
+            counted=Counted(counted["transaction"], files),
+            heads=data["heads"],
+            batches=data["batches"],
+            lines=data["lines"],
+            whole=whole,
+            # As `save` returned it.
+            differences=(*data["differences"], *([number] if said and whole != number else ())),
+            rows=rows,
+            rows_changed=rows_changed,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{where} is damaged ({error!r}): {_ADVICE}.") from error

@@ -1,0 +1,99 @@
+"""What keeps a table good to read: fewer and larger files, no more than is to be kept, a short log.
+
+It writes no line, so that it may be done beside the table's writer, by anybody: of two who replace
+the same files, the log takes one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+
+from logpipeline.failpoints import reach
+from logpipeline_spark.formats.choosing import Logs
+from logpipeline_spark.formats.log import Change, Conflict
+from logpipeline_spark.table import counts
+from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import LINES
+from logpipeline_spark.table.parquet import plain
+from logpipeline_spark.table.retain import Limits, expired
+from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.table import COUNTS
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The upkeep of one table; its *logs* are its own, and nobody else's objects."""
+
+    storage: Storage
+    logs: Logs
+    schema: pa.Schema
+
+    def compact(
+        self, now: datetime, sizes: Sizes | None = None, *, merges_max: int | None = None
+    ) -> list[Merge]:
+        """Merge the small files of hours that are over, and add counts up; return what was merged,
+        which is no more than *merges_max*.
+
+        Raises:
+            Damaged: a file is missing or cannot be read.
+            Refused: the log cannot be written.
+        """
+        sizes, schema = sizes or Sizes(), plain(self.schema)
+        files = {area: self._files(area) for area in (LINES, *COUNTS)}
+        merges = [(LINES, merge) for merge in due(files[LINES], now, sizes)]
+        merges += [(area, merge) for area in COUNTS for merge in counts.due(files[area], now)]
+        done = []
+        for area, merge in merges[:merges_max]:
+            if area == LINES:
+                entries = write_merged(self.storage, merge, schema, sizes=sizes)
+            else:
+                entries = counts.write_summed(self.storage, merge, COUNTS[area], sizes=sizes)
+            reach("table.merge-written")
+            if self._replace(area, merge.sources, entries):
+                done.append(merge)
+            reach("table.merge-committed")
+        return done
+
+    def retain(self, now: datetime, limits: Limits) -> list[FileEntry]:
+        """Take whole hours beyond *limits* out of the table; return their files.
+
+        Raises:
+            Refused: the log cannot be written.
+        """
+        gone = expired(self._files(LINES), now, limits)
+        if gone:
+            self.logs[LINES].commit(Change(operation="DELETE", removed=gone))
+        return gone
+
+    def clean(self, now: datetime) -> None:
+        """Keep the logs short, and remove files that nobody has needed for a while.
+
+        Raises:
+            Refused: the storage does not do it.
+        """
+        for each in self.logs.values():
+            each.keep_up(now)
+
+    def _files(self, area: str) -> list[FileEntry]:
+        # A log that was looked at knows after which version a change of it comes.
+        self.logs[area].transaction()
+        return self.logs[area].files()
+
+    def _replace(
+        self, area: str, sources: Sequence[FileEntry], entries: Sequence[FileEntry]
+    ) -> bool:
+        try:
+            self.logs[area].commit(Change(operation="OPTIMIZE", added=entries, removed=sources))
+        except Conflict as error:
+            # What was written for it is removed with whatever else nobody needs.
+            log.info("somebody else replaced or removed the same files: %s", error)
+            return False
+        return True
