@@ -32,6 +32,7 @@ from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.verify import verify
 from spark_backlog import LINES_OF_BATCH, Backlog, digests_of
+from tables_made import logs
 from tables_s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, s3_server
 from waiting import eventually
 
@@ -129,7 +130,7 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     )
     assert verdict.is_clean, f"{verdict.summary()}\n{verdict.explain()}"
     assert verdict.lines == written
-    assert verify(table_of(pipeline)).is_well
+    assert verify(table_of(pipeline), logs(table_of(pipeline))).is_well
     pipeline.wait_reason("ArchiveRunning", "ArchiveRunning")
     # Its Spark would take a processor from that of the next test.
     pipeline.kubectl("delete", "logpipeline/table", "--wait=false")
@@ -164,11 +165,11 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
     await eventually(lambda: rows_in(storage) >= total, within_s=IN_TABLE_S, what="all rows")
     rows = (
         row
-        for part in tables(storage, files(storage), LINES)
+        for part in tables(storage, files(logs(storage)), LINES)
         for row in part.select(COLUMNS).to_pylist()
     )
     assert digests_of(rows) == backlog.digests
-    assert verify(storage).is_well
+    assert verify(storage, logs(storage)).is_well
     asked, denied = used(cluster, account(namespace, "spread-archive"))
     assert denied == set()
     assert asked <= granted(operator)["spark"]
@@ -183,7 +184,7 @@ def table_of(pipeline: Pipeline) -> LocalStorage:
 
 def rows_in(storage: Storage) -> int:
     """How many lines are committed."""
-    return sum(entry.rows for entry in files(storage))
+    return sum(entry.rows for entry in files(logs(storage)))
 
 
 def native(bucket: S3Server, prefix: str) -> dict[str, Any]:

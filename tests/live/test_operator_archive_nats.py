@@ -29,9 +29,8 @@ from logpipeline_spark.running.settings import settings_of
 from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.table.local import LocalStorage
-from logpipeline_spark.table.owner import Owner
-from logpipeline_spark.table.table import Table
 from managed_server import Managed, connected, managed, resource
+from tables_made import opened
 
 PIPELINE = resource(archive={"enabled": True})
 KEY = archive_key("logging", "prod")
@@ -77,10 +76,9 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
     nats = at.options(nats_auth.ARCHIVE, local)
     settings = settings_of(local, key=KEY, folder=folder, nats=nats)
     storage, options = LocalStorage(folder / "table"), source_options(settings)
-    owner = Owner(settings.pipeline)
     with Client(options) as client:
-        table = Table.open(storage, owner, holder="test", schema=LINES_ENCODED, patience_s=0)
-        work = Work(options=options, storage=storage, fence=table.fence, has_rollups=False)
+        table = opened(storage, pipeline=settings.pipeline, schema=LINES_ENCODED)
+        work = Work(options=options, storage=storage, writer=table.writer, has_rollups=False)
         batches = Batches(
             client=client, table=table, work=work, run=here, bytes_max=2**20, tasks_min=2,
             streams=settings.streams,
@@ -89,7 +87,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
         while batches.next() is not None:
             pass
         Teller(client, settings.bucket, KEY).tell(storage.url, table, batches.states)
-        rows = table.snapshot.rows
+        rows = table.state.lines
         table.close()
         return rows, client.connection.problem
 

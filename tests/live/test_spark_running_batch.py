@@ -18,11 +18,10 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import parse
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE
-from logpipeline_spark.table.owner import Owner
 from logpipeline_spark.table.reading import files, tables
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.verify import verify
 from spark_streams import STREAMS, Streams, running_streams
+from tables_made import logs, opened
 
 
 def here(work: Work, tasks: Sequence[Task]) -> list[Done]:
@@ -41,9 +40,8 @@ class Keeper:
     def batches(self, run: RunTasks = here) -> Iterator[Batches]:
         """Open the table, and have batches of it."""
         options = parse(self.streams.options(failOnDataLoss="false"))
-        owner = Owner("default/test")
-        table = Table.open(self.storage, owner, holder="test", schema=LINES_ENCODED, patience_s=0)
-        work = Work(options=options, storage=self.storage, fence=table.fence, has_rollups=True)
+        table = opened(self.storage, schema=LINES_ENCODED)
+        work = Work(options=options, storage=self.storage, writer=table.writer, has_rollups=True)
         with Client(options) as client:
             made = Batches(
                 client=client, table=table, work=work, run=run, streams=STREAMS, **self.options
@@ -62,7 +60,7 @@ class Keeper:
 
     def lines(self) -> list[tuple[str, str]]:
         """The table's lines with their hosts, in no order."""
-        found = tables(self.storage, files(self.storage), LINES)
+        found = tables(self.storage, files(logs(self.storage)), LINES)
         return sorted((row["host"], row["line"]) for table in found for row in table.to_pylist())
 
 
@@ -98,7 +96,7 @@ def test_what_streams_hold_comes_into_the_table_once(streams: Streams, keeper: K
 
     assert (first, again) == (40, 0)
     assert keeper.lines() == sorted(expected)
-    assert verify(keeper.storage).problems == ()
+    assert verify(keeper.storage, logs(keeper.storage)).problems == ()
 
 
 def test_lines_that_were_sent_again_are_there_once(streams: Streams, keeper: Keeper) -> None:
@@ -114,7 +112,7 @@ def test_lines_that_were_sent_again_are_there_once(streams: Streams, keeper: Kee
 
     wanted = ["one", "two", "three", "four", "five"]
     assert keeper.lines() == sorted(("node-a", line) for line in wanted)
-    assert verify(keeper.storage).problems == ()
+    assert verify(keeper.storage, logs(keeper.storage)).problems == ()
 
 
 def test_a_batch_that_failed_is_repeated_as_a_whole(streams: Streams, keeper: Keeper) -> None:
@@ -148,7 +146,7 @@ def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
     keeper.take()
 
     assert keeper.lines() == sorted(expected)
-    assert verify(keeper.storage).problems == ()
+    assert verify(keeper.storage, logs(keeper.storage)).problems == ()
 
 
 def test_what_was_purged_before_it_was_read_is_told(
@@ -188,7 +186,7 @@ def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(
     expected += [("node-a", f"line {number}") for number in range(5, 9)] + send(streams, 9, 12)
     keeper.take()
 
-    report = verify(keeper.storage)
+    report = verify(keeper.storage, logs(keeper.storage))
     assert keeper.lines() == sorted(expected)
     assert [(name, gone.first, gone.last) for name, gone in report.skipped] == [
         ("LOGS_0", 4, 9),
@@ -222,7 +220,7 @@ def test_counts_are_those_of_the_lines(streams: Streams, keeper: Keeper) -> None
     streams._offsets["node-a"] = 0
     streams.send("node-a", "line 0", resend=True)
     keeper.take()
-    entries = files(keeper.storage, area=ROLLUP_MINUTE)
+    entries = files(logs(keeper.storage), area=ROLLUP_MINUTE)
     counted = sum(
         row["lines"]
         for table in tables(keeper.storage, entries, MINUTES)
@@ -230,4 +228,4 @@ def test_counts_are_those_of_the_lines(streams: Streams, keeper: Keeper) -> None
     )
     assert counted == len(keeper.lines()) == 14
     # What is told of the table is about lines, whatever is counted beside them.
-    assert [batches.table.snapshot.rows for batches in keeper.batches()] == [14]
+    assert [batches.table.state.lines for batches in keeper.batches()] == [14]

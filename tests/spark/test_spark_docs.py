@@ -20,17 +20,17 @@ from pyspark.sql import SparkSession
 from logpipeline.spec import parse
 from logpipeline.spec.model import API_VERSION, KIND
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
-from logpipeline_spark.formats.delta import Delta
-from logpipeline_spark.formats.format import Format
+from logpipeline_spark.formats.choosing import Format, logs_of
 from logpipeline_spark.rollup.counts import by_minute
-from logpipeline_spark.table.commit import Range
+from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE, FileName
+from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.write import write_range
 from spark_local import local_spark
 from spark_streams import PARTITIONS, Streams, running_streams
 from spark_versions import IS_42, need_jars
-from tables_made import LIFE, STREAM, lines, opened
+from tables_made import LIFE, STREAM, kept, lines, opened
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 # What the page calls them, and what stands there in a test instead.
@@ -71,8 +71,9 @@ def folder(
         layout.archive.mkdir(parents=True)
         _write_pipeline(layout)
         table = layout.archive / "table"
-        _write_table(table, Delta(spark, str(table)) if IS_42 else None)
+        _write_table(table)
         if not IS_42:
+            # Its library is not installed beside the older Spark.
             _write_table(layout.archive / "other", _iceberg(layout.archive))
         with running_streams(data / "nats") as streams:
             _send(streams)
@@ -87,24 +88,21 @@ def _write_pipeline(layout: Layout) -> None:
     RunRecord("docs", "default", os.getpid(), "nats://127.0.0.1:4222").write(layout)
 
 
-def _iceberg(folder: Path) -> Format:
-    """Return the page's catalogue; its library is not installed beside the older Spark."""
-    from logpipeline_spark.formats.iceberg import Iceberg
-
-    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
-    return Iceberg(str(folder / "other"), "logs.prod", catalog)
+def _iceberg(folder: Path) -> dict[str, str]:
+    """Return the page's catalogue."""
+    return {"table": "logs.prod", "type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
 
 
-def _write_table(folder: Path, format: Format | None) -> None:
+def _write_table(folder: Path, catalog: dict[str, str] | None = None) -> None:
     storage = LocalStorage(folder)
-    table = opened(storage, format=format)
+    format: Format = "delta" if catalog is None else "iceberg"
+    table = opened(storage, of=logs_of(format, storage, catalog=catalog or {}, s3=S3Options()))
     begin = datetime.now(UTC) - timedelta(minutes=20)
     rows = lines(1, MESSAGES, begin=begin, step=timedelta(seconds=10))
-    name = FileName(STREAM, LIFE, 1, MESSAGES)
-    added = write_range(storage, [rows], name, fence=table.fence)
-    if format is None or format.name != "iceberg":
-        added += write_range(storage, [by_minute(rows)], name, area=ROLLUP_MINUTE)
-    table.commit_batch("0", {STREAM: Range(LIFE, 1, MESSAGES)}, added, state={STREAM: b"1"})
+    name = FileName(STREAM, LIFE, 1, MESSAGES, table.writer)
+    added = write_range(storage, [rows], name)
+    added += write_range(storage, [by_minute(rows)], name, area=ROLLUP_MINUTE)
+    table.commit_batch("0", {STREAM: Range(LIFE, 1, MESSAGES)}, added, kept(table))
     table.close()
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.running import job
-from logpipeline_spark.running.job import storage_for
-from logpipeline_spark.table.owner import Owner, sign
-from logpipeline_spark.table.verify import verify
+from logpipeline_spark.running.job import logs_for, storage_for
+from logpipeline_spark.table.verify import Report, verify
 from small_disk import small_disk
 from spark_jobs import Archive, one_sentence
 from spark_streams import STREAMS, Streams, running_streams
+from tables_made import opened
 
 pytest_plugins = ["spark_archive_fixtures"]
 
@@ -58,7 +58,13 @@ def test_a_full_disk(streams: Streams, archive: Archive, tmp_path: Path) -> None
 
         assert told == [("node-a", "before")]
         assert len(archive.lines()) == 1 + 2 * ROOM_BYTES // LINE_BYTES
-        assert verify(storage_for(archive.settings)).is_well
+        assert verified(archive).is_well
+
+
+def verified(archive: Archive) -> Report:
+    """What reading the whole table says."""
+    storage = storage_for(archive.settings)
+    return verify(storage, logs_for(archive.settings, storage))
 
 
 def noise(seed: int) -> str:
@@ -95,7 +101,7 @@ def test_what_was_purged_unread_is_gone_on_without_and_counted(
     kept = archive.keep()
 
     assert archive.lines() == [("node-a", "one"), ("node-a", "four")]
-    ((stream, lost),) = verify(storage_for(archive.settings)).skipped
+    ((stream, lost),) = verified(archive).skipped
     assert (stream, lost.first, lost.last) == ("LOGS_1", 2, 3)
     assert kept.numbers.metrics.value("lost_messages_total") == 2
 
@@ -122,9 +128,9 @@ def test_who_wants_to_decide_about_loss_is_asked(streams: Streams, archive: Arch
     ("change", "said"),
     [
         ({"streams": STREAMS[:1]}, r"LOGS_1 would not be read any more: .* another path"),
-        ({"subject": "other"}, r"of the subjects logs\.…, and now they are other\.…: .* another"),
-        ({"format": "iceberg", "catalog": {"table": "t", "type": "in-memory"}}, r"format parquet"),
-        ({"pipeline": "default/other"}, r"is the pipeline default/test's: give default/other a"),
+        ({"subject": "other"}, r"is a table of subjects logs, and this is other: .* of its own"),
+        ({"format": "iceberg", "catalog": {"table": "t", "type": "in-memory"}}, r"format delta"),
+        ({"pipeline": "default/other"}, r"pipeline default/test, and this is default/other: give"),
     ],
 )
 def test_an_old_table_with_other_options(
@@ -196,11 +202,11 @@ def test_a_path_that_another_pipeline_writes_as_a_command_says_it(
 ) -> None:
     """One sentence, no trace, and status 1; nothing there is touched."""
     storage = storage_for(archive.settings)
-    sign(storage, Owner("default/other"))
+    opened(storage, pipeline="default/other").close()
 
     said = one_sentence(archive.command("run", "--once"))
 
-    assert "is the pipeline default/other's: give default/test a path of its own" in said
+    assert "of pipeline default/other, and this is default/test: give it a path of its own" in said
 
 
 def test_wrong_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

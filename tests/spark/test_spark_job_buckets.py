@@ -10,6 +10,7 @@ import pytest
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.running.job import logs_for
 from logpipeline_spark.table import s3
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
@@ -56,9 +57,9 @@ def test_a_full_bucket_is_said_and_costs_nothing(
     assert "\n" not in str(full.value)
     assert "Traceback" not in str(full.value)
     assert well.returncode == 0, well.stderr
-    found = tables(storage, files(storage), LINES)
+    found = tables(storage, files(logs_for(archive.settings, storage)), LINES)
     assert [row["line"] for table in found for row in table.to_pylist()] == ["one", "two"]
-    assert verify(storage).is_well
+    assert verify(storage, logs_for(archive.settings, storage)).is_well
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
-"""The job keeps its table in each format, by the format's own library, and says before the first
-batch where it cannot.
-"""
+"""The job keeps an Iceberg table where it is asked to, and says in a sentence where it cannot."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats import iceberg
-from logpipeline_spark.formats.iceberg import CATALOG_NAME, Iceberg
+from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
+from logpipeline_spark.formats.log import Change
 from spark_jobs import Archive
 from spark_streams import Streams
 
@@ -23,7 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 IDENTIFIER = "logs.lines"
-IS_42 = version("pyspark").startswith("4.2.")
 
 
 @pytest.fixture
@@ -34,7 +30,7 @@ def catalog(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def archive(streams: Streams, tmp_path: Path, catalog: dict[str, str]) -> Archive:
-    """A table that is to be an Iceberg table as well."""
+    """A table that is to be an Iceberg table."""
     return Archive(streams, tmp_path / "archive", format="iceberg", catalog=catalog)
 
 
@@ -58,48 +54,36 @@ def test_what_the_job_keeps_is_an_iceberg_table(
     assert len(archive.lines()) == 6
 
 
-def test_what_a_crash_kept_from_the_catalogue_is_there_after_the_next_run(
+@pytest.mark.parametrize("is_committed", [True, False], ids=["after", "before"])
+def test_a_crash_at_the_commit_costs_and_doubles_nothing(
     streams: Streams,
     archive: Archive,
     catalog: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
+    is_committed: bool,
 ) -> None:
-    """The manifest's commit was done and the registration was not: nothing is lost or doubled."""
+    """Whether the catalogue had taken the batch or not, the next run goes on where it is."""
     streams.send("node-a", "before")
     archive.keep()
-    streams.send("node-a", "not registered")
+    streams.send("node-a", "cut")
+    commit = IcebergLog.commit
 
-    def dies(*_: object, **__: object) -> None:
+    def dies(self: IcebergLog, change: Change) -> None:
+        if not change.added:
+            # The beginning of a writer.
+            return commit(self, change)
+        if is_committed:
+            commit(self, change)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Iceberg, "commit", dies)
+        patched.setattr(IcebergLog, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             archive.keep()
-    assert ("node-a", "not registered") in archive.lines()
-    assert lines_in(catalog) == [("node-a", "before")]
+    assert len(lines_in(catalog)) == 1 + is_committed
     archive.keep()
 
-    assert lines_in(catalog) == [("node-a", "before"), ("node-a", "not registered")]
-
-
-def test_old_snapshots_of_the_catalogue_go(
-    streams: Streams,
-    archive: Archive,
-    catalog: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All that are kept stand in what each commit writes, so they may not grow with the table."""
-    monkeypatch.setattr(iceberg, "EXPIRE_EVERY", 1)
-    monkeypatch.setattr(iceberg, "SNAPSHOTS_KEPT", iceberg.SNAPSHOTS_KEPT * 0)
-    for number in range(4):
-        streams.send("node-a", f"line {number}")
-        archive.keep()
-
-    properties = {name: value for name, value in catalog.items() if name != "table"}
-    table = load_catalog(CATALOG_NAME, **properties).load_table(IDENTIFIER)
-    assert len(table.metadata.snapshots) == 1
-    assert len(lines_in(catalog)) == 4
+    assert lines_in(catalog) == [("node-a", "before"), ("node-a", "cut")]
 
 
 def test_a_catalogue_that_is_away_is_said_in_a_sentence(
@@ -114,17 +98,3 @@ def test_a_catalogue_that_is_away_is_said_in_a_sentence(
     archive.keep()
 
     assert lines_in(catalog) == [("node-a", "one")]
-
-
-@pytest.mark.optional_elsewhere("here Delta's library is there")
-@pytest.mark.skipif(IS_42, reason="here Delta's library is there")
-def test_where_delta_cannot_be_the_job_says_so_before_it_begins(
-    streams: Streams, archive: Archive
-) -> None:
-    """No batch is read, and the path is nobody's yet."""
-    archive.change(format="delta")
-    with pytest.raises(Refused, match=r"Delta's library works with Spark 4\.2, and this is .* pip"):
-        archive.keep()
-
-    assert not Path(archive.settings.path).exists()
-    assert "Delta's library" in archive.told().problem

@@ -1,13 +1,10 @@
-"""A job on schedule ends its JVM between two runs, keeps its page well, and begins anew; one that
-lost its table to another writer says so.
-"""
+"""A job on schedule ends its JVM between two runs, keeps its page well, and begins anew."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import subprocess
-import threading
 import urllib.request
 from functools import partial
 from pathlib import Path
@@ -15,15 +12,10 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.format import Parquet
 from logpipeline_spark.running import service
-from logpipeline_spark.running.holding import held
-from logpipeline_spark.table.lease import Lease, LeaseLost
-from logpipeline_spark.table.local import LocalStorage
 from ports import free_port
 from spark_jobs import COMMAND, Archive
 from spark_streams import Streams
-from tables_made import OWNER
 from waiting import eventually
 
 pytest_plugins = ["spark_archive_fixtures"]
@@ -89,22 +81,6 @@ async def test_a_job_on_schedule_runs_again_and_has_no_jvm_meanwhile(
 
 
 def test_a_second_process_of_the_same_folder_is_told(archive: Archive) -> None:
-    """By the lease it would pass for the first one that was started again, and take it away."""
+    """By its name it would pass for the first one that was started again, and take it away."""
     with service._alone(archive.settings), pytest.raises(Refused, match="another process keeps"):
         service.run(archive.settings, host="127.0.0.1", port=0, is_once=True)
-
-
-def test_a_table_that_is_lost_to_another_writer_is_said(tmp_path: Path) -> None:
-    """Also where nothing had to be committed since: who waits for it must not think that it is
-    kept.
-    """
-    storage = LocalStorage(tmp_path / "table")
-    stop = threading.Event()
-
-    def lose() -> None:
-        with held(storage, OWNER, holder="one", format=Parquet(), stop=stop, renew_s=0.01):
-            Lease.take(storage, "other", wait=lambda _: None, patience_s=0)
-            assert stop.wait(WITHIN_S)
-
-    with pytest.raises(LeaseLost, match="written by another process now"):
-        lose()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 
 from component import Component
 from fault_settings import is_soak, seeds
@@ -23,13 +24,13 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.options import NatsOptions
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.local import LocalStorage
-from logpipeline_spark.table.manifest import commit_numbers
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
 from spark_backlog import LINES_OF_BATCH, Backlog, Digests, digests_of
 from spark_local import local_spark
 from spark_versions import IS_42
 from spark_victims import busy_worker_of, jvm_of
+from tables_made import logs
 from waiting import eventually
 
 VICTIMS = ("driver", "jvm", "worker", "server")
@@ -107,7 +108,7 @@ class Rounds:
         )
 
     def _has_all(self) -> bool:
-        # Reading the manifest costs more than the job: it is read once for each commit.
+        # Reading the log costs more than the job: it is read once for each commit.
         if self.commits == self._seen:
             return False
         self._seen = self.commits
@@ -122,13 +123,13 @@ class Rounds:
 
     @property
     def commits(self) -> int:
-        """How many commits there are."""
-        return max(commit_numbers(self.table), default=0) if self._is_there else 0
+        """How many commits of batches there are."""
+        return len(list(self.table.list("lines/_delta_log"))) if self._is_there else 0
 
     @property
     def rows(self) -> int:
-        """How many rows the manifest says there are."""
-        return sum(entry.rows for entry in files(self.table)) if self._is_there else 0
+        """How many rows the log says there are."""
+        return sum(entry.rows for entry in files(logs(self.table))) if self._is_there else 0
 
     @property
     def _is_there(self) -> bool:
@@ -178,16 +179,14 @@ async def rounds(
 async def test_each_line_is_there_once_whatever_is_killed_in_the_midst_of_a_batch(
     rounds: Rounds,
 ) -> None:
-    """By the manifest and by a glob, for each reader there is; hashes are those of what was
-    written.
-    """
+    """For each reader that there is; hashes are those of what was written."""
     chance = random.Random(rounds.backlog.seed)
     for number in range(ROUNDS):
         await rounds.strike(VICTIMS[number % len(VICTIMS)], chance.uniform(0, BATCH_S))
     await rounds.settle()
     assert await rounds.job.stop() == 0, rounds.job.log_tail()
 
-    report = verify(rounds.table)
+    report = verify(rounds.table, logs(rounds.table))
     assert report.is_well, report.sentences()
     for reader, found in read_by_all(rounds.folder / "table").items():
         assert found == rounds.backlog.digests, f"{reader}: {rounds.struck}"
@@ -196,26 +195,26 @@ async def test_each_line_is_there_once_whatever_is_killed_in_the_midst_of_a_batc
 def read_by_all(table: Path) -> dict[str, Digests]:
     """What each reader finds in *table*, as hashes."""
     storage = LocalStorage(table)
-    by_manifest = (
+    rows = (
         row
-        for part in tables(storage, files(storage), LINES)
+        for part in tables(storage, files(logs(storage)), LINES)
         for row in part.select(COLUMNS).to_pylist()
     )
-    frame = local_spark().read.option("basePath", f"{table}/lines").parquet(f"{table}/lines")
-    return {
-        "the manifest": digests_of(by_manifest),
-        "Spark": digests_of(row.asDict() for row in frame.select(COLUMNS).toLocalIterator()),
-        **({} if IS_42 else read_without_spark(f"{table}/lines/**/*.parquet")),
-    }
+    found = {"the job's own": digests_of(rows)}
+    if IS_42:
+        frame = local_spark().read.format("delta").load(f"{table}/lines").select(COLUMNS)
+        return found | {"Spark": digests_of(row.asDict() for row in frame.toLocalIterator())}
+    return found | read_without_spark(f"{table}/lines")
 
 
-def read_without_spark(everything: str) -> dict[str, Digests]:
+def read_without_spark(lines: str) -> dict[str, Digests]:
     """What readers find that are not installed beside the older Spark: they are the same there."""
     import duckdb
     import polars
 
-    found = duckdb.read_parquet(everything).project('host, "offset", line').fetchall()
+    dataset = DeltaTable(lines).to_pyarrow_dataset()
+    found = duckdb.from_arrow(dataset).project('host, "offset", line').fetchall()
     return {
         "DuckDB": digests_of(dict(zip(COLUMNS, row, strict=True)) for row in found),
-        "polars": digests_of(polars.scan_parquet(everything).select(COLUMNS).collect().to_dicts()),
+        "polars": digests_of(polars.scan_delta(lines).select(COLUMNS).collect().to_dicts()),
     }

@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from logpipeline_spark.errors import Refused
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import WRITING
 from logpipeline_spark.table.opening import storage_of
+from logpipeline_spark.table.reading import files
 from logpipeline_spark.table.s3 import S3Options, S3Storage
-from logpipeline_spark.table.storage import Storage, Stored
+from logpipeline_spark.table.storage import Storage
 from small_disk import small_disk
-from tables_made import batch, opened
+from tables_made import batch, logs, opened
 from tables_s3 import BUCKET, S3Server
 
 pytest_plugins = ["spark_s3_fixtures"]
@@ -42,12 +44,13 @@ def test_objects_are_written_read_listed_and_removed(storage: Storage) -> None:
     """All verbs do what they say, and twice is as good as once."""
     storage.write("a/one", b"1")
     storage.write("a/one", b"11")
-    storage.copy("a/one", "b/two")
-    storage.copy("a/one", "b/two")
+    storage.write("b/two", b"11")
 
     assert storage.read("a/one") == b"11"
     assert storage.read("a/none") is None
-    assert list(storage.list("b")) == [Stored("b/two", 2)]
+    [found] = storage.list("b")
+    assert (found.path, found.size_bytes) == ("b/two", 2)
+    assert abs(found.modified - datetime.now(UTC)) < timedelta(hours=1)
     assert list(storage.list("none")) == []
     storage.delete(["a/one", "a/one", "none"])
     assert storage.read("a/one") is None
@@ -100,7 +103,8 @@ def test_a_large_object_appears_when_it_is_whole(storage: Storage) -> None:
     with pytest.raises(ConnectionError):
         fail_half_way(storage)
 
-    assert list(storage.list("lines")) == [Stored("lines/large", LARGE_BYTES)]
+    [large] = storage.list("lines")
+    assert (large.path, large.size_bytes) == ("lines/large", LARGE_BYTES)
     assert list(storage.list(WRITING)) == []
     with storage.open("lines/large") as found:
         found.seek(-3, 2)
@@ -189,12 +193,12 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
         disk.fill()
         with pytest.raises(Refused, match=r"is full: make room there"):
             batch(table, storage, "1", 11, 20)
-        before = {stored.path for stored in storage.list("lines")}
+        before = files(logs(storage))
         disk.free()
         batch(table, storage, "1", 11, 20)
 
         assert len(before) == 1
-        assert table.snapshot.rows == 40
+        assert table.state.lines == 40
         assert list(storage.list(WRITING)) == []
 
 

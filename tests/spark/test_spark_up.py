@@ -12,6 +12,7 @@ from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
 from pipeline_up import PipelineUp
+from tables_made import logs
 from waiting import eventually
 
 # A JVM starts in some seconds, on a busy machine in more.
@@ -38,7 +39,7 @@ class Archived(PipelineUp):
         """The table's lines, in the order of their bytes."""
         if not (self.layout.archive / "table").is_dir():
             return []
-        found = tables(self.storage, files(self.storage), LINES)
+        found = tables(self.storage, files(logs(self.storage)), LINES)
         rows = [row for table in found for row in table.to_pylist()]
         return [row["line"] for row in sorted(rows, key=lambda row: row["offset"])]
 
@@ -75,7 +76,7 @@ async def test_lines_stand_in_the_table_once_whatever_ends(up: Archived) -> None
 
     assert told.returncode == 0, told.stdout
     assert "The table is well." in told.stdout
-    assert verify(up.storage).is_well
+    assert verify(up.storage, logs(up.storage)).is_well
 
 
 @pytest.mark.timeout(120)

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import by_minute, by_source
-from logpipeline_spark.table.commit import Range
+from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.write import write_range
-from tables_made import LIFE, STREAM, opened
+from tables_made import LIFE, STREAM, kept, opened
 
 # Where a test puts the pictures, if it is to keep them.
 FOLDER_VARIABLE = "PICTURES"
@@ -120,11 +120,12 @@ def made_up_table(place: Path) -> int:
     storage = LocalStorage(place)
     table = opened(storage)
     rows = pa.Table.from_pylist(list(_rows()), schema=LINES)
-    name = FileName(STREAM, LIFE, 1, rows.num_rows)
-    added = write_range(storage, [rows], name, fence=table.fence)
+    name = FileName(STREAM, LIFE, 1, rows.num_rows, table.writer)
+    added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
-        added += write_range(storage, [count(rows)], name, fence=table.fence, area=area)
-    table.commit_batch("1", {STREAM: Range(LIFE, 1, rows.num_rows)}, added)
+        added += write_range(storage, [count(rows)], name, area=area)
+    ranges = {STREAM: Range(LIFE, 1, rows.num_rows)}
+    table.commit_batch("1", ranges, added, kept(table))
     table.close()
     return int(rows.num_rows)
 

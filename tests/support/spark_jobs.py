@@ -20,7 +20,7 @@ from logpipeline.names import Names
 from logpipeline.nats.bucket import Bucket, bucket_stream_config
 from logpipeline.nats.options import NatsOptions
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.running.job import Job, storage_for
+from logpipeline_spark.running.job import Job, logs_for, storage_for
 from logpipeline_spark.running.settings import JobSettings
 from logpipeline_spark.table.reading import files, tables
 from spark_local import local_spark
@@ -73,7 +73,8 @@ class Archive:
     def rows(self) -> list[dict[str, Any]]:
         """The table's rows, by host and place in the stream."""
         storage = storage_for(self.settings)
-        found = pa.concat_tables([LINES.empty_table(), *tables(storage, files(storage), LINES)])
+        logs = logs_for(self.settings, storage)
+        found = pa.concat_tables([LINES.empty_table(), *tables(storage, files(logs), LINES)])
         order = [(name, "ascending") for name in ("host", "stream", "seq", "idx")]
         return list(found.sort_by(order).to_pylist())
 

@@ -18,7 +18,6 @@ from xml.etree import ElementTree
 import pytest
 
 import spark_classes
-from logpipeline_spark.formats.delta import SESSION
 from logpipeline_spark.needs import missing
 from logpipeline_spark.running.session import JAVA
 
@@ -34,6 +33,12 @@ ANSWERS_WITHIN_S = 60
 IS_42 = version("pyspark").startswith("4.2.")
 # Delta's library is there for one Spark alone; buckets are read by the newest.
 KINDS = ("delta",) if IS_42 else ("s3",)
+# How a session is told to read Delta's tables by name.
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 # What tests use without Spark.
 KINDS_BESIDE = ("logback",)
 
@@ -81,7 +86,7 @@ def session_settings() -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **(SESSION if has_delta else {}),
+        **(DELTA if has_delta else {}),
     }
 
 

@@ -14,18 +14,23 @@ import pytest
 import yaml
 
 from logpipeline_cli.main import main
-from logpipeline_spark.table.commit import Range
+from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
-from tables_made import LIFE, STREAM, counted_batch, lines, opened
+from tables_made import LIFE, STREAM, counted_batch, kept, lines, logs, opened
 
 # 100 messages of two lines; of three messages one has no level.
 MESSAGES = 100
 LINES = 2 * MESSAGES
 Run = Callable[..., tuple[int, str, str]]
+
+
+def files(storage: LocalStorage) -> list[FileEntry]:
+    """Return the files of lines that count."""
+    return files_of(logs(storage))
 
 
 @pytest.fixture
@@ -165,10 +170,10 @@ def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path:
     """Between two batches, and within one."""
     table = opened(storage)
     for first, last, lost in ((1, 10, ()), (21, 40, (Range(LIFE, 25, 26),))):
-        rows, name = lines(first, last), FileName(STREAM, LIFE, first, last)
+        rows, name = lines(first, last), FileName(STREAM, LIFE, first, last, 1)
         ranges = {STREAM: Range(LIFE, first, last)}
         table.commit_batch(
-            name.stream + str(first), ranges, write_range(storage, [rows], name),
+            name.stream + str(first), ranges, write_range(storage, [rows], name), kept(table),
             skipped=frozenset({STREAM}), lost={STREAM: lost} if lost else None,
         )  # fmt: skip
     table.close()
@@ -225,8 +230,8 @@ def test_a_table_that_is_damaged_is_found_out(
     else:
         again = opened(storage)
         rows = lines(1, 5)
-        added = write_range(storage, [rows], FileName(STREAM, LIFE, 101, 105))
-        again.commit_batch("again", {STREAM: Range(LIFE, 101, 105)}, added)
+        added = write_range(storage, [rows], FileName(STREAM, LIFE, 101, 105, 1))
+        again.commit_batch("again", {STREAM: Range(LIFE, 101, 105)}, added, kept(again))
         again.close()
     status, out, _ = run("archive", "verify")
     _, as_json, _ = run("archive", "verify", "-o", "json")
@@ -255,12 +260,23 @@ def test_small_files_are_put_together_and_old_ones_deleted_when_asked(
     assert run("query", "SELECT sum(lines)::int AS n FROM minutes", "-o", "json")[1].strip()
 
 
-def test_a_table_that_is_being_written_is_left_alone(
-    table: Table, storage: LocalStorage, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Status 1, and who writes it; another pipeline's is refused as well."""
+def test_upkeep_by_hand_disturbs_no_writer(storage: LocalStorage, run: Run) -> None:
+    """It may be done beside the job, which goes on."""
+    table = opened(storage)
+    counted_batch(table, storage, 1, 25)
+    counted_batch(table, storage, 26, 50)
+
+    assert run("archive", "compact")[0] == 0
+    assert run("archive", "retain", retention={"maxAge": "365d"})[0] == 0
+    counted_batch(table, storage, 51, 75)
+
+    assert run("archive", "verify")[0] == 0
+
+
+def test_a_table_of_another_catalog_is_not_there(table: Table, run: Run) -> None:
+    """Status 1, and a sentence that says where to look."""
     status, _, error = run("archive", "compact", format="iceberg", catalog={"table": "a.b"})
 
     assert status == 1
-    assert "is a table of format parquet" in error
+    assert "see spec.archive.catalog" in error
     assert "Traceback" not in error

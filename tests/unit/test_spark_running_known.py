@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.sources import Run, Seen
 from logpipeline_spark.running import known as knowing
-from logpipeline_spark.running.known import Known, learn, pack, unpack
+from logpipeline_spark.running.known import Known, learn
+from logpipeline_spark.running.state import StreamState
 
 GENERATION = "0" * 16
 
@@ -73,9 +76,11 @@ def test_the_silent_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(knowing, "SOURCES_MAX", 2)
     known: Known = {}
     for sequence, source in enumerate(["a", "b", "a", "c"]):
-        learn(known, Seen((run(sequence, sequence + 1, sequence + 1, source=source),)))
+        learned = learn(known, Seen((run(sequence, sequence + 1, sequence + 1, source=source),)))
 
     assert [source for _, source in known] == ["a", "c"]
+    # What is kept is told what went away as well.
+    assert [source for _, source in learned.changed] == ["c", "b"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.booleans()), max_size=20))
@@ -91,15 +96,18 @@ def test_each_byte_is_written_once_or_told(messages: list[tuple[int, int, bool]]
         ranges = ranges if is_marked else [range(start, start + length)]
         written += [byte for part in ranges for byte in part]
         told += learned.unmarked_bytes
-        known = unpack(pack(known), where="here")
+        kept = StreamState(None, known).kept(learned.changed)
+        assert kept.changed == kept.all()
+        rows = json.loads(json.dumps(kept.changed))
+        known = StreamState.of(None, rows, where="here").known
 
     everything = {b for start, length, _ in messages for b in range(start, start + length)}
     assert set(written) == everything
     assert len(written) - len(everything) == told
 
 
-@pytest.mark.parametrize("data", [b"", b"no zstd", pack({})[:-1]])
-def test_damaged_knowledge_is_told(data: bytes) -> None:
+@pytest.mark.parametrize("rows", [{"x": []}, {'["h", "s"]': "no knowledge"}, {'["h"]': None}])
+def test_damaged_knowledge_is_told(rows: dict[str, object]) -> None:
     """With where it lies, and what to do."""
-    with pytest.raises(Refused, match="_table/state/x is damaged"):
-        unpack(data, where="_table/state/x")
+    with pytest.raises(Refused, match="what the table of a keeps is damaged"):
+        StreamState.of(None, rows, where="the table of a")

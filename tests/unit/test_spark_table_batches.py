@@ -222,7 +222,7 @@ def test_a_table_of_a_former_version_is_refused(storage: LocalStorage) -> None:
     """Its list of files is nobody's any more: one sentence says what to do."""
     storage.write("_table/commits/00000000000000000000.json", b"commit 1")
 
-    with pytest.raises(Refused, match="former version.*choose another path"):
+    with pytest.raises(Refused, match=r"former version.*choose another path"):
         logs(storage)
 
 
@@ -390,9 +390,12 @@ def test_the_commits_of_a_log_cost_the_same_however_many_files_there_are(
     batch(table, storage, "0", 1, 10)
     read: list[str] = []
     whole: Callable[[LocalStorage, str], bytes | None] = LocalStorage.read
-    monkeypatch.setattr(
-        LocalStorage, "read", lambda self, path: read.append(path) or whole(self, path)
-    )
+
+    def noted(self: LocalStorage, path: str) -> bytes | None:
+        read.append(path)
+        return whole(self, path)
+
+    monkeypatch.setattr(LocalStorage, "read", noted)
     monkeypatch.setattr("logpipeline_spark.formats.delta.DeltaTable", None)
 
     batch(table, storage, "1", 11, 20)

@@ -15,15 +15,17 @@ from logpipeline_spark.formats.delta import _TYPES
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added
 from logpipeline_spark.table import counts
-from logpipeline_spark.table.commit import FileEntry
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.names import LINES as LINES_AREA
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
-from logpipeline_spark.table.packed import Damaged
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.reading import files as files_of
+from logpipeline_spark.table.reading import tables
 from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.verify import verify
-from tables_made import BEGIN, counted_batch, opened, table_files
+from tables_made import BEGIN, counted_batch, logs, opened, upkeep
 
 SOON = BEGIN + timedelta(hours=5)
 OVER = BEGIN + timedelta(days=4)
@@ -36,13 +38,18 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 @pytest.fixture
-def table(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> Table:
+def table(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
     """A table of small batches, over three hours."""
     monkeypatch.setattr(counts, "ALIKE_MIN", 4)
     table = opened(storage)
     for first in range(1, 200, 25):
         counted_batch(table, storage, first, first + 24)
-    return table
+    return upkeep(storage)
+
+
+def files(storage: LocalStorage, area: str = LINES_AREA) -> list[FileEntry]:
+    """Return the files of *area* that count."""
+    return files_of(logs(storage), area=area)
 
 
 def counted(storage: LocalStorage, area: str, schema: pa.Schema) -> list[dict[str, object]]:
@@ -50,7 +57,7 @@ def counted(storage: LocalStorage, area: str, schema: pa.Schema) -> list[dict[st
     return list(added(tables(storage, files(storage, area=area), schema), schema).to_pylist())
 
 
-def test_counts_add_up_to_what_they_were(storage: LocalStorage, table: Table) -> None:
+def test_counts_add_up_to_what_they_were(storage: LocalStorage, table: Upkeep) -> None:
     """While their day goes on, and when it is over; each group is there once in the end."""
     before = [counted(storage, area, schema) for area, schema in KINDS]
 
@@ -63,9 +70,8 @@ def test_counts_add_up_to_what_they_were(storage: LocalStorage, table: Table) ->
     for (area, schema), expected in zip(KINDS, before, strict=True):
         (entry,) = files(storage, area=area)
         assert pa.concat_tables(tables(storage, [entry], schema)).to_pylist() == expected
-    assert counts.due(table.snapshot, OVER) == []
-    assert verify(storage).is_well
-    assert table_files(Path(storage.url)) == set(table.snapshot.files)
+        assert counts.due([entry], OVER) == []
+    assert verify(storage, logs(storage)).is_well
 
 
 def test_counts_of_a_day_are_written_a_few_times_only() -> None:
@@ -83,7 +89,7 @@ def entry(name: str, size_bytes: int) -> FileEntry:
 
 
 def test_an_hour_of_counts_is_in_memory_at_once(
-    storage: LocalStorage, table: Table, monkeypatch: pytest.MonkeyPatch
+    storage: LocalStorage, table: Upkeep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the time is that files hold."""
     sizes = []
@@ -100,7 +106,7 @@ def test_an_hour_of_counts_is_in_memory_at_once(
     assert sum(sizes) > 200
 
 
-def test_old_lines_go_and_their_counts_stay(storage: LocalStorage, table: Table) -> None:
+def test_old_lines_go_and_their_counts_stay(storage: LocalStorage, table: Upkeep) -> None:
     """By age and by bytes, which are those of lines."""
     before = [counted(storage, area, schema) for area, schema in KINDS]
     table.retain(OVER, Limits(age=timedelta(hours=1)))
@@ -109,18 +115,18 @@ def test_old_lines_go_and_their_counts_stay(storage: LocalStorage, table: Table)
     assert [counted(storage, area, schema) for area, schema in KINDS] == before
 
 
-def test_bytes_that_are_kept_are_those_of_lines(storage: LocalStorage, table: Table) -> None:
+def test_bytes_that_are_kept_are_those_of_lines(storage: LocalStorage, table: Upkeep) -> None:
     """Counts neither use them up nor go when they are."""
     size_bytes = sum(entry.bytes for entry in files(storage))
 
     assert table.retain(OVER, Limits(total_bytes=size_bytes)) == []
     gone = table.retain(OVER, Limits(total_bytes=size_bytes - 1))
     assert gone
-    assert all(path.startswith("lines/dt=2026-11-21/hour=10/") for path in gone)
+    assert all(entry.path.startswith("lines/dt=2026-11-21/hour=10/") for entry in gone)
 
 
 def test_counts_that_cannot_be_read_are_left_as_they_are(
-    storage: LocalStorage, table: Table
+    storage: LocalStorage, table: Upkeep
 ) -> None:
     """What is damaged is named, and nothing is taken away."""
     first = files(storage, area=ROLLUP_MINUTE)[0]
@@ -134,4 +140,6 @@ def test_counts_that_cannot_be_read_are_left_as_they_are(
 
 def test_delta_knows_each_type_of_a_line() -> None:
     """A column that is added needs a type there; Delta itself is not everywhere to tell."""
-    assert {str(field.type) for field in LINES} <= set(_TYPES)
+    assert {str(field.type) for schema in (LINES, MINUTES, SOURCES) for field in schema} <= set(
+        _TYPES
+    )

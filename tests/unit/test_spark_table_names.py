@@ -33,16 +33,16 @@ def test_a_name_is_the_documented_one() -> None:
     incarnation = Position(created=created, rollbacks=0, sequence=1, time_ns=0, after=0).incarnation
 
     assert (
-        str(FileName("LOGS_0", incarnation, 1, 52000))
-        == "LOGS_0.18a1f3c2d4e5f607r0-1-52000.parquet"
+        str(FileName("LOGS_0", incarnation, 1, 52000, 7))
+        == "LOGS_0.18a1f3c2d4e5f607r0-1-52000.w7.parquet"
     )
-    assert str(FileName("LOGS_0", "1r2", 3, 3, "resent")) == "LOGS_0.1r2-3-3.resent.parquet"
+    assert str(FileName("LOGS_0", "1r2", 3, 3, 7, "resent")) == "LOGS_0.1r2-3-3.w7.resent.parquet"
 
 
-@given(STREAMS, SEQUENCES, SEQUENCES, st.sampled_from(["", "resent"]))
-def test_a_name_comes_back(stream: str, one: int, other: int, kind: str) -> None:
+@given(STREAMS, SEQUENCES, SEQUENCES, SEQUENCES, st.sampled_from(["", "resent"]))
+def test_a_name_comes_back(stream: str, one: int, other: int, writer: int, kind: str) -> None:
     """Whatever a stream is called, its name is read back, and is one that readers do not skip."""
-    name = FileName(stream, "18ar0", min(one, other), max(one, other), kind)
+    name = FileName(stream, "18ar0", min(one, other), max(one, other), writer, kind)
 
     assert FileName.parse(str(name)) == name
     assert is_ours(str(name))
@@ -58,7 +58,13 @@ def test_two_streams_share_no_name(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["part-0000.parquet", "LOGS.1r0-2-1.parquet", "LOGS.1r0-0-1.parquet", "LOGS.1r0-1-2.csv", ""],
+    [
+        "part-0000.parquet",
+        "LOGS.1r0-2-1.w1.parquet",
+        "LOGS.1r0-0-1.w1.parquet",
+        "LOGS.1r0-1-2.w1.csv",
+        "",
+    ],
 )
 def test_a_strangers_name_is_refused(name: str) -> None:
     """What is not ours is never taken for a range."""
@@ -81,5 +87,5 @@ def test_hours_have_folders_that_readers_know() -> None:
 
 def test_compacted_files_are_ours() -> None:
     """A start may remove what a compaction left, and nothing of others."""
-    assert is_ours(compacted_name(number=42, part=0))
+    assert is_ours(compacted_name(number="0" * 32, part=0))
     assert not is_ours("compacted.parquet")

@@ -19,9 +19,9 @@ from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
 from logpipeline_spark.table import compact as compact_module
 from logpipeline_spark.table import upkeep as upkeep_module
+from logpipeline_spark.table.compact import Sizes, due
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.compact import Sizes, due
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.merge import groups_of, merged
 from logpipeline_spark.table.names import FileName

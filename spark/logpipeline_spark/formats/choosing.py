@@ -20,6 +20,8 @@ AREAS = (LINES, ROLLUP_MINUTE, ROLLUP_SOURCE)
 TABLE_PROPERTY = "table"
 # What an Iceberg table of counts is called, behind the name of that of lines.
 _SUFFIXES = {LINES: "", ROLLUP_MINUTE: "_minutes", ROLLUP_SOURCE: "_sources"}
+# Where each format has its own files.
+_PLACES: Mapping[Format, str] = {"delta": f"{LINES}/_delta_log", "iceberg": "_iceberg"}
 # What only former versions wrote.
 _FORMER = f"{TABLE}/commits"
 
@@ -46,7 +48,13 @@ def logs_of(name: Format, storage: Storage, *, catalog: Mapping[str, str], s3: S
         Refused: the format cannot be had here, or a former version wrote the table.
     """
     check(name, catalog)
-    if any(True for _ in storage.list(_FORMER)):
+    for other, place in _PLACES.items():
+        if other != name and _has(storage, place):
+            raise Refused(
+                f"{storage.url} is a table of format {other}: ask for that, or choose another path "
+                f"for {name}."
+            )
+    if _has(storage, _FORMER):
         raise Refused(
             f"{storage.url} is a table that a former version of logpipeline wrote, whose list of "
             "files no other program can read: choose another path, and let the table be filled "
@@ -64,6 +72,10 @@ def logs_of(name: Format, storage: Storage, *, catalog: Mapping[str, str], s3: S
     from logpipeline_spark.formats.delta import DeltaLog
 
     return {area: DeltaLog(storage, area, partitions_of(area)) for area in AREAS}
+
+
+def _has(storage: Storage, folder: str) -> bool:
+    return any(True for _ in storage.list(folder))
 
 
 def _reaching(s3: S3Options) -> dict[str, str]:

@@ -165,7 +165,10 @@ class IcebergLog:
             table.maintenance.expire_snapshots().older_than(now - GRACE).commit()
             table.refresh()
             named = {
-                self._path(path) for path in table.inspect.all_files()["file_path"].to_pylist()
+                self._path(entry.data_file.file_path)
+                for snapshot in table.snapshots()
+                for manifest in snapshot.manifests(table.io)
+                for entry in manifest.fetch_manifest_entry(table.io)
             }
         self._storage.delete(
             stored.path

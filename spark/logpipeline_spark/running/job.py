@@ -88,7 +88,7 @@ class Job:
         settings, storage = self.settings, storage_for(self.settings)
         table = Table.open(
             storage,
-            self._logs(storage),
+            logs_for(settings, storage),
             pipeline=settings.pipeline,
             subjects=settings.subject,
             holder=settings.holder,
@@ -118,15 +118,11 @@ class Job:
                 self._loop(batches, teller, storage, keeper)
         table.close()
 
-    def _logs(self, storage: Storage) -> Logs:
-        settings = self.settings
-        return logs_of(settings.format, storage, catalog=settings.catalog, s3=s3_options(settings))
-
     def _keeper(self, storage: Storage) -> Keeper:
         settings = self.settings
         age = None if settings.retain_s is None else timedelta(seconds=settings.retain_s)
         return Keeper(
-            Upkeep(storage, self._logs(storage), LINES_ENCODED),
+            Upkeep(storage, logs_for(settings, storage), LINES_ENCODED),
             self.numbers,
             limits=Limits(age=age, total_bytes=settings.retain_bytes),
             sizes=Sizes.of(settings.target_bytes) if settings.is_compacting else None,
@@ -155,6 +151,15 @@ class Job:
 def storage_for(settings: JobSettings) -> Storage:
     """Return where the table lies."""
     return storage_of(settings.path, s3_options(settings))
+
+
+def logs_for(settings: JobSettings, storage: Storage) -> Logs:
+    """Return the logs of the table, each an object of its own.
+
+    Raises:
+        Refused: the format cannot be had here.
+    """
+    return logs_of(settings.format, storage, catalog=settings.catalog, s3=s3_options(settings))
 
 
 def s3_options(settings: JobSettings) -> S3Options:

@@ -22,7 +22,7 @@ from logpipeline_spark.formats.choosing import AREAS, Logs
 from logpipeline_spark.formats.log import Change, Overtaken
 from logpipeline_spark.rollup.counts import MINUTES, SOURCES
 from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, ROLLUP_SOURCE, WRITING, has_lines
+from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, ROLLUP_SOURCE, has_lines
 from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.state import Counted, Kept, State, States
 from logpipeline_spark.table.storage import Storage
@@ -88,7 +88,6 @@ class Table:
             if table._begin(holder):
                 reach("table.begun")
                 table._catch_up()
-                storage.delete(stored.path for stored in storage.list(WRITING))
                 return table
         raise Held(f"{storage.url} is taken over by others all the time: stop all but one.")
 

@@ -9,21 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import Change, Conflict
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
 from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import LINES
+from logpipeline_spark.table.names import LINES, WRITING
 from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.retain import Limits, expired
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import COUNTS
+
+# How often retention looks again where others changed the same files.
+ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +71,17 @@ class Upkeep:
         Raises:
             Refused: the log cannot be written.
         """
-        gone = expired(self._files(LINES), now, limits)
-        if gone:
-            self.logs[LINES].commit(Change(operation="DELETE", removed=gone))
-        return gone
+        for _ in range(ATTEMPTS):
+            gone = expired(self._files(LINES), now, limits)
+            if not gone:
+                break
+            try:
+                self.logs[LINES].commit(Change(operation="DELETE", removed=gone))
+            except Conflict:
+                # Somebody merged some of them: then it is what they became that goes.
+                continue
+            return gone
+        return []
 
     def clean(self, now: datetime) -> None:
         """Keep the logs short, and remove files that nobody has needed for a while.
@@ -81,6 +91,12 @@ class Upkeep:
         """
         for each in self.logs.values():
             each.keep_up(now)
+        # What a process that was killed had begun to write.
+        self.storage.delete(
+            stored.path
+            for stored in self.storage.list(WRITING)
+            if stored.modified <= now - timedelta(hours=GRACE_HOURS)
+        )
 
     def _files(self, area: str) -> list[FileEntry]:
         # A log that was looked at knows after which version a change of it comes.
