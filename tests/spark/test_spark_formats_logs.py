@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -185,42 +186,20 @@ def test_no_reader_fails_or_sees_a_line_twice_beside_upkeep(lake: Lake) -> None:
             assert found == keys(1, last), f"after {seen[-3:]}"
             seen.append(last)
 
-    with _Beside(read, done) as reader:
-        for number in range(1, BATCHES):
-            lake.batch(table, number * 10 + 1, number * 10 + 10)
-            keeper.compact(OVER)
-            keeper.clean(OVER)
-            if reader.error is not None:
-                break
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        try:
+            for number in range(1, BATCHES):
+                lake.batch(table, number * 10 + 1, number * 10 + 10)
+                keeper.compact(OVER)
+                keeper.clean(OVER)
+        finally:
+            done.set()
+        reader.result()
 
-    assert reader.error is None, reader.error
     assert seen == sorted(seen)
     assert len(set(seen)) > 2
     assert lake.keys == keys(1, BATCHES * 10)
-
-
-class _Beside(threading.Thread):
-    """Reads beside the block, at least once more when it ends, and keeps what went wrong."""
-
-    def __init__(self, read: Callable[[], None], done: threading.Event) -> None:
-        super().__init__()
-        self._read = read
-        self._done = done
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._read()
-        except Exception as error:
-            self.error = error
-
-    def __enter__(self) -> _Beside:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self.join()
 
 
 @pytest.mark.timeout(120)
