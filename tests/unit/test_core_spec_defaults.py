@@ -80,7 +80,7 @@ DEFAULTS: dict[str, Any] = {
     "shippers.maxOpenFiles": 1024,
     "shippers.rescan": "2s",
     "archive.enabled": False,
-    "archive.format": "parquet",
+    "archive.format": "delta",
     "archive.runner": "embedded",
     "archive.trigger": "continuous",
     "archive.maxBytesPerBatch": "256Mi",
