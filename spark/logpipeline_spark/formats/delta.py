@@ -33,6 +33,7 @@ from logpipeline_spark.table.names import folder_of, partition_of
 from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"
+ENGINE = f"logpipeline/{version('logpipeline')}"
 # Of a commit's information, what is ours.
 SAID = "logpipeline"
 LOG = "_delta_log"
@@ -293,7 +294,7 @@ def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
             "operation": operation,
             "operationParameters": {"mode": "Append"} if is_append else {},
             "isBlindAppend": is_append,
-            "engineInfo": f"logpipeline/{version('logpipeline')}",
+            "engineInfo": ENGINE,
             SAID: dict(said),
         }
     }
