@@ -96,9 +96,11 @@ def batch(
     return table.commit_batch(name, ranges, added, state={stream: str(last).encode()})
 
 
-def counted_batch(table: Table, storage: Storage, first: int, last: int) -> None:
+def counted_batch(
+    table: Table, storage: Storage, first: int, last: int, *, begin: datetime = BEGIN
+) -> None:
     """Write lines and counts of one range, as a task does, and commit them."""
-    rows, name = lines(first, last), FileName(STREAM, LIFE, first, last)
+    rows, name = lines(first, last, begin=begin), FileName(STREAM, LIFE, first, last)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
         added += write_range(storage, [count(rows)], name, area=area)
