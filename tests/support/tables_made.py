@@ -39,8 +39,9 @@ def lines(
     step: timedelta = STEP,
     idxs: Iterable[int] = (0, 1),
     text: str = "hello",
+    off: timedelta = timedelta(),
 ) -> pa.Table:
-    """Return the lines of messages *first* to *last*."""
+    """Return the lines of messages *first* to *last*, whose own times are *off*."""
     rows = [
         {
             "stream": stream,
@@ -48,7 +49,7 @@ def lines(
             "seq": seq,
             "idx": idx,
             "ts": begin + step * (seq - 1),
-            "event_ts": begin + step * (seq - 1),
+            "event_ts": begin + step * (seq - 1) + off,
             "partition": 0,
             "cluster": "c",
             "host": "node-a",
@@ -97,10 +98,18 @@ def batch(
 
 
 def counted_batch(
-    table: Table, storage: Storage, first: int, last: int, *, begin: datetime = BEGIN
+    table: Table,
+    storage: Storage,
+    first: int,
+    last: int,
+    *,
+    begin: datetime = BEGIN,
+    off: timedelta = timedelta(),
 ) -> None:
-    """Write lines and counts of one range, as a task does, and commit them."""
-    rows, name = lines(first, last, begin=begin), FileName(STREAM, LIFE, first, last)
+    """Write lines and counts of one range, as a task does, and commit them; the lines' own times
+    are *off*.
+    """
+    rows, name = lines(first, last, begin=begin, off=off), FileName(STREAM, LIFE, first, last)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
         added += write_range(storage, [count(rows)], name, area=area)

@@ -202,6 +202,26 @@ def test_a_time_without_lines_is_drawn_as_none(
     assert '"mode":"markers"' in (tmp_path / "report.html").read_text()
 
 
+def test_lines_with_no_plausible_time_are_told_and_not_drawn(
+    storage: LocalStorage, run: Run, tmp_path: Path
+) -> None:
+    """They are lines of the table, and no traffic of any minute."""
+    table = opened(storage)
+    counted_batch(table, storage, 1, 10)
+    counted_batch(table, storage, 11, 20, off=timedelta(days=-400))
+    table.close()
+    with duck.opened(storage) as connection:
+        answers = ask(connection, storage)
+    run("report", "-o", str(tmp_path / "report.html"))
+
+    assert (answers.lines, answers.clamped) == (40, 20)
+    for series in (answers.by_level, answers.by_host):
+        assert max(at for points in series.values() for at, _ in points).minute == 9
+    assert sum(value or 0 for points in answers.by_level.values() for _, value in points) == 20
+    told = "20 of these lines say a time that is more than a month before"
+    assert told in (tmp_path / "report.html").read_text()
+
+
 def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path: Path) -> None:
     """Between two batches, and within one."""
     table = opened(storage)

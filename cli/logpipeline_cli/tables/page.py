@@ -71,7 +71,10 @@ def _when(answers: Answers) -> str:
 def _sum(answers: Answers) -> str:
     text = f"{answers.lines:,} lines, {bytes_text(answers.bytes)}"
     if answers.clamped:
-        text += f"; {answers.clamped:,} lines have a time more than a day off, counted at the limit"
+        text += (
+            f"; {answers.clamped:,} of these lines say a time that is more than a month before, or "
+            "a day after, they were stored: they are in no plot over time"
+        )
     return html.escape(text)
 
 

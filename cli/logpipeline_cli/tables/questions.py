@@ -19,6 +19,10 @@ from logpipeline_spark.table.verify import lost
 SERIES_MAX = 10
 TALKERS_MAX = 20
 OTHERS = "others"
+# What of a row is drawn: lines whose time is not plausible stand nowhere in time. Rows of former
+# versions do not say how large these were.
+PLACED_LINES = "(lines - clamped)"
+PLACED_BYTES = "(bytes - coalesce(clamped_bytes, bytes * clamped // lines))"
 # Points of a line: a screen has few thousand columns.
 POINTS_MAX = 1500
 # A share of the few lines of a minute says little.
@@ -62,9 +66,11 @@ def ask(connection: duckdb.DuckDBPyConnection, storage: Storage) -> Answers:
         lines=int(lines or 0),
         bytes=int(size or 0),
         clamped=int(clamped or 0),
-        by_level=_series(connection, "coalesce(level, 'unknown')", "lines", step_s),
-        by_namespace=_series(connection, "coalesce(namespace, 'plain files')", "bytes", step_s),
-        by_host=_series(connection, "coalesce(host, 'unknown')", "bytes", step_s),
+        by_level=_series(connection, "coalesce(level, 'unknown')", PLACED_LINES, step_s),
+        by_namespace=_series(
+            connection, "coalesce(namespace, 'plain files')", PLACED_BYTES, step_s
+        ),
+        by_host=_series(connection, "coalesce(host, 'unknown')", PLACED_BYTES, step_s),
         error_share=_error_share(connection, max(step_s, SHARE_STEP_S)),
         talkers=_talkers(connection),
         lags=_lags(storage),
@@ -88,7 +94,7 @@ def _series(
                     LIMIT {SERIES_MAX})
         SELECT CASE WHEN name IN (FROM largest) THEN name ELSE '{OTHERS}' END AS shown,
                time_bucket(INTERVAL {step_s} SECOND, ts) AS bucket, sum(value)
-        FROM named GROUP BY ALL ORDER BY bucket
+        FROM named WHERE value > 0 GROUP BY ALL ORDER BY bucket
         """
     ).fetchall()
     found: dict[str, dict[datetime, float]] = {}
@@ -116,8 +122,8 @@ def _error_share(connection: duckdb.DuckDBPyConnection, step_s: int) -> list[Poi
     rows = connection.execute(
         f"""
         SELECT time_bucket(INTERVAL {step_s} SECOND, ts) AS bucket,
-               sum(lines) FILTER (WHERE level IN ({levels})) / sum(lines)
-        FROM minutes GROUP BY bucket ORDER BY bucket
+               sum({PLACED_LINES}) FILTER (WHERE level IN ({levels})) / sum({PLACED_LINES})
+        FROM minutes WHERE {PLACED_LINES} > 0 GROUP BY bucket ORDER BY bucket
         """
     ).fetchall()
     shares = {at: float(share or 0.0) for at, share in rows}
