@@ -10,6 +10,7 @@ from typing import Any
 
 from logpipeline_cli.acknowledged import id_of
 from logpipeline_cli.output import bytes_text
+from logpipeline_cli.tables.standing import troubles
 
 Status = Mapping[str, Any]
 # A collector that commits once a second, and a server that is up, confirm everything sooner.
@@ -93,6 +94,7 @@ def problems(status: Status) -> Iterator[str]:
     holes = sum(row["bytes"] for row in status["missing"] if row["toldBy"] == "collector")
     if holes:
         yield f"{bytes_text(holes)} never came, and may still be sent again"
+    yield from troubles(status)
     yield from _of_letters(status["deadLetterRoom"])
 
 

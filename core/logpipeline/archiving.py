@@ -63,12 +63,17 @@ class StreamLag:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveState:
     """How a table stands: the *progress* that was told, None before the first; what of each stream
-    is behind it; and the streams that are about to delete what is not in the table.
+    is behind it; the streams that are about to delete what is not in the table, those that are not
+    trimmed because of the table alone, those of which it *misses* lines that it did not go on
+    behind yet, and all that it missed, in messages.
     """
 
     progress: ArchiveProgress | None = None
     lags: Mapping[str, StreamLag] = field(default_factory=dict)
     overtaken_soon: tuple[str, ...] = ()
+    held_back: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+    missed_messages: int = 0
 
 
 def archive_key(namespace: str, name: str) -> str:
@@ -88,6 +93,15 @@ def archive_floor(
         return 0
     # The message at the position stays: by its time the position is verified.
     return position.sequence - 1 if position.time_ns == time_ns else 0
+
+
+def done_of(position: StreamPosition | None, *, created: str, last_sequence: int) -> int:
+    """Return up to where a stream is in a table, 0 where the *position* is one in another life of
+    the stream, which was *created* then.
+    """
+    if position is None or position.created != created or position.sequence > last_sequence:
+        return 0
+    return position.sequence
 
 
 def is_overtaken_soon(lag: StreamLag, limits: Mapping[str, Any]) -> bool:

@@ -76,6 +76,9 @@ class Batch:
     """The headers of one message. Offsets and lengths are bytes of the uncompressed file, times
     nanoseconds since 1970.
 
+    *resend*: its bytes may have been sent before, so readers check them. It is *unsure* where its
+    sender knows of no such sending, and only cannot exclude one.
+
     Where *lost* names a cause, the message has no payload: it says that the bytes of the range are
     lost, since *first_time_ns*.
     """
@@ -91,6 +94,7 @@ class Batch:
     previous: Previous | None = None
     checksums: Checksums | None = None
     resend: bool = False
+    unsure: bool = False
     starts_inside_line: bool = False
     ends_inside_line: bool = False
     begins: bool = False
@@ -142,6 +146,8 @@ def encode_headers(batch: Batch, identifier: str) -> dict[str, str]:
         headers["Log-Checksum"] = f"{before}-{after}"
     if batch.resend:
         headers["Log-Resend"] = "1"
+    if batch.unsure:
+        headers["Log-Unsure"] = "1"
     partial = [
         word
         for word, here in (("start", batch.starts_inside_line), ("end", batch.ends_inside_line))
@@ -229,6 +235,7 @@ def decode_headers(fields: dict[str, str]) -> Batch | None:
         previous=_previous(fields.get("Log-Previous", "")),
         checksums=_checksums(fields.get("Log-Checksum", "")),
         resend=fields.get("Log-Resend") == "1",
+        unsure=fields.get("Log-Unsure") == "1",
         starts_inside_line="start" in partial,
         ends_inside_line="end" in partial,
         begins=fields.get("Log-Begin") == "1",

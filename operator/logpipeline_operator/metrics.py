@@ -15,6 +15,7 @@ class OperatorMetrics(Metrics):
     writes: Family[Counter]
     ready: Family[Gauge]
     lag_bytes: Family[Gauge]
+    table_missed: Family[Gauge]
     checked: Family[Gauge]
     waiting: Family[Gauge]
     certificate_ends: Family[Gauge]
@@ -28,6 +29,11 @@ class OperatorMetrics(Metrics):
         self.ready = self.gauge("pipeline_ready", "Whether a pipeline works (1) or not (0)", labels)
         self.lag_bytes = self.gauge(
             "pipeline_lag_bytes", "What is stored and not yet written to files", labels
+        )
+        self.table_missed = self.gauge(
+            "pipeline_table_missed_messages",
+            "Messages that were deleted of full streams before they were in the table",
+            labels,
         )
         self.checked = self.gauge(
             "pipeline_checked_timestamp_seconds", "When a look at a pipeline last ended", labels
@@ -45,5 +51,6 @@ class OperatorMetrics(Metrics):
         """Drop the numbers of a pipeline that is gone."""
         self.ready.forget(namespace, name)
         self.lag_bytes.forget(namespace, name)
+        self.table_missed.forget(namespace, name)
         self.checked.forget(namespace, name)
         self.certificate_ends.forget(namespace, name)

@@ -123,6 +123,9 @@ class Reporter:
         if seen.jetstream is not None:
             lag = sum(state.lag_bytes for state in seen.jetstream.partitions)
             self._metrics.lag_bytes.labels(*place).set(lag)
+            if seen.jetstream.archive is not None:
+                missed = seen.jetstream.archive.missed_messages
+                self._metrics.table_missed.labels(*place).set(missed)
 
 
 def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:

@@ -92,7 +92,7 @@ class Delivery:
         is_part = end < chunk.end
         if is_part:
             chunk, _ = cutting.split_at(chunk, end, self.id.format)
-        parcel = self._packer.pack(pieces[0].chunk, pieces[0].attempt)
+        parcel = self._packer.pack(pieces[0])
         return Lot(chunk, is_part, pieces, parcel, len(chunk.data) + len(parcel.payload), ack)
 
     async def deliver(self, lot: Lot) -> None:
@@ -145,7 +145,7 @@ class Delivery:
     def _single(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         for piece in pieces:
             for line in cutting.single_lines(piece.chunk, self.id.format):
-                yield Piece(line, piece.attempt, piece.resend)
+                yield piece._replace(chunk=line)
 
     async def _send(
         self, piece: Piece, parcel: Parcel | None, ack: Acknowledge, *, is_noted: bool
@@ -153,7 +153,7 @@ class Delivery:
         """Send one message; return the smaller pieces that are to be sent in its place, if any."""
         sender, chunk = self._shared.sender, piece.chunk
         if parcel is None:
-            parcel = self._packer.pack(chunk, piece.attempt)
+            parcel = self._packer.pack(piece)
         try:
             sender.check_size(parcel)
             if is_noted:

@@ -12,8 +12,8 @@ import zstandard
 from logpipeline import wire
 from logpipeline.nats.connection import headers_size
 from logpipeline_shipper.account import Gap
-from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.past import Piece
 
 # Level 1: measured as the fastest end to end; level 3 costs more here and at the server.
 ZSTD_LEVEL = 1
@@ -42,6 +42,10 @@ class Parcel:
             return {wire.MESSAGE_ID: self.identifier}
         batch = replace(self.batch, resend=True) if resend else self.batch
         return wire.encode_headers(batch, self.identifier)
+
+    def known_as_sent(self) -> Parcel:
+        """Return the same message, of which it is certain that it was sent before."""
+        return replace(self, batch=replace(self.batch, unsure=False))
 
     def size(self) -> int:
         """Return what counts against the server's limit, at most."""
@@ -72,8 +76,9 @@ class Packer:
         self._is_compressing = is_compressing and not is_line
         self._is_line = is_line
 
-    def pack(self, chunk: Chunk, attempt: str) -> Parcel:
-        """Return *chunk* as a message; *attempt* makes its id a fresh one."""
+    def pack(self, piece: Piece) -> Parcel:
+        """Return *piece* as a message; its attempt makes its id a fresh one."""
+        chunk = piece.chunk
         compressor = _compressor() if self._is_compressing else None
         if len(chunk.data) < COMPRESSED_BYTES_MIN:
             compressor = None
@@ -89,6 +94,7 @@ class Packer:
             last_time_ns=chunk.last_time_ns,
             previous=chunk.previous,
             checksums=chunk.checksums,
+            unsure=piece.is_unsure,
             starts_inside_line=chunk.starts_inside_line,
             ends_inside_line=chunk.ends_inside_line,
             begins=chunk.begins,
@@ -99,7 +105,7 @@ class Packer:
             container=self._id.container,
             labels=self.labels,
         )
-        identifier = wire.message_id(self._key, batch, attempt=attempt)
+        identifier = wire.message_id(self._key, batch, attempt=piece.attempt)
         if self._is_line:
             payload = payload.removesuffix(b"\n")
         return Parcel(self.subject, batch, identifier, payload, self._is_line)

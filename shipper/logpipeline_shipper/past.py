@@ -17,11 +17,14 @@ from logpipeline_shipper.positions import Position
 
 
 class Piece(NamedTuple):
-    """A part of a chunk that becomes one message."""
+    """A part of a chunk that becomes one message; *is_unsure* where it is marked though nothing is
+    known of an earlier sending.
+    """
 
     chunk: Chunk
     attempt: str
     resend: bool
+    is_unsure: bool = False
 
 
 class Past:
@@ -62,7 +65,9 @@ class Past:
         if noted is not None and noted.end > rest.end and pieces:
             return pieces
         attempt = noted.attempt if noted and noted.end == rest.end else ""
-        pieces.append(Piece(rest, attempt, self._may_be_sent(rest)))
+        was_sent = rest.start < self._sent_to.get(rest.generation, 0)
+        is_unsure = self.is_in_doubt and not was_sent
+        pieces.append(Piece(rest, attempt, was_sent or is_unsure, is_unsure))
         return pieces
 
     def acknowledged(self, chunk: Chunk) -> None:
@@ -80,6 +85,3 @@ class Past:
         self.is_in_doubt = False
         self._sent_to.clear()
         self._noted.clear()
-
-    def _may_be_sent(self, chunk: Chunk) -> bool:
-        return self.is_in_doubt or chunk.start < self._sent_to.get(chunk.generation, 0)

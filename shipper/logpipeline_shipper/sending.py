@@ -112,7 +112,9 @@ class Sender:
                     if verdict in (Verdict.SPLIT, Verdict.REFUSED):
                         is_too_large = verdict is Verdict.SPLIT
                         raise Unsendable(str(error), is_too_large=is_too_large) from error
-                    resend = resend or verdict is Verdict.UNKNOWN
+                    if verdict is Verdict.UNKNOWN:
+                        # From here on it is known to have been sent.
+                        resend, parcel = True, parcel.known_as_sent()
                     self._note_problem(parcel.subject, verdict, error)
                 if verdict is Verdict.SOON:
                     await asyncio.sleep(IN_PROCESS_WAIT_S)

@@ -11,11 +11,13 @@ import pytest
 
 from logpipeline.archiving import ArchiveProgress, archive_key
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.missed import missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import STREAM_STORE_FAILED, ApiError, JetStream, time_ns_of
 from logpipeline.plan.apply import apply
 from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.readers import missed_by
 from logpipeline.plan.trim import Trimmed, trim_forever, trim_once
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, parse
@@ -231,12 +233,12 @@ async def test_trimming_goes_on_by_itself(js: JetStream, nats_server: EmbeddedSe
 
 
 async def test_a_table_keeps_what_it_has_not_read(js: JetStream) -> None:
-    """From the moment it is wanted, and another pipeline's as well; one that is no longer wanted
-    keeps nothing.
+    """From the moment it is wanted, and another pipeline's as well, for whoever chose so; one that
+    is no longer wanted keeps nothing.
     """
     await filled(js, pipeline())
     await commit(js, CAPACITY)
-    wanted = replace(pipeline(), spec=replace(pipeline().spec, archive=Archive(enabled=True)))
+    wanted = with_table(skipTablesAbove=100)
     not_begun = await trim_once(js, wanted)
     await archived(js, archive_key("default", wanted.name), 3)
     await archived(js, archive_key("audit", "second"), 6)
@@ -249,6 +251,50 @@ async def test_a_table_keeps_what_it_has_not_read(js: JetStream) -> None:
     assert held == [f"archive default/{wanted.name}"] * 2
     assert first == 3
     assert await first_sequence(js) == 6
+
+
+def with_table(**stream: Any) -> LogPipeline:
+    """A pipeline as above that keeps a table."""
+    of = pipeline(**stream)
+    return replace(of, spec=replace(of.spec, archive=Archive(enabled=True)))
+
+
+async def test_a_table_that_does_not_move_never_stops_the_files(js: JetStream) -> None:
+    """Whatever keeps it from its work, also before it ever began: lines are taken for ever, and
+    what the newest of them push out is written down for it.
+    """
+    of, key = with_table(), missed_key_of(archive_key("default", "logs"))
+    await filled(js, of)
+    for number in range(3 * CAPACITY):
+        info = await js.stream_info("LOGS_0")
+        assert info is not None
+        await commit(js, int(info["state"]["last_seq"]))
+        await trim_once(js, of)
+        await js.publish(SUBJECT, b"line %d" % (CAPACITY + number))
+
+    missed = await missed_by(Bucket(js, "LOGS_state"), key)
+    (gone,) = missed.streams["LOGS_0"]
+    first = await first_sequence(js)
+    assert (gone.first, gone.last, missed.messages) == (1, first - 1, first - 1)
+    # No more than that: four fifths of the stream stay for it.
+    assert 4 * CAPACITY - first >= 0.75 * CAPACITY
+
+
+async def test_what_a_table_has_read_is_not_missed(js: JetStream) -> None:
+    """Only what is behind its position is; and one that follows misses nothing."""
+    of, key = with_table(), missed_key_of(archive_key("default", "logs"))
+    await filled(js, of)
+    await commit(js, CAPACITY)
+    await archived(js, archive_key("default", "logs"), 2)
+    trimmed = await trim_once(js, of)
+    behind = await missed_by(Bucket(js, "LOGS_state"), key)
+    await archived(js, archive_key("default", "logs"), 15)
+    await trim_once(js, of)
+
+    assert [each.missed_by for each in trimmed] == [("archive default/logs",)]
+    assert [(gone.first, gone.last) for gone in behind.streams["LOGS_0"]] == [(3, 4)]
+    assert await missed_by(Bucket(js, "LOGS_state"), key) == behind
+    assert await first_sequence(js) == 13
 
 
 async def archived(js: JetStream, key: str, sequence: int) -> None:

@@ -9,14 +9,18 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logpipeline.archiving import ArchiveProgress, archive_key
+from logpipeline.missed import Missed, MissedRange, missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
+from logpipeline.survey import PartitionState
+from logpipeline.tables import tables_of
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.archive import archive_state
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
@@ -177,6 +181,42 @@ async def test_the_warning_comes_while_the_lines_are_there(js: JetStream) -> Non
     assert (await js.call(f"STREAM.INFO.{stream}"))["state"]["messages"] == 1
 
 
+async def test_a_table_whose_job_never_began_is_seen_holding_trimming_back(
+    js: JetStream,
+) -> None:
+    """What it has not read fills the stream, though the files have all of it; then it misses the
+    oldest. Whoever only looks sees the same.
+    """
+    stream = PIPELINE.names.stream(0)
+    await told(js, created="", sequence=0, commit=-1)
+    await js.call(f"STREAM.UPDATE.{stream}", {**await config_of(js, stream), "max_msgs": 10})
+    await send(js, 7)
+    seven = [partition_of(7)]
+    held, tables = await archive_state(js, PIPELINE, seven), await tables_of(js, PIPELINE, seven)
+    await send(js, 3)
+    created, at = (await js.call(f"STREAM.INFO.{stream}"))["created"], missed_key_of(KEY)
+    gone = MissedRange(created=created, first=1, last=2, at_ns=1)
+    bucket = Bucket(js, PIPELINE.names.state_bucket)
+    await bucket.put(at, Missed().with_range(stream, gone).encode())
+    overtaken = await archive_state(js, PIPELINE, [partition_of(10)])
+
+    assert (held.held_back, held.misses) == ((stream,), ())
+    assert [(each.name, each.commit) for each in tables] == [("logging/prod", -1)]
+    assert [row.holds_back for each in tables for row in each.streams] == [True]
+    assert (overtaken.misses, overtaken.missed_messages) == ((stream,), 2)
+
+
+async def config_of(js: JetStream, stream: str) -> dict[str, Any]:
+    """How the server has *stream*."""
+    return dict((await js.call(f"STREAM.INFO.{stream}"))["config"])
+
+
+def partition_of(committed: int) -> PartitionState:
+    """The first partition, of which everything up to there is in files."""
+    stream = PIPELINE.names.stream(0)
+    return PartitionState(partition=0, stream=stream, is_there=True, committed=committed)
+
+
 async def test_nonsense_in_the_bucket_is_no_table(js: JetStream) -> None:
     """Whoever may write the key can write anything."""
     bucket = Bucket(js, PIPELINE.names.state_bucket)
@@ -208,8 +248,10 @@ async def test_a_table_that_is_no_longer_kept_holds_external_streams_no_more(
     progress = ArchiveProgress(path="/t", commit=1, rows=1, at_ns=1, streams={})
     await bucket.put(key, progress.encode())
     await bucket.put(KEY, progress.encode())
+    await bucket.put(missed_key_of(key), Missed().encode())
 
     await seen(js, guest)
 
     assert await bucket.get(key) is None
+    assert await bucket.get(missed_key_of(key)) is None
     assert await bucket.get(KEY) is not None

@@ -85,6 +85,7 @@ _STREAM: dict[str, tuple[Any, ...]] = {
     "retention": ("interest", "limits"),
     "trim": ("never", GONE),
     "trimAbove": (90, GONE),
+    "skipTablesAbove": (100, GONE),
     "metadata": ({"team": "a"}, GONE),
     "overrides": ([{"partitions": "0", "maxMsgs": 5}], GONE),
 }

@@ -39,7 +39,8 @@ HARMLESS: dict[str, tuple[str, ...]] = {
             "stream",
             "storage retention discard replicas maxAge duplicateWindow maxBytes maxMsgs maxMsgSize "
             "maxMsgsPerSubject maxConsumers compression foreignPartitions denyDelete denyPurge "
-            "allowDirect placement.cluster placement.tags[] metadata trim trimAbove external",
+            "allowDirect placement.cluster placement.tags[] metadata trim trimAbove "
+            "skipTablesAbove external",
         ),
         *_each("stream.overrides[]", "partitions maxBytes maxAge maxMsgs"),
         *_each(

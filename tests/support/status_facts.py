@@ -204,6 +204,9 @@ _archive_states = st.builds(
     ),
     lags=st.dictionaries(st.sampled_from(["LP_team_prod_0", "LP_b"]), _lags),
     overtaken_soon=st.sampled_from([(), (), ("LP_team_prod_0",)]),
+    held_back=st.sampled_from([(), (), ("LP_team_prod_0",)]),
+    misses=st.sampled_from([(), (), ("LP_team_prod_0",)]),
+    missed_messages=st.integers(0, 2**70),
 )
 
 

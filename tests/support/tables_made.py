@@ -42,8 +42,9 @@ def lines(
     step: timedelta = STEP,
     idxs: Iterable[int] = (0, 1),
     text: str = "hello",
+    off: timedelta = timedelta(),
 ) -> pa.Table:
-    """Return the lines of messages *first* to *last*."""
+    """Return the lines of messages *first* to *last*, whose own times are *off*."""
     rows = [
         {
             "stream": stream,
@@ -51,7 +52,7 @@ def lines(
             "seq": seq,
             "idx": idx,
             "ts": begin + step * (seq - 1),
-            "event_ts": begin + step * (seq - 1),
+            "event_ts": begin + step * (seq - 1) + off,
             "partition": 0,
             "cluster": "c",
             "host": "node-a",
@@ -130,9 +131,20 @@ def batch(
     table.commit_batch(name, {stream: Range(LIFE, first, last)}, added, kept(table, stream, last))
 
 
-def counted_batch(table: Table, storage: Storage, first: int, last: int) -> None:
-    """Write lines and counts of one range, as a task does, and commit them."""
-    rows, name = lines(first, last), FileName(STREAM, LIFE, first, last, table.writer)
+def counted_batch(
+    table: Table,
+    storage: Storage,
+    first: int,
+    last: int,
+    *,
+    begin: datetime = BEGIN,
+    off: timedelta = timedelta(),
+) -> None:
+    """Write lines and counts of one range, as a task does, and commit them; the lines' own times
+    are *off*.
+    """
+    rows = lines(first, last, begin=begin, off=off)
+    name = FileName(STREAM, LIFE, first, last, table.writer)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
         added += write_range(storage, [count(rows)], name, area=area)

@@ -8,6 +8,7 @@ import pytest
 
 from logpipeline_cli.acknowledged import id_of
 from logpipeline_cli.balance import UNCONFIRMED_S_MAX, conflicts, lost, problems, untold
+from logpipeline_cli.tables.standing import standing
 
 LOSS = {
     "host": "node-a",
@@ -21,6 +22,14 @@ LOSS = {
 
 
 ROOM = {"messages": 0, "messagesMax": 10, "bytes": 0, "bytesMax": 4096, "givenUpFull": []}
+TABLE = {
+    "name": "team/prod", "commit": 3, "rows": 7, "path": "/t", "problem": "", "missed_messages": 0,
+    "streams": [],
+}  # fmt: skip
+ROW = {
+    "stream": "LP_0", "lag": {"messages": 9, "bytes": 2048, "age_s": 0.0}, "fill": 0.66,
+    "holds_back": False, "missed": [], "passed": True,
+}  # fmt: skip
 UNSEEN = {"cause": "expired", "bytes": 2048, "acknowledged": False}
 
 
@@ -34,6 +43,8 @@ def status(**changes: Any) -> dict[str, Any]:
         "lost": [],
         "missing": [],
         "deadLetterRoom": ROOM,
+        "tables": [{**TABLE, "streams": [ROW]}],
+        "trimming": {"above": 50, "skipTablesAbove": 80},
     }
     return fine | changes
 
@@ -53,6 +64,37 @@ def test_a_volume_that_is_read_again_whole_is_no_problem() -> None:
     """It is told by the condition `Complete`, by a metric and in the log."""
     changes = {"collectors": [{"member": "c", "partitions": [gone(again_from=5)]}]}
     assert list(problems(status() | changes)) == []
+
+
+def of_table(**row: Any) -> dict[str, Any]:
+    """A table with one stream that is so."""
+    return {"tables": [{**TABLE, "streams": [{**ROW, **row}]}]}
+
+
+def test_a_table_that_holds_trimming_back_is_told_with_its_size_and_its_end() -> None:
+    """By how much, what comes of it, and what to do: before anything of it is deleted."""
+    held = status(**of_table(holds_back=True))
+    waiting = held | {"trimming": {"above": 50, "skipTablesAbove": 100}}
+
+    assert list(problems(held)) == [
+        "table team/prod holds trimming back: LP_0 is 66 % full, and 2.0 KiB of it are not in the "
+        "table yet; above 80 % they are deleted unread. Bring its job back, have larger streams "
+        "(spec.stream.maxBytes), or keep no table (spec.archive.enabled: false)"
+    ]
+    assert "shippers wait at 100 %" in "".join(problems(waiting))
+
+
+def test_every_table_has_its_line_in_the_status() -> None:
+    """How far it is, also one that has not begun."""
+    fine, not_begun = status(), {**TABLE, "commit": -1, "missed_messages": 12}
+
+    assert standing(fine) == [
+        "table team/prod: commit 3, 7 lines; 9 messages, 2.0 KiB are not in it yet"
+    ]
+    assert standing(status(tables=[not_begun])) == [
+        "table team/prod: not begun: its job has told nothing of it, and its log says why; "
+        "0 messages, 0 B are not in it yet; missed 12 messages"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +145,11 @@ def test_a_volume_that_is_read_again_whole_is_no_problem() -> None:
             "no collector has confirmed 2.0 KiB for 601 s",
         ),
         ({"deadLetterRoom": {**ROOM, "messages": 4}}, "4 dead letters"),
+        ({"tables": [{**TABLE, "problem": "no Delta"}]}, "table team/prod: its job says: no Delta"),
+        (
+            of_table(passed=False, holds_back=True, missed=[{"first": 4, "last": 9}]),
+            "table team/prod misses messages 4 to 9 of LP_0",
+        ),
         (
             {"deadLetterRoom": {**ROOM, "messagesMax": 10**6, "bytes": 3072}},
             "75 % of the room for dead letters",

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,13 +15,15 @@ import pytest
 import yaml
 
 from logpipeline_cli.main import main
+from logpipeline_cli.tables import duck
+from logpipeline_cli.tables.questions import ask
 from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
-from tables_made import LIFE, STREAM, counted_batch, kept, lines, logs, opened
+from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
 
 # 100 messages of two lines; of three messages one has no level.
 MESSAGES = 100
@@ -95,6 +98,18 @@ def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:
     assert "hello 2.0 é" in text
 
 
+def test_bytes_are_printed_as_something_to_use(table: Table, run: Run) -> None:
+    """To people as text, with what is none escaped; to programs as base64, also within lists."""
+    question = "SELECT '\\xFFok\\x1B'::BLOB AS raw, ['\\xFF'::BLOB] AS many FROM lines LIMIT 1"
+    _, text, _ = run("query", question)
+    _, as_json, _ = run("query", question, "-o", "json")
+    _, as_csv, _ = run("query", question, "-o", "csv")
+
+    assert text.splitlines()[1].split() == ["\\xffok\\x1b", "[\\xff]"]
+    assert json.loads(as_json) == [{"raw": "/29rGw==", "many": ["/w=="]}]
+    assert list(csv.reader(io.StringIO(as_csv)))[1] == ["/29rGw==", '["/w=="]']
+
+
 def test_a_question_is_about_a_time(table: Table, run: Run) -> None:
     """Only files of that time are read, and only lines of that time are seen."""
     status, out, _ = run(
@@ -164,6 +179,52 @@ def test_a_report_is_one_page_with_the_figures_of_the_counts(
     assert f"<td>node-a/shop/cart-1/cart</td><td>2.5 KiB</td><td>{LINES}</td><td>0</td>" in text
     assert text.count('class="plotly-graph-div"') == 5
     assert "every message that the streams held was read" in text
+
+
+def test_a_time_without_lines_is_drawn_as_none(
+    storage: LocalStorage, run: Run, tmp_path: Path
+) -> None:
+    """Each count falls to zero there and rises behind it, in every plot's every series: no line
+    leads from before to after. A share of nothing is nothing, and commits are points.
+    """
+    table = opened(storage)
+    counted_batch(table, storage, 1, 10)
+    counted_batch(table, storage, 11, 20, begin=BEGIN + timedelta(minutes=30))
+    table.close()
+    with duck.opened(storage, logs(storage)) as connection:
+        answers = ask(connection, storage, logs(storage))
+    run("report", "-o", str(tmp_path / "report.html"))
+
+    begin = BEGIN.replace(tzinfo=None)
+    minutes = [begin + timedelta(minutes=minute) for minute in range(50)]
+    for series in (answers.by_level, answers.by_namespace, answers.by_host):
+        for points in series.values():
+            assert [at for at, _ in points] == minutes
+            assert {value for _, value in points[10:40]} == {0.0}
+            assert sum(value or 0 for _, value in points[40:]) > 0
+    share = dict(answers.error_share)
+    assert (share[begin + timedelta(minutes=5)], share[begin + timedelta(minutes=20)]) == (0, None)
+    assert '"mode":"markers"' in (tmp_path / "report.html").read_text()
+
+
+def test_lines_with_no_plausible_time_are_told_and_not_drawn(
+    storage: LocalStorage, run: Run, tmp_path: Path
+) -> None:
+    """They are lines of the table, and no traffic of any minute."""
+    table = opened(storage)
+    counted_batch(table, storage, 1, 10)
+    counted_batch(table, storage, 11, 20, off=timedelta(days=-400))
+    table.close()
+    with duck.opened(storage, logs(storage)) as connection:
+        answers = ask(connection, storage, logs(storage))
+    run("report", "-o", str(tmp_path / "report.html"))
+
+    assert (answers.lines, answers.clamped) == (40, 20)
+    for series in (answers.by_level, answers.by_host):
+        assert max(at for points in series.values() for at, _ in points).minute == 9
+    assert sum(value or 0 for points in answers.by_level.values() for _, value in points) == 20
+    told = "20 of these lines say a time that is more than a month before"
+    assert told in (tmp_path / "report.html").read_text()
 
 
 def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.plan.floors import durable_floors, group_floor, groups_of
-from logpipeline.plan.trim import Decision, decide, fill_of
+from logpipeline.plan.trim import Decision, Levels, decide, fill_of
 from logpipeline.records import EpochRecord, StreamPosition
+from logpipeline.spec.streams import Stream
+
+HALF = Levels(above=0.5, skip_tables=0.8)
 
 
 def record(*, sequence: int = 50, snapshot_at: int = 40, **fields: Any) -> EpochRecord:
@@ -34,7 +37,7 @@ def floor(of: EpochRecord | None, **seen: Any) -> int:
 def test_nothing_is_trimmed_up_to_the_level() -> None:
     """A stream that is not fuller than it should be is left alone, whatever was archived."""
     decision = decide(
-        fill=0.5, above=0.5, first_sequence=1, last_sequence=100, floors={"group main": 100}
+        fill=0.5, levels=HALF, first_sequence=1, last_sequence=100, floors={"group main": 100}
     )
 
     assert decision == Decision()
@@ -43,7 +46,7 @@ def test_nothing_is_trimmed_up_to_the_level() -> None:
 def test_a_full_stream_is_trimmed_below_the_level_and_no_further() -> None:
     """Enough goes that trimming does not begin again at once; the rest stays for re-reading."""
     decision = decide(
-        fill=1.0, above=0.5, first_sequence=1, last_sequence=100, floors={"group main": 100}
+        fill=1.0, levels=HALF, first_sequence=1, last_sequence=100, floors={"group main": 100}
     )
 
     assert decision == Decision(below=61)
@@ -70,7 +73,7 @@ def test_nothing_beyond_any_readers_floor_is_ever_trimmed(
     """Whatever the numbers, each message that some reader still needs stays."""
     decision = decide(
         fill=fill,
-        above=above,
+        levels=Levels(above=above),
         first_sequence=first,
         last_sequence=first + count - 1,
         floors=floors,
@@ -83,13 +86,74 @@ def test_the_reader_that_permits_no_more_is_named() -> None:
     """Whoever wonders why a stream stays full is told which reader to look at."""
     decision = decide(
         fill=1.0,
-        above=0.5,
+        levels=HALF,
         first_sequence=1,
         last_sequence=100,
         floors={"group main": 100, "consumer audit": 10},
     )
 
     assert decision == Decision(below=11, held_by="consumer audit")
+
+
+def of_table(fill: float, floor: int, *, group: int = 100, skip: float = 0.8) -> Decision:
+    """What becomes of a stream of 100 messages, of which a table has done with *floor*."""
+    return decide(
+        fill=fill,
+        levels=Levels(above=0.5, skip_tables=skip),
+        first_sequence=1,
+        last_sequence=100,
+        floors={"group main": group},
+        tables={"archive team/prod": floor},
+    )
+
+
+def test_a_table_is_waited_for_up_to_its_level_and_named() -> None:
+    """What it has not read stays, as long as the stream has room for more."""
+    assert of_table(0.8, 0) == Decision(held_by="archive team/prod")
+    assert of_table(0.8, 20) == Decision(below=21, held_by="archive team/prod")
+
+
+def test_above_its_level_a_table_is_waited_for_no_more() -> None:
+    """The stream is brought down to that level and no further: the newest stay for the table."""
+    assert of_table(1.0, 0) == Decision(below=21, held_by="archive team/prod")
+    assert of_table(1.0, 50) == Decision(below=51, held_by="archive team/prod")
+    assert of_table(1.0, 90) == Decision(below=61)
+
+
+def test_whoever_chose_to_wait_for_the_table_waits() -> None:
+    """At 100 nothing of it is purged unread, however full the stream is."""
+    assert of_table(1.0, 0, skip=1.0) == Decision(held_by="archive team/prod")
+
+
+def test_what_a_group_has_not_read_stays_also_where_a_table_is_skipped() -> None:
+    """And the group is named, since it is what the stream waits for."""
+    assert of_table(1.0, 0, group=7) == Decision(below=8, held_by="group main")
+    assert of_table(1.0, 0, group=0) == Decision(held_by="group main")
+
+
+@given(
+    fill=st.floats(0, 1.5),
+    above=st.integers(1, 99),
+    skip=st.integers(1, 99),
+    group=st.integers(0, 3000),
+    table=st.integers(0, 3000),
+    count=st.integers(1, 1000),
+)
+def test_no_table_ever_keeps_a_stream_full(
+    fill: float, above: int, skip: int, group: int, table: int, count: int
+) -> None:
+    """With tables, as much is free above their level as without them; and they see what stays."""
+    levels = Levels.of(Stream(trim_above=above, skip_tables_above=skip))
+    numbers: Any = {
+        "fill": fill, "levels": levels, "first_sequence": 1, "last_sequence": count,
+        "floors": {"group main": group},
+    }  # fmt: skip
+    needed = count * (1 - levels.skip_tables / fill) if fill > levels.skip_tables else 0
+    alone, beside = decide(**numbers), decide(**numbers, tables={"archive x": table})
+
+    assert beside.below <= alone.below
+    assert beside.below - 1 >= min(needed, group, alone.below - 1)
+    assert beside.below - 1 <= max(table, needed + 1)
 
 
 def test_the_message_at_the_committed_position_stays() -> None:

@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "stream.allowDirect": True,
     "stream.trim": "archived",
     "stream.trimAbove": 50,
+    "stream.skipTablesAbove": 80,
     "stream.adopt": False,
     "stream.external": False,
     "batch.maxBytes": "512Ki",

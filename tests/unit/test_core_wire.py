@@ -61,6 +61,7 @@ def test_headers_read_back_as_they_were_written(
     batch = Batch(
         source=source, generation=GENERATION, start=start, end=start + size, lines=3, format="cri",
         first_time_ns=1, last_time_ns=2, previous=previous, checksums=checksums, resend=flags[0],
+        unsure=flags[0] and flags[1],
         starts_inside_line=flags[1], ends_inside_line=flags[2], compressed=flags[3],
         begins=flags[3], cluster=texts[0], namespace=texts[1], pod=texts[2], container=texts[3],
         labels=tuple(labels.items()),

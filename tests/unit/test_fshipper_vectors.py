@@ -18,6 +18,7 @@ from logpipeline_collector.fshipper.naming import BadOutput, Pattern, midnight
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
 from logpipeline_shipper.parcels import Packer
+from logpipeline_shipper.past import Piece
 
 # SHIPPER_SUBJECT, SHIPPER_PARTITIONS, HOSTNAME, the subject.
 SUBJECTS = [
@@ -89,7 +90,7 @@ def test_payloads(line: bytes, payload: bytes) -> None:
         starts_inside_line=False, ends_inside_line=False,
     )  # fmt: skip
 
-    assert packer.pack(chunk, "").payload == payload
+    assert packer.pack(Piece(chunk, "", resend=False)).payload == payload
 
 
 @pytest.mark.parametrize(("root", "subject", "payload", "host", "written"), MESSAGES)

@@ -95,6 +95,30 @@ def test_the_stream_warns_before_it_overtakes_the_table() -> None:
     assert STREAM in event.message
 
 
+def test_a_table_that_holds_trimming_back_is_told_before_it_is_overtaken() -> None:
+    """Which streams, what comes of it, and what to do; the text is the same with each look."""
+    kind, reason, message = of(archiving(state(held_back=(STREAM,))))
+
+    assert (kind, reason) == ("False", "ArchiveHoldsBack")
+    assert f"the table holds trimming back: {STREAM} fill above 50 %" in message
+    assert "above 80 % these lines are deleted unread, and the files go on" in message
+
+
+def test_a_table_that_was_overtaken_misses_lines_until_it_goes_on() -> None:
+    """Also one that never began; about how many stays told, in words that change seldom."""
+    overtaken = state(misses=(STREAM,), held_back=(STREAM,), missed_messages=2345)
+    begun = status_of(archiving(overtaken), None, NOW)
+    lost = progress(commit=-1, path="", streams={}, problem="")
+    never = status_of(archiving(replace(overtaken, progress=lost, lags={})), None, NOW)
+    on = status_of(archiving(state(missed_messages=2345)), begun, later(60))
+
+    for status in (begun, never):
+        assert condition(status, KIND)[:2] == ("False", "ArchiveOvertaken")
+        assert status["archive"]["missed"] == "at least 2000 messages"
+    assert condition(on, KIND)[0] == "True"
+    assert on["archive"]["missed"] == "at least 2000 messages"
+
+
 @pytest.mark.parametrize(
     ("lag", "limits", "is_soon"),
     [

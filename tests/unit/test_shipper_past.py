@@ -82,3 +82,17 @@ def test_a_repeated_attempt_keeps_its_id() -> None:
     past = Past([Intent(G, 0, 4, "feed")], is_in_doubt=False)
 
     assert ranges(past.pieces(chunk_of(0, b"one\n"), "plain")) == [(0, 4, "feed", True)]
+
+
+def test_a_first_start_marks_what_it_finds_as_unsure() -> None:
+    """Readers look whether it came before, and nobody says that it was sent again; what an intent
+    tells of was.
+    """
+    past = Past([Intent(G, 0, 4)], is_in_doubt=True)
+
+    pieces = past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")
+    past.read_all()
+    later = past.pieces(chunk_of(8, b"three\n"), "plain")
+
+    assert [(p.resend, p.is_unsure) for p in pieces] == [(True, False), (True, True)]
+    assert [(p.resend, p.is_unsure) for p in later] == [(False, False)]

@@ -189,9 +189,10 @@ def test_names_that_are_no_text_stay_apart() -> None:
 
 
 def test_lines_sent_again_are_marked() -> None:
-    """Whoever writes a table asks first if they came before."""
-    found = columns([message(b"x\n", resend=True), message(b"y\n", 2)], "resent")
-    assert found == [(True,), (False,)]
+    """Not such as a shipper at its first start marks, which knows of no earlier sending."""
+    unsure = message(b"z\n", 3, resend=True, unsure=True)
+    found = columns([message(b"x\n", resend=True), message(b"y\n", 2), unsure], "resent")
+    assert found == [(True,), (False,), (False,)]
 
 
 def test_a_message_of_nothing_but_newlines_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,15 @@ import pytest
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.rollup.counts import CLOCK_OFF_MAX, MINUTES, added, by_minute, by_source
+from logpipeline_spark.rollup.counts import (
+    CLOCK_AHEAD_MAX,
+    LATE_MAX,
+    MINUTES,
+    added,
+    by_minute,
+    by_source,
+)
+from logpipeline_spark.table.reading import fitted
 
 STORED = datetime.datetime(2026, 11, 21, 10, 30, 7, tzinfo=datetime.UTC)
 
@@ -57,15 +65,41 @@ def test_a_line_without_a_time_counts_when_it_was_stored() -> None:
     assert (row["ts"], row["lines"], row["clamped"]) == (STORED.replace(second=0), 2, 0)
 
 
-@pytest.mark.parametrize("years", [-30, 30])
-def test_a_clock_that_is_far_off_is_counted_at_the_limit(years: int) -> None:
-    """One line from another year changes no other line's count."""
-    wrong = STORED.replace(year=STORED.year + years)
-    limit = STORED + (CLOCK_OFF_MAX if years > 0 else -CLOCK_OFF_MAX)
-    rows = by_minute(table([line(), line(event_ts=wrong), line(event_ts=limit)])).to_pylist()
-    found = {row["ts"]: (row["lines"], row["clamped"]) for row in rows}
+def test_a_line_that_comes_late_is_counted_in_its_own_minute() -> None:
+    """A node that was away for a weekend brings each of its minutes, and no spike."""
+    late = [STORED - datetime.timedelta(days=3) + minutes(number) for number in range(3)]
+    rows = by_minute(table([line(event_ts=when) for when in late])).to_pylist()
 
-    assert found == {STORED.replace(second=0): (1, 0), limit.replace(second=0): (2, 1)}
+    assert [(row["ts"], row["lines"], row["clamped"]) for row in rows] == [
+        (when.replace(second=0), 1, 0) for when in late
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "sign"), [(LATE_MAX, -1), (CLOCK_AHEAD_MAX, 1)], ids=["before", "ahead"]
+)
+def test_a_time_that_cannot_be_right_is_counted_apart(limit: datetime.timedelta, sign: int) -> None:
+    """When it was stored, with its bytes, and told: without these a minute has its traffic. The
+    limit itself is plausible.
+    """
+    last = STORED + sign * limit
+    wrong = line("wrong", event_ts=last + sign * minutes(1))
+    rows = by_minute(table([line("ok"), line(event_ts=last), wrong])).to_pylist()
+    found = {
+        row["ts"]: (row["lines"], row["bytes"], row["clamped"], row["clamped_bytes"])
+        for row in rows
+    }
+
+    assert found == {STORED.replace(second=0): (2, 7, 1, 5), last.replace(second=0): (1, 1, 0, 0)}
+
+
+def test_counts_of_a_former_version_add_up_with_new_ones() -> None:
+    """They lack a column."""
+    new = by_minute(table([line()]))
+    former = fitted(new.drop_columns("clamped_bytes"), MINUTES)
+
+    (row,) = added([former, new], MINUTES).to_pylist()
+    assert (row["lines"], row["clamped"], row["clamped_bytes"]) == (2, 0, 0)
 
 
 def test_containers_are_counted_by_the_hour_with_their_errors() -> None:

@@ -5,7 +5,7 @@ lines go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pytest
 
 from logpipeline_spark.formats.delta import _TYPES
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added
+from logpipeline_spark.rollup.counts import LATE_MAX, MINUTES, SOURCES, added
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
@@ -81,6 +81,24 @@ def test_counts_of_a_day_are_written_a_few_times_only() -> None:
     (merge,) = counts._of_day(f"{ROLLUP_MINUTE}/dt=2026-11-21", small + large, SOON)
 
     assert set(merge.sources) == set(small)
+
+
+def test_what_comes_late_is_added_once_it_is_worth_it() -> None:
+    """A day that is over becomes one file, which is not written again for each small one that comes
+    weeks later; when no more can come, all is one.
+    """
+    folder, day = f"{ROLLUP_MINUTE}/dt=2026-11-21", timedelta(days=1)
+    whole, late = entry("whole", 8_000), [entry(f"{number}", 100) for number in range(10)]
+    last = BEGIN + LATE_MAX + 2 * day
+
+    def merged(entries: list[FileEntry], now: datetime) -> list[int]:
+        return [len(merge.sources) for merge in counts._of_day(folder, entries, now)]
+
+    assert merged(late, OVER) == [10]
+    assert merged([whole, *late[:9]], OVER) == []
+    assert merged([whole, *late], OVER) == [11]
+    assert merged([whole, late[0]], last) == [2]
+    assert merged([whole], last) == []
 
 
 def entry(name: str, size_bytes: int) -> FileEntry:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
+import json
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -51,17 +53,33 @@ def _csv(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
     writer = csv.writer(sys.stdout)
     writer.writerow(names)
     while rows := answer.fetchmany(ROWS_AT_ONCE):
-        writer.writerows([_plain(value) for value in row] for row in rows)
+        writer.writerows([_cell(value) for value in row] for row in rows)
 
 
 def _shown(value: Any) -> str:
     # A line may hold what a terminal would act on.
+    if isinstance(value, bytes):
+        return escaped(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
     return "" if value is None else escaped(str(_plain(value)).encode())
 
 
+def _cell(value: Any) -> Any:
+    plain = _plain(value)
+    return json.dumps(plain) if isinstance(plain, list | dict) else plain
+
+
 def _plain(value: Any) -> Any:
+    """Return *value* as JSON has it; bytes, which need be no text, as base64."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

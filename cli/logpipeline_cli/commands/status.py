@@ -14,6 +14,7 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
 from logpipeline.survey import PartitionState, survey
+from logpipeline.tables import tables_of
 from logpipeline_cli.acknowledged import acknowledged
 from logpipeline_cli.answers import ask
 from logpipeline_cli.balance import conflicts, lost, problems, untold
@@ -21,6 +22,7 @@ from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.letters.room import room_of
 from logpipeline_cli.moments import time_text
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
+from logpipeline_cli.tables.standing import standing
 from logpipeline_cli.target import Target, connected, find_target
 
 WATCH_EVERY_S = 1.0
@@ -87,6 +89,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         ask(js.connection, pipeline.names.control_subject), survey(js, pipeline)
     )
     dead = await room_of(js, pipeline.names.dead_letter_stream)
+    tables = await tables_of(js, pipeline, partitions)
     seen = await acknowledged(Bucket(js, pipeline.names.state_bucket))
     return {
         "name": pipeline.name,
@@ -102,6 +105,11 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["messages"],
         "deadLetterRoom": dead,
+        "tables": [asdict(each) for each in tables],
+        "trimming": {
+            "above": pipeline.spec.stream.trim_above,
+            "skipTablesAbove": pipeline.spec.stream.skip_tables_above,
+        },
     }
 
 
@@ -117,6 +125,7 @@ def render(status: dict[str, Any]) -> str:
         *([status["checked"]] if "checked" in status else []),
         *([f"Warning: {status['unchecked']}"] if "unchecked" in status else []),
         *([f"server: {status['serverTrouble']}"] if status.get("serverTrouble") else []),
+        *standing(status),
         *conditions_text(status.get("conditions", [])),
         "",
         table(

@@ -52,6 +52,7 @@ def headers_again(letter: Letter, number: int, *, again: bool) -> dict[str, str]
     kept[RETRY_OF] = str(number)
     if RANGE in fields:
         kept["Log-Resend"] = "1"
+        kept.pop("Log-Unsure", None)
     if letter.consumer:
         kept[RETRY_FOR] = letter.consumer
     return kept

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import plotly.io
 
 from logpipeline_cli.output import bytes_text
-from logpipeline_cli.tables.questions import Answers, Point
+from logpipeline_cli.tables.questions import SHARE_STEP_S, Answers, Point
 
 HEIGHT = 340
 _LEVELS = {
@@ -31,10 +31,12 @@ def page(title: str, answers: Answers, *, made: datetime) -> str:
     step = _step(answers.step_s)
     plots = [
         _stacked(f"Lines per {step}, by level", answers.by_level, colours=_LEVELS),
-        _line("Share of errors, per 5 minutes", answers.error_share, percent=True),
+        _shares(
+            f"Share of errors, per {_step(max(answers.step_s, SHARE_STEP_S))}", answers.error_share
+        ),
         _stacked(f"Bytes per {step}, by namespace", answers.by_namespace),
         _stacked(f"Bytes per {step}, by host", answers.by_host),
-        _line("From stored to queryable, seconds", answers.lags),
+        _each("From stored to queryable, seconds, of each commit", answers.lags),
     ]
     parts = [_figure(plot, is_first=number == 0) for number, plot in enumerate(plots)]
     return "\n".join(
@@ -69,7 +71,10 @@ def _when(answers: Answers) -> str:
 def _sum(answers: Answers) -> str:
     text = f"{answers.lines:,} lines, {bytes_text(answers.bytes)}"
     if answers.clamped:
-        text += f"; {answers.clamped:,} lines have a time more than a day off, counted at the limit"
+        text += (
+            f"; {answers.clamped:,} of these lines say a time that is more than a month before, or "
+            "a day after, they were stored: they are in no plot over time"
+        )
     return html.escape(text)
 
 
@@ -93,12 +98,23 @@ def _stacked(
     return _laid_out(figure, title)
 
 
-def _line(title: str, points: Sequence[Point], *, percent: bool = False) -> go.Figure:
-    figure = go.Figure(go.Scatter(x=[at for at, _ in points], y=[value for _, value in points]))
+def _shares(title: str, points: Sequence[Point]) -> go.Figure:
+    figure = go.Figure(
+        go.Scatter(
+            x=[at for at, _ in points], y=[value for _, value in points],
+            # A value with none beside it has no line to be seen by.
+            mode="lines+markers", marker={"size": 3}, connectgaps=False,
+        )
+    )  # fmt: skip
     _laid_out(figure, title)
-    if percent:
-        figure.update_yaxes(tickformat=".2%")
-    return figure
+    return figure.update_yaxes(tickformat=".2%")
+
+
+def _each(title: str, points: Sequence[Point]) -> go.Figure:
+    """Return a plot of what has no value in between."""
+    times, values = [at for at, _ in points], [value for _, value in points]
+    figure = go.Figure(go.Scatter(x=times, y=values, mode="markers", marker={"size": 4}))
+    return _laid_out(figure, title)
 
 
 def _laid_out(figure: go.Figure, title: str) -> go.Figure:

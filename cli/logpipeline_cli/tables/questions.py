@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
@@ -19,11 +19,18 @@ from logpipeline_spark.table.verify import state_of
 SERIES_MAX = 10
 TALKERS_MAX = 20
 OTHERS = "others"
+# What of a row is drawn: lines whose time is not plausible stand nowhere in time. Rows of former
+# versions do not say how large these were.
+PLACED_LINES = "(lines - clamped)"
+PLACED_BYTES = "(bytes - coalesce(clamped_bytes, bytes * clamped // lines))"
 # Points of a line: a screen has few thousand columns.
 POINTS_MAX = 1500
+# A share of the few lines of a minute says little.
+SHARE_STEP_S = 300
 STEPS_S = (60, 300, 900, 3600, 6 * 3600, 86_400)
 
-Point = tuple[datetime, float]
+# A value that cannot be told is None: a share of nothing.
+Point = tuple[datetime, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +66,12 @@ def ask(connection: duckdb.DuckDBPyConnection, storage: Storage, logs: Logs) -> 
         lines=int(lines or 0),
         bytes=int(size or 0),
         clamped=int(clamped or 0),
-        by_level=_series(connection, "coalesce(level, 'unknown')", "lines", step_s),
-        by_namespace=_series(connection, "coalesce(namespace, 'plain files')", "bytes", step_s),
-        by_host=_series(connection, "coalesce(host, 'unknown')", "bytes", step_s),
-        error_share=_error_share(connection),
+        by_level=_series(connection, "coalesce(level, 'unknown')", PLACED_LINES, step_s),
+        by_namespace=_series(
+            connection, "coalesce(namespace, 'plain files')", PLACED_BYTES, step_s
+        ),
+        by_host=_series(connection, "coalesce(host, 'unknown')", PLACED_BYTES, step_s),
+        error_share=_error_share(connection, max(step_s, SHARE_STEP_S)),
         talkers=_talkers(connection),
         lags=_lags(logs),
         lost=[(stream, each.first, each.last) for stream, each in gone],
@@ -85,25 +94,40 @@ def _series(
                     LIMIT {SERIES_MAX})
         SELECT CASE WHEN name IN (FROM largest) THEN name ELSE '{OTHERS}' END AS shown,
                time_bucket(INTERVAL {step_s} SECOND, ts) AS bucket, sum(value)
-        FROM named GROUP BY ALL ORDER BY bucket
+        FROM named WHERE value > 0 GROUP BY ALL ORDER BY bucket
         """
     ).fetchall()
-    found: dict[str, list[Point]] = {}
+    found: dict[str, dict[datetime, float]] = {}
     for shown, at, total in rows:
-        found.setdefault(shown, []).append((at, float(total)))
-    return dict(sorted(found.items(), key=lambda item: -sum(value for _, value in item[1])))
+        found.setdefault(shown, {})[at] = float(total)
+    steps = steps_between([at for _, at, _ in rows], step_s)
+    return {
+        shown: [(at, totals.get(at, 0.0)) for at in steps]
+        for shown, totals in sorted(found.items(), key=lambda item: -sum(item[1].values()))
+    }
 
 
-def _error_share(connection: duckdb.DuckDBPyConnection) -> list[Point]:
+def steps_between(times: Sequence[datetime], step_s: int) -> list[datetime]:
+    """Return each step from the first to the last of *times*, which begin steps. One that has no
+    counts had no lines: a plot of the others alone would lead a line over it.
+    """
+    if not times:
+        return []
+    step, first = timedelta(seconds=step_s), min(times)
+    return [first + number * step for number in range((max(times) - first) // step + 1)]
+
+
+def _error_share(connection: duckdb.DuckDBPyConnection, step_s: int) -> list[Point]:
     levels = ", ".join(f"'{level}'" for level in ERROR_LEVELS)
     rows = connection.execute(
         f"""
-        SELECT time_bucket(INTERVAL 5 MINUTE, ts) AS bucket,
-               sum(lines) FILTER (WHERE level IN ({levels})) / sum(lines)
-        FROM minutes GROUP BY bucket ORDER BY bucket
+        SELECT time_bucket(INTERVAL {step_s} SECOND, ts) AS bucket,
+               sum({PLACED_LINES}) FILTER (WHERE level IN ({levels})) / sum({PLACED_LINES})
+        FROM minutes WHERE {PLACED_LINES} > 0 GROUP BY bucket ORDER BY bucket
         """
     ).fetchall()
-    return [(at, float(share or 0.0)) for at, share in rows]
+    shares = {at: float(share or 0.0) for at, share in rows}
+    return [(at, shares.get(at)) for at in steps_between(list(shares), step_s)]
 
 
 def _talkers(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, int, int, int]]:

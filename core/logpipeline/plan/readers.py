@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from logpipeline.archiving import KEYS, ArchiveProgress, archive_floor, archive_key
+from logpipeline.archiving import (
+    KEYS,
+    ArchiveProgress,
+    archive_floor,
+    archive_key,
+    done_of,
+)
+from logpipeline.missed import Missed
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import (
     MESSAGE_NOT_FOUND,
@@ -23,6 +30,22 @@ from logpipeline.subjects import key_value_subject
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A table at *key*: *floor* is the last message of a stream that it needs no more, *done* the
+    last that it has read, as far as that is known; at both 0 is none.
+    """
+
+    key: str
+    floor: int
+    done: int
+
+    @property
+    def reader(self) -> str:
+        """Return what it is called among those who read the streams."""
+        return f"archive {self.key.removeprefix(KEYS)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Readers:
     """The groups of collectors, and the tables by their keys; None where one has not begun."""
 
@@ -31,15 +54,26 @@ class Readers:
     archives: Mapping[str, ArchiveProgress | None]
 
     async def floors(self, js: JetStream, stream: FoundStream, partition: int) -> dict[str, int]:
-        """Return the last message of *stream* that each reader has done with."""
-        floors = {
+        """Return the last message of *stream* that each group has done with."""
+        return {
             f"group {group}": await _group_floor(js, self.bucket, group, partition, stream)
             for group in sorted(self.groups)
         }
-        for key, progress in sorted(self.archives.items()):
-            name = f"archive {key.removeprefix(KEYS)}"
-            floors[name] = await _archive_floor(js, progress, stream)
-        return floors
+
+    async def tables(self, js: JetStream, stream: FoundStream) -> list[Table]:
+        """Return how far each table is in *stream*."""
+        return [
+            Table(
+                key,
+                await _archive_floor(js, progress, stream),
+                done_of(
+                    progress.streams.get(stream.name) if progress is not None else None,
+                    created=stream.created,
+                    last_sequence=int(stream.state["last_seq"]),
+                ),
+            )
+            for key, progress in sorted(self.archives.items())
+        ]
 
 
 async def readers_of(js: JetStream, bucket: Bucket, pipeline: LogPipeline) -> Readers:
@@ -48,16 +82,21 @@ async def readers_of(js: JetStream, bucket: Bucket, pipeline: LogPipeline) -> Re
     Raises:
         ApiError, NotSent, OutcomeUnknown: the bucket could not be read.
     """
-    keys = await _keys(js, bucket)
-    ours = archive_key(pipeline.namespace, pipeline.name)
-    tables = {key for key in keys if key.startswith(KEYS)} - {ours}
-    if pipeline.spec.archive.enabled:
-        tables.add(ours)
+    keys = await keys_of(js, bucket)
     return Readers(
         bucket,
         frozenset(groups_of(keys) | {pipeline.spec.collectors.group}),
-        {key: await archive_progress(bucket, key) for key in tables},
+        {key: await archive_progress(bucket, key) for key in table_keys(keys, pipeline)},
     )
+
+
+def table_keys(keys: Iterable[str], pipeline: LogPipeline) -> set[str]:
+    """Return the keys of the tables that read the streams of *pipeline*, given those of its bucket:
+    its own where it keeps one, begun or not, and those of other pipelines.
+    """
+    ours = archive_key(pipeline.namespace, pipeline.name)
+    tables = {key for key in keys if key.startswith(KEYS)} - {ours}
+    return tables | {ours} if pipeline.spec.archive.enabled else tables
 
 
 async def archive_progress(bucket: Bucket, key: str) -> ArchiveProgress | None:
@@ -69,7 +108,17 @@ async def archive_progress(bucket: Bucket, key: str) -> ArchiveProgress | None:
         return None
 
 
-async def _keys(js: JetStream, bucket: Bucket) -> set[str]:
+async def missed_by(bucket: Bucket, key: str) -> Missed:
+    """Return what a table missed, as *key* tells; nothing where that cannot be read."""
+    entry = await bucket.get(key)
+    try:
+        return Missed.decode(entry.value) if entry is not None else Missed()
+    except BadRecord:
+        return Missed()
+
+
+async def keys_of(js: JetStream, bucket: Bucket) -> set[str]:
+    """Return the keys that *bucket* has; none where it is not there."""
     prefix = key_value_subject(bucket.name, "")
     try:
         info = await ask(js, f"STREAM.INFO.{bucket.stream}", {"subjects_filter": f"{prefix}>"})

@@ -3,6 +3,10 @@
 Streams refuse new messages when they are full, so that nothing is lost; one full of archived data
 would refuse them until it expires. Collectors know these purges from a loss by one rule: whatever
 is at or below the committed position of every group was nobody's loss.
+
+The files are what a pipeline is for, and a table stands beside them: up to a named level trimming
+waits for tables, and beyond it for groups and consumers alone. What a table misses is written down
+before it is purged.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from logpipeline.missed import MissedRange, missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
@@ -23,8 +29,9 @@ from logpipeline.nats.jetstream import (
 from logpipeline.plan.floors import durable_floors
 from logpipeline.plan.model import FoundStream, owner_of
 from logpipeline.plan.observe import consumers_of, streams_below
-from logpipeline.plan.readers import readers_of
+from logpipeline.plan.readers import Table, missed_by, readers_of
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.streams import Stream
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +41,22 @@ INTERVAL_S = 2.0
 DOWN_TO = 0.8
 # From this fill on, a stream that nothing may be purged from is worth a warning.
 WARN_FILL = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """Shares of a stream's limit: it is trimmed *above* the one, and above *skip_tables* without
+    waiting for tables; from 1.0 on they are always waited for.
+    """
+
+    above: float
+    skip_tables: float = 1.0
+
+    @staticmethod
+    def of(stream: Stream) -> Levels:
+        """Return what the resource says."""
+        above = stream.trim_above / 100
+        return Levels(above=above, skip_tables=max(above, stream.skip_tables_above / 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +71,16 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """A stream that was above its level: so many *messages* before *below* were purged."""
+    """A stream that was above its level: so many *messages* before *below* were purged, and each
+    of *missed_by* had not read some of them.
+    """
 
     stream: str
     fill: float
     below: int
     messages: int
     held_by: str
+    missed_by: tuple[str, ...] = ()
 
 
 def fill_of(config: Mapping[str, Any], state: Mapping[str, Any]) -> float:
@@ -68,20 +94,37 @@ def fill_of(config: Mapping[str, Any], state: Mapping[str, Any]) -> float:
 
 
 def decide(
-    *, fill: float, above: float, first_sequence: int, last_sequence: int, floors: Mapping[str, int]
+    *,
+    fill: float,
+    levels: Levels,
+    first_sequence: int,
+    last_sequence: int,
+    floors: Mapping[str, int],
+    tables: Mapping[str, int] | None = None,
 ) -> Decision:
-    """Return what to purge of a stream that is *fill* full and shall not be fuller than *above*,
-    both being shares of its limit, given what each reader has done with.
+    """Return what to purge of a stream that is *fill* full, a share of its limit, given what each
+    reader has done with: *floors* are those of readers that are always waited for.
     """
-    if fill <= above or last_sequence < first_sequence:
+    if fill <= levels.above or last_sequence < first_sequence:
         return Decision()
     if not floors:
         return Decision(held_by="no group of collectors has begun")
-    holder, floor = min(floors.items(), key=lambda item: item[1])
-    # Messages are taken as equally large; where they are not, the next round takes the rest.
-    share = 1 - above * DOWN_TO / fill
-    wanted = first_sequence + math.ceil((last_sequence - first_sequence + 1) * share)
+    count = last_sequence - first_sequence + 1
+
+    def down_to(level: float) -> int:
+        # Messages are taken as equally large; where they are not, the next round takes the rest.
+        return first_sequence + math.ceil(count * (1 - level / fill))
+
+    wanted = down_to(levels.above * DOWN_TO)
+    holder, floor = min({**floors, **(tables or {})}.items(), key=lambda item: item[1])
     below = min(wanted, floor + 1)
+    if levels.skip_tables < 1 and fill > levels.skip_tables:
+        # No more than that: what a table has not read stays for it as long as there is room.
+        needed = down_to(levels.skip_tables)
+        first_holder, first_floor = min(floors.items(), key=lambda item: item[1])
+        below = max(below, min(needed, first_floor + 1))
+        if below < needed:
+            holder = first_holder
     return Decision(
         below=below if below > first_sequence else 0, held_by=holder if below < wanted else ""
     )
@@ -91,11 +134,10 @@ async def trim_forever(
     js: JetStream, pipeline: Callable[[], LogPipeline], *, interval_s: float = INTERVAL_S
 ) -> None:
     """Trim the streams of what *pipeline* returns each time, until cancelled."""
-    warned: set[str] = set()
-    problem = ""
+    warnings, problem = _Warnings(), ""
     while True:
         try:
-            warned = _warn(await trim_once(js, pipeline()), warned)
+            warnings.log(await trim_once(js, pipeline()))
             problem = ""
         except (ApiError, NotSent, OutcomeUnknown) as error:
             if str(error) != problem:
@@ -118,7 +160,7 @@ async def trim_once(
     settings = pipeline.spec.stream
     if settings.external or settings.trim != "archived" or settings.deny_purge:
         return []
-    above = settings.trim_above / 100
+    levels = Levels.of(settings)
     partitions = {pipeline.names.stream(n): n for n in range(max(pipeline.spec.partitions, 1))}
     # What is not ours is never touched, whatever it is called.
     due = [
@@ -126,7 +168,7 @@ async def trim_once(
         for stream in await streams_below(js, f"{pipeline.names.subject}.>")
         if stream.name in partitions
         and owner_of(stream.config) == f"{pipeline.namespace}/{pipeline.name}"
-        and fill_of(stream.config, stream.state) > above
+        and fill_of(stream.config, stream.state) > levels.above
     ]
     if not due:
         return []
@@ -136,25 +178,34 @@ async def trim_once(
     for stream in due:
         all_floors = dict((floors or {}).get(stream.name, {}))
         all_floors |= await readers.floors(js, stream, partitions[stream.name])
-        trimmed.append(await _trim(js, stream, above, all_floors))
+        durables = await consumers_of(js, stream.name)
+        all_floors |= durable_floors(durables, last_sequence=stream.state["last_seq"])
+        tables = await readers.tables(js, stream)
+        trimmed.append(await _trim(js, bucket, stream, levels, all_floors, tables))
     return trimmed
 
 
 async def _trim(
-    js: JetStream, stream: FoundStream, above: float, floors: dict[str, int]
+    js: JetStream,
+    bucket: Bucket,
+    stream: FoundStream,
+    levels: Levels,
+    floors: Mapping[str, int],
+    tables: Sequence[Table],
 ) -> Trimmed:
-    last = stream.state["last_seq"]
-    fill = fill_of(stream.config, stream.state)
-    durables = durable_floors(await consumers_of(js, stream.name), last_sequence=last)
+    fill, first = fill_of(stream.config, stream.state), int(stream.state["first_seq"])
     decision = decide(
         fill=fill,
-        above=above,
-        first_sequence=stream.state["first_seq"],
-        last_sequence=last,
-        floors=floors | durables,
+        levels=levels,
+        first_sequence=first,
+        last_sequence=stream.state["last_seq"],
+        floors=floors,
+        tables={table.reader: table.floor for table in tables},
     )
-    purged = 0
+    purged, missed = 0, [table for table in tables if max(table.done + 1, first) < decision.below]
     if decision.below:
+        for table in missed:
+            await _tell_missed(bucket, stream, table, decision.below)
         # Repeated, it finds nothing left to do: an unknown outcome needs no care.
         answer = await js.call(f"STREAM.PURGE.{stream.name}", {"seq": decision.below})
         purged = int(answer.get("purged", 0))
@@ -164,14 +215,44 @@ async def _trim(
         below=decision.below,
         messages=purged,
         held_by=decision.held_by,
+        missed_by=tuple(table.reader for table in missed),
     )
 
 
-def _warn(trimmed: list[Trimmed], warned: set[str]) -> set[str]:
-    stuck = {each.stream: each for each in trimmed if not each.below and each.fill >= WARN_FILL}
-    for name in stuck.keys() - warned:
-        log.warning(
-            "a full stream cannot be trimmed",
-            extra={"stream": name, "held_by": stuck[name].held_by},
-        )
-    return set(stuck)
+async def _tell_missed(bucket: Bucket, stream: FoundStream, table: Table, below: int) -> None:
+    """Write down that *table* never gets what is before *below*.
+
+    Before the purge: a crash between the two tells of too much, until the next round purges it;
+    the other order would tell of nothing.
+    """
+    key = missed_key_of(table.key)
+    first = max(table.done + 1, int(stream.state["first_seq"]))
+    gone = MissedRange(created=stream.created, first=first, last=below - 1, at_ns=time.time_ns())
+    known = await missed_by(bucket, key)
+    await bucket.put(key, known.with_range(stream.name, gone).encode())
+
+
+@dataclass(slots=True)
+class _Warnings:
+    """What was logged of streams that are too full, so that each is told once."""
+
+    stuck: set[str] = field(default_factory=set)
+    skipped: set[tuple[str, str]] = field(default_factory=set)
+
+    def log(self, trimmed: Sequence[Trimmed]) -> None:
+        stuck = {each.stream: each for each in trimmed if not each.below and each.fill >= WARN_FILL}
+        for name in stuck.keys() - self.stuck:
+            log.warning(
+                "a full stream cannot be trimmed",
+                extra={"stream": name, "held_by": stuck[name].held_by},
+            )
+        skipped = {(each.stream, table) for each in trimmed for table in each.missed_by}
+        for name, table in sorted(skipped - self.skipped):
+            log.warning(
+                "a stream was filling up with what only a table had not read: it was deleted",
+                extra={"stream": name, "table": table},
+            )
+        # A stream that is at its level has rounds without a purge in between.
+        full = {each.stream for each in trimmed}
+        self.stuck = set(stuck)
+        self.skipped = {each for each in self.skipped if each[0] in full} | skipped

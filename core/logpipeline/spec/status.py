@@ -113,6 +113,9 @@ _ARCHIVE = _object(
         "rows": {"description": "Lines in the table.", **_LARGE},
         "committedAt": _text("When that commit was made.", format="date-time"),
         "lag": _text("About how much is stored and not yet in the table, and since when."),
+        "missed": _text(
+            "About how much was deleted of full streams before it was in the table, in all."
+        ),
         "streams": _keyed_list(
             "Up to where streams are in the table; the first 64.", "name", _ARCHIVED, maxItems=64
         ),

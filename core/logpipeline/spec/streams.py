@@ -231,6 +231,11 @@ class Stream:
     trim_above: int = spec(
         "Fill level in percent above which is trimmed.", default=50, minimum=1, maximum=99
     )
+    skip_tables_above: int = spec(
+        "Fill level in percent above which trimming waits for no table, which then misses what it "
+        "has not read; 100: it always waits, and shippers with it.",
+        default=80, minimum=1, maximum=100,
+    )  # fmt: skip
     adopt: bool = spec("Take over streams of these names that are not ours.", default=False)
     external: bool = spec(
         "Use the streams of another LogPipeline, here or in another cluster, which makes, changes "

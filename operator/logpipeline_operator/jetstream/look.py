@@ -114,7 +114,9 @@ async def look(
         partitions=tuple(partitions),
         behind=late,
         refused_logins=refused,
-        archive=await archive_state(js, pipeline) if pipeline.spec.archive.enabled else None,
+        archive=(
+            await archive_state(js, pipeline, partitions) if pipeline.spec.archive.enabled else None
+        ),
     )
 
 

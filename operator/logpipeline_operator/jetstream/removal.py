@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from logpipeline.archiving import archive_key
 from logpipeline.assigning import forget_group
+from logpipeline.missed import missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.plan.desired import mark_of
 from logpipeline.plan.model import Config, is_ours
 from logpipeline.plan.observe import consumers_of, found_stream
 from logpipeline.spec import LogPipeline
-from logpipeline.subjects import key_value_subject
 
 
 async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> list[str]:
@@ -52,10 +52,10 @@ async def forget_archive(js: JetStream, pipeline: LogPipeline) -> bool:
     """
     bucket = Bucket(js, pipeline.names.state_bucket)
     key = archive_key(pipeline.namespace, pipeline.name)
-    if await bucket.get(key) is None:
-        return False
-    await js.call(f"STREAM.PURGE.{bucket.stream}", {"filter": key_value_subject(bucket.name, key)})
-    return True
+    there = [each for each in (missed_key_of(key), key) if await bucket.get(each) is not None]
+    for each in there:
+        await bucket.erase(each)
+    return bool(there)
 
 
 async def _remove_streams(js: JetStream, names: Iterable[str], ours: Config) -> list[str]:

@@ -33,16 +33,26 @@ def archive_status(
     before = former.archive(previous)
     if state is None:
         return {**before, "lag": UNKNOWN}
-    lag = _lag(pipeline, state, str(before.get("lag", "")))
+    now_seen = {"lag": _lag(pipeline, state, str(before.get("lag", "")))}
+    before.pop("missed", None)
+    if state.missed_messages:
+        now_seen["missed"] = _missed(state.missed_messages)
     if state.progress is None:
-        return {"lag": lag}
+        return now_seen
     if state.progress.commit < 0:
         # A job that told why it could not begin tells nothing of the table.
-        return {**before, "lag": lag}
+        return {**before, **now_seen}
     figures = {name: before[name] for name in former.ARCHIVE_FIGURES if name in before}
     if _is_due(figures, state.progress, now):
         figures = _figures(state.progress)
-    return {**figures, "lag": lag}
+    return {**figures, **now_seen}
+
+
+def _missed(messages: int) -> str:
+    """Return about how many: a number that grew with each line would be a write with each look."""
+    size = 10 ** (len(str(messages)) - 1)
+    step = max(each for each in (1, 2, 5) if each * size <= messages)
+    return f"at least {_within(step * size)} messages"
 
 
 def _is_due(figures: Mapping[str, Any], progress: ArchiveProgress, now: datetime) -> bool:

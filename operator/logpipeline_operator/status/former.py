@@ -69,7 +69,7 @@ def archive(status: Mapping[str, Any]) -> dict[str, Any]:
     there = status.get("archive")
     known = there if isinstance(there, Mapping) else {}
     found: dict[str, Any] = {
-        name: known[name] for name in ("path", "lag") if isinstance(known.get(name), str)
+        name: known[name] for name in ("path", "lag", "missed") if isinstance(known.get(name), str)
     }
     found |= {name: known[name] for name in ("commit", "rows") if _is_count(known.get(name))}
     if time_of(known.get("committedAt")) is not None:

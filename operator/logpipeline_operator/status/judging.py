@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from logpipeline.behind import BEHIND_S
 from logpipeline.spec import LogPipeline
@@ -173,10 +173,31 @@ def _of_archive(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
     if state.progress is not None and state.progress.problem:
         what = f"the archive's job says: {state.progress.problem}"
         yield Finding(reason=Reason.ARCHIVE_FAILED, part=part, what=what, advice="")
+    if state.misses:
+        streams = listed(state.misses)
+        what = f"the table misses lines of {streams}, which were full: they were deleted unread"
+        yield Finding(reason=Reason.ARCHIVE_OVERTAKEN, part=part, what=what)
+    elif state.held_back:
+        yield _of_held_back(state.held_back, pipeline)
     if state.overtaken_soon:
         streams = listed(state.overtaken_soon)
         what = f"lines that are not in the table yet are about to be deleted from {streams}"
         yield Finding(reason=Reason.ARCHIVE_FALLING_BEHIND, part=part, what=what)
+
+
+def _of_held_back(streams: Sequence[str], pipeline: LogPipeline) -> Finding:
+    stream = pipeline.spec.stream
+    skip = max(stream.trim_above, stream.skip_tables_above)
+    then = (
+        "shippers wait when they are full"
+        if skip >= 100
+        else f"above {skip} % these lines are deleted unread, and the files go on"
+    )
+    what = (
+        f"the table holds trimming back: {listed(streams)} fill above {stream.trim_above} % with "
+        f"lines that are in files, and not in the table yet; {then}"
+    )
+    return Finding(reason=Reason.ARCHIVE_HOLDS_BACK, part=Part.ARCHIVE, what=what)
 
 
 def _kind_of_archive(pipeline: LogPipeline) -> str:

@@ -367,6 +367,18 @@ class Reason(Enum):
         "Let the archive do more (spec.archive.maxBytesPerBatch, resources, executors), or keep "
         "lines for longer (spec.stream.maxAge, maxBytes).",
     )
+    ARCHIVE_HOLDS_BACK = Meaning(
+        "ArchiveHoldsBack",
+        "Streams are not trimmed, because the table alone has not read what they hold.",
+        "Bring the table's job back, or let it do more (spec.archive.maxBytesPerBatch, resources, "
+        "executors); until then, larger streams (spec.stream.maxBytes) keep more for it.",
+    )
+    ARCHIVE_OVERTAKEN = Meaning(
+        "ArchiveOvertaken",
+        "The table misses lines: streams were filling up, and files went on without it.",
+        "Bring the table's job back: it goes on behind them. The files have these lines. "
+        "status.archive.missed says about how many messages they came in.",
+    )
     SPARK_OPERATOR_MISSING = Meaning(
         "SparkOperatorMissing",
         "The archive shall be a SparkApplication, and no operator for Spark is there to run it.",

@@ -35,6 +35,13 @@ class Opened:
         """Whether somebody must look up if these bytes came before."""
         return self.batch is not None and self.batch.resend and not self.reason
 
+    @property
+    def is_resent(self) -> bool:
+        """Whether it is known to have been sent again; a shipper without positions marks all that
+        it finds, and knows of no earlier sending.
+        """
+        return self.is_marked and self.batch is not None and not self.batch.unsure
+
 
 def groups(
     messages: Iterable[Message], origin: Origin, *, bytes_max: int = GROUP_BYTES_MAX

@@ -43,7 +43,7 @@ class _Shared:
         self.sequences = np.array([m.sequence for m in messages], np.int64)
         self.times = np.array([m.time_ns // 1000 for m in messages], np.int64)
         self.partitions = pa.array([opened.partition for opened in group], pa.int32())
-        self.is_resent = np.array([opened.is_marked for opened in group], np.bool_)
+        self.is_resent = np.array([opened.is_resent for opened in group], np.bool_)
         self.is_bad = np.array([bool(opened.reason) for opened in group], np.bool_)
         self.is_cri = np.array([is_cri_lines(opened) for opened in group], np.bool_)
         rows = list(zip(*(_shared(opened) for opened in group), strict=True))

@@ -15,9 +15,13 @@ import pyarrow.compute as pc
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
 
-# A program's clock may be wrong. Further away from the time of storing than this, a line is counted
-# at the limit, and as clamped.
-CLOCK_OFF_MAX = datetime.timedelta(days=1)
+# A line counts for its own time as long as that is plausible: not further ahead of the time of
+# storing than clocks and their zones may be,
+CLOCK_AHEAD_MAX = datetime.timedelta(days=1)
+# and not further behind than a node that was switched off, or cut off, comes back: shippers wait as
+# long for a word on what they sent. Else it counts when it was stored, and as clamped: a clock that
+# is wrong draws no traffic where there was none.
+LATE_MAX = datetime.timedelta(days=31)
 ERROR_LEVELS = ("error", "fatal")
 
 MINUTES = pa.schema(
@@ -30,6 +34,8 @@ MINUTES = pa.schema(
         pa.field("lines", pa.int64(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("clamped", pa.int64(), nullable=False),
+        # Of lines that are counted as clamped; files of former versions lack it.
+        pa.field("clamped_bytes", pa.int64()),
     ]
 )
 SOURCES = pa.schema(
@@ -48,7 +54,8 @@ SOURCES = pa.schema(
 
 def by_minute(lines: pa.Table) -> pa.Table:
     """Return how many *lines*, and bytes of them, there are per minute of their own time, cluster,
-    host, namespace and level; `ts` is the minute's begin.
+    host, namespace and level; `ts` is the minute's begin. Those with no plausible time are among
+    them at the time of storing, and besides `clamped`: without these they are the traffic.
 
     Raises:
         Refused: *lines* lacks a column.
@@ -58,7 +65,12 @@ def by_minute(lines: pa.Table) -> pa.Table:
         "ts": pc.floor_temporal(when, unit="minute"),
         **{name: _column(lines, name) for name in ("cluster", "host", "namespace", "level")},
     }
-    sums = {"bytes": _sizes(lines), "clamped": pc.cast(clamped, pa.int64())}
+    sizes = _sizes(lines)
+    sums = {
+        "bytes": sizes,
+        "clamped": pc.cast(clamped, pa.int64()),
+        "clamped_bytes": pc.if_else(clamped, sizes, 0),
+    }
     return _counted(keys, sums, MINUTES)
 
 
@@ -80,14 +92,13 @@ def by_source(lines: pa.Table) -> pa.Table:
 
 
 def _times(lines: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the time that each line counts for, and whether that had to be clamped."""
+    """Return the time that each line counts for, and whether its own was not plausible."""
     stored, told = _column(lines, "ts"), _column(lines, "event_ts")
-    off = pa.scalar(CLOCK_OFF_MAX, pa.duration("us"))
-    earliest, latest = pc.subtract(stored, off), pc.add(stored, off)
-    kept = pc.if_else(pc.less(told, earliest), earliest, told)
-    kept = pc.if_else(pc.greater(kept, latest), latest, kept)
-    clamped = pc.fill_null(pc.not_equal(kept, told), fill_value=False)
-    return pc.coalesce(kept, stored), clamped
+    earliest = pc.subtract(stored, pa.scalar(LATE_MAX, pa.duration("us")))
+    latest = pc.add(stored, pa.scalar(CLOCK_AHEAD_MAX, pa.duration("us")))
+    is_off = pc.or_(pc.less(told, earliest), pc.greater(told, latest))
+    clamped = pc.fill_null(is_off, fill_value=False)
+    return pc.coalesce(pc.if_else(clamped, stored, told), stored), clamped
 
 
 def _sizes(lines: pa.Table) -> pa.ChunkedArray:

@@ -1,8 +1,9 @@
 """Add the partial counts of many batches up, so that a year of them is few files.
 
-Counts of a day come in small files, ten and more a minute, and some come a day late. Files of about
-one size are added up when there are many of them, so that each count is written a few times only;
-when no more can come, all that a day has becomes one.
+Counts of a day come in small files, ten and more a minute, and some come weeks late: a node was
+away. Files of about one size are added up when there are many of them, so that each count is
+written a few times only. When a day is over, all that it has becomes one; what comes late is added
+to that once it is worth it, and when no more can come, all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline_spark.rollup.counts import CLOCK_OFF_MAX, added
+from logpipeline_spark.rollup.counts import CLOCK_AHEAD_MAX, LATE_MAX, added
 from logpipeline_spark.table.compact import FILES_MAX, GRACE, Merge, Parts, Sizes
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import end_of, folder_of
@@ -64,9 +65,8 @@ def write_summed(
 
 def _of_day(folder: str, entries: list[FileEntry], now: datetime) -> Iterator[Merge]:
     ordered = sorted(entries, key=lambda entry: entry.path)[:FILES_MAX]
-    if end_of(folder) + CLOCK_OFF_MAX + GRACE <= now:
-        if len(ordered) > 1:
-            yield Merge(folder, tuple(ordered))
+    if _is_whole_due(ordered, end_of(folder) + GRACE, now):
+        yield Merge(folder, tuple(ordered))
         return
     alike = defaultdict(list)
     for entry in ordered:
@@ -76,6 +76,16 @@ def _of_day(folder: str, entries: list[FileEntry], now: datetime) -> Iterator[Me
         if len(alike[size]) >= ALIKE_MIN:
             yield Merge(folder, tuple(alike[size]))
             return
+
+
+def _is_whole_due(entries: list[FileEntry], end: datetime, now: datetime) -> bool:
+    """Return whether all counts of a day that ended at *end* are worth becoming one file."""
+    if len(entries) < 2 or end + CLOCK_AHEAD_MAX > now:
+        return False
+    largest = max(entry.bytes for entry in entries)
+    late = sum(entry.bytes for entry in entries) - largest
+    # Writing the large one again for each small one that comes would never end.
+    return end + LATE_MAX <= now or late * ALIKE_FACTOR >= largest
 
 
 def _size_class(size_bytes: int) -> int:
