@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from logpipeline.partition import Partition, partition_of
 
@@ -14,6 +15,7 @@ HOST_CHARS_MAX = 253
 
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _PARTITION = re.compile(r"p(0|[1-9][0-9]{0,5})")
+_OF_PARTITION = re.compile(rf"(.+)\.{_PARTITION.pattern}\.>")
 
 
 class BadHost(ValueError):
@@ -100,6 +102,24 @@ class Subjects:
         partition = Partition(int(token[1:]))
         check_host(host)
         return partition, host
+
+
+def root_of(filter_: str) -> str | None:
+    """Return the root of *filter_* if that is one of `Subjects.of_partition`, else None."""
+    found = _OF_PARTITION.fullmatch(filter_)
+    return found.group(1) if found else None
+
+
+def meet(one: str, other: str) -> bool:
+    """Return whether there can be a subject that both filters match."""
+    for a, b in zip_longest(one.split("."), other.split(".")):
+        if a is None or b is None:
+            return False
+        if ">" in (a, b):
+            return True
+        if a != b and "*" not in (a, b):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

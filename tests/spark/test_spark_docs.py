@@ -17,6 +17,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from logpipeline.names import names_of
 from logpipeline.spec import parse
 from logpipeline.spec.model import API_VERSION, KIND
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
@@ -35,6 +36,9 @@ from tables_made import LIFE, STREAM, kept, lines, opened
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 # What the page calls them, and what stands there in a test instead.
 FOLDER, SERVER = "/data/archive", "nats://nats.example.net:4222"
+ERRORS, MANY = "/data/errors", '"partitions", 10'
+# What the page reads by a pipeline's name, and what stands for one that runs here.
+BY_NAME = ("logging/prod", "default/docs")
 MESSAGES = 30
 ROWS = 2 * MESSAGES
 COMMAND_WITHIN_S = 60
@@ -67,8 +71,8 @@ def folder(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(data))
         layout = Layout(default_data("default", "docs"))
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         layout.archive.mkdir(parents=True)
-        _write_pipeline(layout)
         table = layout.archive / "table"
         _write_table(table)
         if not IS_42:
@@ -76,15 +80,21 @@ def folder(
             _write_table(layout.archive / "other", _iceberg(layout.archive))
         with running_streams(data / "nats") as streams:
             _send(streams)
-            yield {FOLDER: str(layout.archive), SERVER: streams.server.url}
+            _write_pipeline(layout, streams.server.url)
+            yield {
+                FOLDER: str(layout.archive),
+                SERVER: streams.server.url,
+                ERRORS: str(data / "errors"),
+                MANY: f'"partitions", {PARTITIONS}',
+            }
 
 
-def _write_pipeline(layout: Layout) -> None:
+def _write_pipeline(layout: Layout, server: str) -> None:
     spec = {"partitions": PARTITIONS, "archive": {"enabled": True}}
     resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "docs"}, "spec": spec}
     layout.pipeline.write_text(yaml.safe_dump(resource))
     # This process stands for `up`: the pipeline runs as long as it does.
-    RunRecord("docs", "default", os.getpid(), "nats://127.0.0.1:4222").write(layout)
+    RunRecord("docs", "default", os.getpid(), server).write(layout)
 
 
 def _iceberg(folder: Path) -> dict[str, str]:
@@ -108,6 +118,11 @@ def _write_table(folder: Path, catalog: dict[str, str] | None = None) -> None:
 def _send(streams: Streams) -> None:
     for number in range(MESSAGES):
         streams.send("node-a", f"line {number}")
+    for pipeline in BY_NAME:
+        names = names_of(*pipeline.split("/"), subject=None, stream=None)
+        streams.create(names.stream(0), subjects=[f"{names.subject}.p0.>"])
+        for number in range(MESSAGES):
+            streams.publish(f"{names.subject}.p0.node-a", b"line %d" % number)
 
 
 def here(text: str, folder: dict[str, str]) -> str:
@@ -124,7 +139,7 @@ def test_resources_are_good_ones(number: int) -> None:
     parse({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}, **snippet})
 
 
-def test_commands_succeed(folder: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_succeed(folder: dict[str, str]) -> None:
     """As they stand there, in the shell, beside a pipeline that runs."""
     commands = [
         line
@@ -132,11 +147,11 @@ def test_commands_succeed(folder: dict[str, str], monkeypatch: pytest.MonkeyPatc
         for line in block.splitlines()
         if not line.startswith("pip install")
     ]
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     printed = [_printed(here(command, folder)) for command in commands]
 
     assert len(printed) >= 2
     assert re.search(rf"node-a +{ROWS}\b", printed[0])
+    assert re.search(r"pipeline +default/docs", printed[-1])
 
 
 def _printed(command: str) -> str:
@@ -170,18 +185,20 @@ def test_python_finds_every_line(spark: SparkSession, folder: dict[str, str]) ->
 
     assert checked >= 5
     assert names["lines"].isStreaming
+    assert names["query"].exception() is None
+    assert names["behind"] == 0
+    assert (Path(folder[ERRORS]) / "batch=0" / "_SUCCESS").exists()
 
 
 def test_a_stream_is_read_as_the_page_shows(spark: SparkSession, folder: dict[str, str]) -> None:
     """The same options, once to the end: all lines are there."""
-    block = next(block for block in blocks("python") if '"jetstream"' in block)
-    read_once = here(block, folder).replace("readStream", "read")
-    # The page's stream has more partitions.
-    read_once = read_once.replace('"partitions", 10', f'"partitions", {PARTITIONS}')
-    names: dict[str, Any] = {"spark": spark}
-    exec(read_once, names)
+    found = [block for block in blocks("python") if '"jetstream"' in block]
+    for block in found:
+        names: dict[str, Any] = {"spark": spark}
+        exec(here(block, folder).replace("readStream", "read"), names)
+        assert names["lines"].where("host = 'node-a'").count() == MESSAGES, block
 
-    assert names["lines"].where("host = 'node-a'").count() == MESSAGES
+    assert len(found) == 3
 
 
 @pytest.mark.spark42

@@ -108,8 +108,12 @@ def test_a_mistake_is_one_sentence(streams: Streams) -> None:
     """Whatever trace Spark makes of it."""
     with pytest.raises(PySparkException) as caught:
         read({"servers": streams.server.url, "strem": "LOGS"}).count()
-    assert sentence_of(caught.value).startswith("jetstream: option 'strem' is not known")
+    assert sentence_of(caught.value).startswith("jetstream: option 'strem' is not known: did you ")
     assert "option 'stream' is missing" in sentence_of(caught.value)
+
+    with pytest.raises(PySparkException) as caught:
+        read(streams.options(subject="lp.default.prod")).count()
+    assert sentence_of(caught.value).startswith("stream LOGS_0 stores logs.p0.>, and nothing of")
 
     with pytest.raises(PySparkException) as caught:
         read(streams.options(partitions="3")).count()

@@ -28,7 +28,7 @@ STREAMS = ("LOGS_0", "LOGS_1")
 class Streams:
     """A nats-server with the streams LOGS_0 and LOGS_1, and a loop of its own."""
 
-    def __init__(self, folder: Path, **server: Any) -> None:
+    def __init__(self, folder: Path, login: tuple[str, str] | None = None, **server: Any) -> None:
         # A test stops the server on purpose; what it acknowledged need not survive a power cut.
         self.server = EmbeddedServer(folder, ServerOptions(sync_interval="10s", **server))
         self._nats = NatsOptions()
@@ -36,6 +36,12 @@ class Streams:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "token").write_text(token)
             self._nats = NatsOptions(token_file=folder / "token")
+        if login is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            files = folder / "user", folder / "password"
+            for path, text in zip(files, login, strict=True):
+                path.write_text(text)
+            self._nats = NatsOptions(user_file=files[0], password_file=files[1])
         self._loop = asyncio.new_event_loop()
         self._connection: Connection | None = None
         self._offsets = dict.fromkeys(HOSTS, 0)

@@ -15,6 +15,8 @@ from logpipeline.subjects import (
     Subjects,
     check_host,
     is_inbox,
+    meet,
+    root_of,
 )
 
 BAD_HOSTS = [
@@ -109,3 +111,40 @@ def test_control_subjects_carry_partition_and_host() -> None:
 def test_answers_go_to_inboxes_alone(subject: str, is_one: bool) -> None:
     """Whoever asks chooses where the answer goes: it must not be a line, a key or a call."""
     assert is_inbox(subject, "mine") is is_one
+
+
+@given(st.lists(TOKEN, min_size=1, max_size=3).map(".".join), st.integers(0, 10_000))
+def test_a_partition_s_filter_says_its_root(root: str, partition: int) -> None:
+    """And no other filter does."""
+    assert root_of(Subjects(root, 1).of_partition(partition)) == root
+    for other in (
+        Subjects(root, 1).of_all(),
+        f"{root}.p{partition}.*",
+        f"p{partition}.>",
+        "logs.p01.>",
+    ):
+        assert root_of(other) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+        ("a.*", "*.b", True),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        (">", "a", True),
+        ("a.*.c", "a.>", True),
+        ("a.b", "a.b.c", False),
+        ("ab.>", "a.>", False),
+        ("*.x.>", "a.*.y", True),
+        ("*.x.y", "a.*.z", False),
+    ],
+)
+def test_two_filters_meet_where_a_subject_matches_both(
+    one: str, other: str, expected: bool
+) -> None:
+    """Whichever is named first."""
+    assert meet(one, other) is expected
+    assert meet(other, one) is expected

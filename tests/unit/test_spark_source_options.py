@@ -33,7 +33,10 @@ def test_defaults() -> None:
     assert options.nats.servers == ("nats://a:4222", "b:4222")
     assert (options.partitions, options.format, options.include_headers) == (2, "lines", False)
     assert (options.min_partitions, options.max_bytes_per_trigger) == (1, None)
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (None, None)
+    assert options.max_trigger_delay_s == 15 * 60
     assert (options.fail_on_data_loss, options.patience_s) == (True, 60)
+    assert options.login_patience_s == 3
     assert starting_of(options, is_stream=True).kind == "latest"
     assert starting_of(options, is_stream=False).kind == "earliest"
 
@@ -58,6 +61,51 @@ def test_messages_need_no_subject() -> None:
     assert (options.format, options.subject) == ("messages", "")
 
 
+def test_a_pipeline_names_its_streams() -> None:
+    """As the product names them; how many there are is asked, unless it is said."""
+    options = parse({"servers": "a", "pipeline": "logging/my.prod"})
+    assert (options.base, options.streams, options.is_fixed) == ("LP_logging_my__prod", (), False)
+    assert parse({"servers": "a", "pipeline": "prod"}).base == "LP_default_prod"
+    counted = parse({"servers": "a", "pipeline": "prod", "partitions": "2"})
+    assert counted.streams == ("LP_default_prod_0", "LP_default_prod_1")
+
+
+def test_a_pattern_names_streams_that_are_asked_for() -> None:
+    """Places in streams are looked at when these are known."""
+    text = '{"ANY": 7}'
+    options = parse({"servers": "a", "subscribePattern": "LP_.*", "startingOffsets": text})
+    assert (options.pattern, options.is_fixed) == ("LP_.*", False)
+    assert options.starting is not None
+    assert options.starting.unlike(["ANY"]) == ""
+    assert "it must name each of ANY, OTHER" in options.starting.unlike(["OTHER", "ANY"])
+
+
+def test_limits_of_a_batch_are_read_as_kafka_s_source_reads_them() -> None:
+    """A delay is a time span, or milliseconds."""
+    options = given(maxOffsetsPerTrigger="100", minOffsetsPerTrigger="10", maxTriggerDelay="90s")
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (100, 10)
+    assert options.max_trigger_delay_s == 90
+    assert given(maxTriggerDelay="1500").max_trigger_delay_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("strem", "did you mean 'stream'?"),
+        ("STARTINGOFSETS", "did you mean 'startingOffsets'?"),
+        ("maxoffsetpertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
+        ("subscribe", "write 'stream'"),
+        ("kafka.bootstrap.servers", "write 'servers'"),
+        ("groupIdPrefix", "there is no group"),
+        ("kafka.security.protocol", "it is one of Kafka's client"),
+        ("zzz", "the options are servers, pipeline, stream"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_what_to_write(name: str, said: str) -> None:
+    """Whatever its case, since Spark does not tell one from the other."""
+    assert f"option {name!r} is not known: {said}" in refused(**{name: "1"})
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     """A user does not want to start Spark for each of them."""
     with pytest.raises(Refused) as caught:
@@ -67,8 +115,9 @@ def test_all_mistakes_are_told_at_once() -> None:
     for part in (
         "'servrs' is not known",
         "'servers' is missing",
-        "'stream' is missing",
-        "'subject' is missing",
+        "did you mean 'servers'?",
+        "'stream' is missing: the base name",
+        "give 'pipeline', a LogPipeline as namespace/name, or 'subscribePattern'",
         "'rows' is neither",
         "'0' is no number from 1",
         "'maybe' is neither",
@@ -85,7 +134,18 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"startingOffsets": '{"LOGS_0": 1, "LOGS_1": -3}'}, "gives each stream a sequence"),
         ({"startingOffsets": "[1]"}, "gives each stream a sequence"),
         ({"startingTimestamp": "yesterday"}, "is no time"),
-        ({"startingOffsets": "latest", "startingTimestamp": "2026-11-21"}, "not both"),
+        ({"startingOffsets": "latest", "startingTimestamp": "2026-11-21"}, "give only one of"),
+        ({"startingOffsetsByTimestamp": "2026-11-21"}, "JSON gives each stream a time"),
+        ({"startingOffsetsByTimestamp": '{"LOGS_0": 1}'}, "it must name each of LOGS_0, LOGS_1"),
+        ({"endingOffsetsByTimestamp": '{"LOGS_0": 1, "LOGS_1": "x"}'}, "'x' is no time"),
+        ({"pipeline": "prod"}, "give only one of 'pipeline' and 'stream'"),
+        ({"stream": "", "pipeline": "a/b/c"}, "'a/b/c' is no LogPipeline"),
+        ({"stream": "", "pipeline": "Prod_1"}, "'Prod_1' is no LogPipeline"),
+        ({"stream": "", "subscribePattern": "LOGS_("}, "is no regular expression"),
+        ({"subject": "logs.>"}, "'logs.>' is no root of subjects"),
+        ({"maxOffsetsPerTrigger": "0"}, "'0' is no number from 1"),
+        ({"maxTriggerDelay": "soon"}, "option 'maxTriggerDelay'"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is more than"),
         ({"endingOffsets": "earliest"}, "would read nothing"),
         ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger"),
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger"),
@@ -109,6 +169,10 @@ def test_places_are_read_as_kafka_s_source_reads_them() -> None:
         time = given(startingTimestamp=text).starting
         assert time is not None
         assert time.time_ns == 1_795_255_200_000_001_000
+    times = given(endingOffsetsByTimestamp='{"LOGS_0": 1795255200000, "LOGS_1": "2026-11-21"}')
+    assert times.ending is not None
+    assert times.ending.time_of("LOGS_0") == 1_795_255_200_000_000_000
+    assert times.ending.time_of("LOGS_1") == 1_795_219_200_000_000_000
     time = given(startingTimestamp="1795255200000").starting
     assert time is not None
     assert time.time_ns == 1_795_255_200_000_000_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.admission import Backlog, ends, split
+from logpipeline_spark.source.admission import Backlog, ends, is_early, split
 from logpipeline_spark.source.positions import (
     Position,
     StreamState,
@@ -117,6 +117,34 @@ def test_a_batch_moves_on_and_stays_near_its_limit(
     over = sum(count * backlogs[name].message_bytes for name, count in taken.items()) - bytes_max
     assert over <= sum(b.message_bytes for b in backlogs.values())
     assert ends(backlogs, None) == {name: b.first + b.count - 1 for name, b in backlogs.items()}
+
+
+@given(BACKLOGS, st.integers(1, 10**4), st.integers(1, 10**9))
+def test_a_batch_stays_near_its_number_of_messages(
+    backlogs: dict[str, Backlog], count_max: int, bytes_max: int
+) -> None:
+    """Of two limits the stricter one holds, as if it were the only one."""
+    chosen = ends(backlogs, None, count_max)
+
+    taken = {name: chosen[name] - b.first + 1 for name, b in backlogs.items()}
+    assert sum(taken.values()) <= count_max + len(backlogs)
+    assert all(taken[name] >= 1 for name, b in backlogs.items() if b.count)
+    both, by_bytes = ends(backlogs, bytes_max, count_max), ends(backlogs, bytes_max)
+    assert both in (chosen, by_bytes)
+    assert all(both[name] <= min(chosen[name], by_bytes[name]) for name in backlogs)
+
+
+@pytest.mark.parametrize(
+    ("count_min", "is_overdue", "expected"),
+    [(15, False, False), (16, False, True), (16, True, False)],
+)
+def test_a_batch_waits_for_its_messages_until_it_is_overdue(
+    count_min: int, is_overdue: bool, expected: bool
+) -> None:
+    """Those of all streams together."""
+    backlogs = {"A": Backlog(1, 10, 1), "B": Backlog(6, 10, 1), "C": Backlog(4, 3, 1)}
+
+    assert is_early(backlogs, count_min=count_min, is_overdue=is_overdue) is expected
 
 
 @given(BACKLOGS, st.integers(1, 40), st.integers(1, 10**8))

@@ -1,4 +1,6 @@
-"""``logpipeline stream``: deletes stored messages by hand, after it was asked."""
+"""``logpipeline stream``: deletes stored messages by hand, after it was asked, and prints the
+options with which Spark reads them.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,18 @@ import argparse
 import asyncio
 from typing import Any
 
+from logpipeline.authority import ARCHIVE, OPERATOR
+from logpipeline.credentials import nats_options
+from logpipeline.names import names_of
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.output import bytes_text, escaped
+from logpipeline_cli.output import bytes_text, escaped, print_json, table
 from logpipeline_cli.streams.asking import agreed
 from logpipeline_cli.target import Target, connected, find_target
+from logpipeline_spark.source.options import login_of
 
 SHOWN_BYTES_MAX = 200
 
@@ -21,8 +27,32 @@ SHOWN_BYTES_MAX = 200
 def run(args: argparse.Namespace) -> int:
     """Do the action; exit 1 where nothing was done."""
     target = find_target(file=args.file, data=args.data, nats=args.nats)
+    if args.action == "options":
+        return _options(target, as_json=args.output == "json")
     action = _remove if args.action == "rm-msg" else _purge
     return asyncio.run(action(target, args))
+
+
+def _options(target: Target, *, as_json: bool) -> int:
+    """Print with which options Spark's data source reads the pipeline's streams."""
+    pipeline, nats = target.pipeline, target.nats
+    layout = target.layout
+    if nats.user_file is not None and nats.user_file.parent == layout.login(OPERATOR):
+        # The server that runs here has a user that may only read.
+        nats = nats_options(pipeline, servers=nats.servers, login=layout.login(ARCHIVE))
+    options = login_of(nats)
+    names = pipeline.names
+    derived = names_of(pipeline.namespace, pipeline.name, subject=None, stream=None)
+    if names.stream_base == derived.stream_base:
+        options["pipeline"] = f"{pipeline.namespace}/{pipeline.name}"
+    else:
+        count = str(pipeline.spec.partitions)
+        options |= {"stream": names.stream_base, "partitions": count, "subject": names.subject}
+    if as_json:
+        print_json(options)
+    else:
+        print(table(("OPTION", "VALUE"), list(options.items())))
+    return EXIT_OK
 
 
 async def _remove(target: Target, args: argparse.Namespace) -> int:

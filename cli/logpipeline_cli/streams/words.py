@@ -54,10 +54,22 @@ def _stream(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--partition", type=_number, metavar="N", help="of this partition")
     which.add_argument("--host", help="of this host")
     purge.add_argument("--keep", type=count, metavar="N", help="keep the newest N of each stream")
-    for sub in (remove, purge):
+    options = actions.add_parser(
+        "options",
+        help="print with which options Spark reads the streams",
+        description="Print the options of Spark's data source jetstream that read the pipeline's\n"
+        "streams: servers, login and names. docs/spark.md says how to use them.",
+        epilog=example("logpipeline stream options -o json"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="how to print (text)"
+    )
+    for sub in (remove, purge, options):
         sub.add_argument("-f", "--file", metavar="FILE", help="the LogPipeline resource (YAML)")
         sub.add_argument("--data", metavar="DIR", help="the pipeline's data folder")
         sub.add_argument("--nats", metavar="URL", help="the NATS server (default: the resource's)")
+    for sub in (remove, purge):
         sub.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -80,8 +92,9 @@ COMMANDS = (
     ),
     Command(
         "stream",
-        "delete stored messages by hand",
-        "Delete one message, or those of a partition or host; both ask first.",
+        "delete stored messages by hand, or print how Spark reads them",
+        "Delete one message, or those of a partition or host; both ask first. Or print the\n"
+        "options with which Spark's data source reads the streams.",
         "logpipeline stream rm-msg 3 41922",
         _stream,
     ),

@@ -32,18 +32,30 @@ class Backlog:
         return self.count * self.message_bytes
 
 
-def ends(backlogs: Mapping[str, Backlog], bytes_max: int | None) -> dict[str, int]:
-    """Return up to which sequence to read each stream, so that all is about *bytes_max*: streams
-    get their shares by what waits in them, and each that has something gets one message.
+def ends(
+    backlogs: Mapping[str, Backlog], bytes_max: int | None, count_max: int | None = None
+) -> dict[str, int]:
+    """Return up to which sequence to read each stream, so that all is about *bytes_max* and
+    *count_max* messages: streams get their shares by what waits in them, and each that has
+    something gets one message.
     """
-    total = sum(backlog.bytes for backlog in backlogs.values())
-    if bytes_max is None or total <= bytes_max:
-        return {name: max(b.last, b.first - 1) for name, b in backlogs.items()}
-    share = bytes_max / total
+    share = min(
+        _share(bytes_max, sum(backlog.bytes for backlog in backlogs.values())),
+        _share(count_max, sum(backlog.count for backlog in backlogs.values())),
+    )
     return {
-        name: b.first - 1 + min(max(int(b.count * share), 1), b.count)
+        name: b.first - 1 + (b.count if share >= 1 else min(max(int(b.count * share), 1), b.count))
         for name, b in backlogs.items()
     }
+
+
+def _share(most: int | None, total: int) -> float:
+    return 1.0 if most is None or total <= most else most / total
+
+
+def is_early(backlogs: Mapping[str, Backlog], *, count_min: int, is_overdue: bool) -> bool:
+    """Return whether a batch is to wait: for *count_min* messages, and until it is overdue."""
+    return not is_overdue and sum(backlog.count for backlog in backlogs.values()) < count_min
 
 
 def split(

@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from logpipeline.nats.connection import (
-    ConnectFailed,
     Connection,
     NoResponders,
     NotSent,
@@ -29,7 +30,20 @@ from logpipeline_spark.source.positions import StreamState, state_of
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 RETRY_WAIT_S = 0.2
+# After so long without an answer it is said that a server is waited for.
+TELL_AFTER_S = 2.0
+# What waiting does not help against, as the client and the operating system say it.
+_REFUSALS = (
+    *("authorization", "authentication", "certificate", "nkeys", "permissions violation"),
+    *("no such file", "permission denied", "unknown ca"),
+)
+_HOW_TO_LOG_IN = (
+    "log in with 'userFile' and 'passwordFile', 'tokenFile', 'credsFile' or 'nkeyFile'; for a "
+    "pipeline that runs here `logpipeline stream options` prints them"
+)
 
 
 class Client:
@@ -56,13 +70,14 @@ class Client:
         """Connect.
 
         Raises:
-            Refused: there is no connection within the patience of the options.
+            Refused: there is no connection within the patience of the options, or the server
+                refuses who we are.
         """
         try:
-            self.run(self.connection.start(patience_s=self._options.patience_s))
-        except ConnectFailed as error:
+            self.run(self._connect())
+        except Refused:
             self.close()
-            raise Refused(f"{error} (options 'servers', 'credsFile' and the like)") from None
+            raise
         return self
 
     def close(self) -> None:
@@ -90,18 +105,44 @@ class Client:
         """
         return self.run(self._ask(what))
 
+    @property
+    def servers(self) -> str:
+        """The servers, as they may be shown."""
+        return ", ".join(map(without_secret, self._options.nats.servers))
+
+    def names(self) -> list[str]:
+        """Return the names of all streams."""
+        names: list[str] = []
+        while True:
+            body = {"offset": len(names)}
+            page = self.ask(partial(self.js.call, "STREAM.NAMES", body))
+            names += page["streams"] or ()
+            if not page["streams"] or len(names) >= int(page["total"]):
+                return names
+
     def state(self, stream: str) -> StreamState:
         """Return what *stream* is now.
 
         Raises:
             Refused: there is none, or it cannot be read in ranges.
         """
-        info = self.ask(lambda: self.js.stream_info(stream))
-        if info is None:
+        state = self.find(stream)
+        if state is None:
             raise Refused(
-                f"stream {stream} does not exist at {self._servers()}; check the options 'stream' "
+                f"stream {stream} does not exist at {self.servers}; check the options 'stream' "
                 "and 'partitions', or create it with `logpipeline apply`"
             )
+        return state
+
+    def find(self, stream: str) -> StreamState | None:
+        """Return what *stream* is now, None where there is no such.
+
+        Raises:
+            Refused: it cannot be read in ranges.
+        """
+        info = self.ask(lambda: self.js.stream_info(stream))
+        if info is None:
+            return None
         if not info["config"].get("allow_direct"):
             raise Refused(
                 f"stream {stream} does not allow direct reads; set its allow_direct "
@@ -145,27 +186,84 @@ class Client:
             raise ApiError(request, answer.status, 0, answer.description)
         return message_of(answer)
 
+    async def _connect(self) -> None:
+        waiting = _Waiting(self._options.patience_s)
+        await self.connection.start()
+        while not self.connection.is_connected:
+            if waiting.is_over or self._is_refused(waiting):
+                raise Refused(self._unconnected())
+            waiting.tell(self._unconnected())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_WAIT_S):
+                    await self.connection.wait_connected()
+
     async def _ask(self, what: Callable[[], Awaitable[T]]) -> T:
-        deadline = time.monotonic() + self._options.patience_s
+        waiting = _Waiting(self._options.patience_s)
         while True:
             try:
                 return await what()
             except ApiError as error:
                 raise Refused(f"{error}; check the stream and the rights of this user") from error
             except (NotSent, OutcomeUnknown) as error:
-                if time.monotonic() > deadline:
-                    raise Refused(self._gone(error)) from error
+                gone = self._gone(error)
+                if waiting.is_over or self._is_refused(waiting):
+                    raise Refused(gone) from error
+                waiting.tell(gone)
             await asyncio.sleep(RETRY_WAIT_S)
 
-    def _gone(self, error: Exception) -> str:
-        if problem := self.connection.problem:
-            return f"{self._servers()}: {problem}; start the server, or give this user the right"
-        if isinstance(error, NoResponders):
-            return f"JetStream at {self._servers()} does not answer ({error}); is it enabled there?"
-        return f"NATS at {self._servers()} does not answer ({error}); start it, and run this again"
+    def _is_refused(self, waiting: _Waiting) -> bool:
+        """Return whether waiting on would change nothing."""
+        most_s, problem = self._options.login_patience_s, self.connection.problem
+        if self.connection.sessions and not self.connection.is_connected:
+            # It let us in before: logins are renewed while a query runs.
+            return False
+        if most_s is None or problem is None or waiting.waited_s < most_s:
+            return False
+        return any(word in problem.lower() for word in _REFUSALS)
 
-    def _servers(self) -> str:
-        return ", ".join(map(without_secret, self._options.nats.servers))
+    def _unconnected(self) -> str:
+        _, _, reason = (self.connection.problem or "").partition(": ")
+        sentence = f"cannot connect to NATS at {self.servers}: {reason or 'no answer'}"
+        if "authorization" in reason.lower():
+            return f"{sentence}; {_HOW_TO_LOG_IN}"
+        return f"{sentence} (options 'servers', 'caFile' and the like)"
+
+    def _gone(self, error: Exception) -> str:
+        if (problem := self.connection.problem) and self.connection.is_connected:
+            return f"{self.servers}: {problem} ({error}); give this user the right"
+        if problem:
+            return f"{self.servers}: {problem}; start the server"
+        if isinstance(error, NoResponders):
+            return f"JetStream at {self.servers} does not answer ({error}); is it enabled there?"
+        return f"NATS at {self.servers} does not answer ({error}); start it, and run this again"
+
+
+class _Waiting:
+    """How long an answer is waited for, at most *patience_s*."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._begun_s = time.monotonic()
+        self._is_told = False
+
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._begun_s
+
+    @property
+    def is_over(self) -> bool:
+        return self.waited_s > self._patience_s
+
+    def tell(self, why: str) -> None:
+        """Say once what is waited for: who looks at Spark's output sees nothing else for long."""
+        if not self._is_told and self.waited_s > TELL_AFTER_S:
+            self._is_told = True
+            # In a worker of Spark nothing but the text of a message is shown.
+            log.warning(
+                "jetstream: %s; waiting for it, %g s at most (option 'patienceSeconds')",
+                why,
+                self._patience_s,
+            )
 
 
 async def _awaited(work: Awaitable[T]) -> T:

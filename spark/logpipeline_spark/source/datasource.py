@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,14 +17,17 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import planning, positions, rows
+from logpipeline_spark.source import admission, planning, positions, rows, selection
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions, parse, starting_of
+from logpipeline_spark.source.planning import Positions, States
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.source.tasks import RangeTask, read_task
 
@@ -61,11 +65,12 @@ class JetStreamReader(DataSourceReader):
         """Return what each task reads."""
         options = self.options
         with Client(options) as client:
-            seen = planning.states(client, options)
+            seen = selection.look(client, options)
             begin = planning.start(client, options, starting_of(options, is_stream=False), seen)
             lasts = planning.lasts(client, options, seen)
             end = planning.ends(client, begin, seen, lasts, None)
-        return planning.tasks(options, end, options.min_partitions)
+        roots = selection.roots(options, seen)
+        return planning.tasks(options, end, options.min_partitions, roots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -75,63 +80,92 @@ class JetStreamReader(DataSourceReader):
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads batch after batch; its offsets are positions, and a batch is known by its end."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(
+        self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         if options.ending is not None:
             raise Refused(
-                "jetstream: a stream has no end; leave endingOffsets and endingTimestamp out, or "
-                "use spark.read"
+                "jetstream: a stream has no end; leave endingOffsets, endingOffsetsByTimestamp and "
+                "endingTimestamp out, or use spark.read"
             )
         self.options = options
+        self._clock = clock
         self._client: Client | None = None
         self._start: Offset | None = None
         self._targets: dict[str, tuple[str, int]] | None = None
+        self._batch_at_s: float | None = None
+        self._seen: States = {}
+        self._end: Positions = {}
+        self._roots: dict[str, str] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name
         """Return where a new query begins. Spark asks twice; the answer stays the same."""
         if self._start is None:
-            client, options = self._connected(), self.options
-            place = starting_of(options, is_stream=True)
-            seen = planning.states(client, options)
-            begin = planning.start(client, options, place, seen)
+            place = starting_of(self.options, is_stream=True)
+            begin = planning.start(self._connected(), self.options, place, self._look())
             self._start = positions.encode(begin, is_start=True)
         return self._start
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name
-        """Return where the batch that begins at *start* ends."""
+        """Return where the batch that begins at *start* ends: there, where it is to wait."""
         client, options = self._connected(), self.options
-        known = self._known(start)
-        seen = planning.states(client, options)
+        seen = self._seen = self._look()
+        known = planning.known(client, options, positions.decode(start), seen)
         begin = planning.begins(client, options, known, seen)
-        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         lasts = {stream: self._last(stream, begin[stream], seen[stream].last) for stream in seen}
-        end = planning.ends(client, begin, seen, lasts, bytes_max, known=known)
-        return positions.encode(end)
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        self._end = begin
+        if is_limited and self._is_early(begin, seen, lasts):
+            return start
+        self._end = planning.ends(
+            client,
+            begin,
+            seen,
+            lasts,
+            options.max_bytes_per_trigger if is_limited else None,
+            known=known,
+            count_max=options.max_offsets_per_trigger if is_limited else None,
+        )
+        return positions.encode(self._end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the limit of the options."""
-        most = self.options.max_bytes_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+        """Return a limit of the options. Spark knows one at a time, and hands it back: any says
+        that all of them hold.
+        """
+        options = self.options
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Remember what is there now: nothing behind it is read."""
-        seen = planning.states(self._connected(), self.options)
-        self._targets = {stream: (state.created, state.last) for stream, state in seen.items()}
+        self._targets = {
+            stream: (state.created, state.last) for stream, state in self._look().items()
+        }
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  # Spark's name
-        """Return the ends of the streams, for the query's progress."""
-        seen = planning.states(self._connected(), self.options)
-        return {"streams": {stream: {"sequence": state.last} for stream, state in seen.items()}}
+        """Return the ends of the streams, and how many messages the batch that is planned leaves
+        behind it, for the query's progress.
+        """
+        return planning.report(self._seen or self._look(), self._end)
 
     def partitions(self, start: Offset, end: Offset) -> list[RangeTask]:
         """Return what each task of a batch reads."""
-        known, until = self._known(start), self._known(end)
+        known, until = positions.decode(start), positions.decode(end)
         is_first = "start" in start
         batch = {
             stream: position
             for stream, position in until.items()
-            if is_first or position != known[stream]
+            if is_first or position != known.get(stream)
         }
-        return planning.tasks(self.options, batch, self.options.min_partitions)
+        # A batch of before this query was started was not looked at yet.
+        if not batch.keys() <= self._roots.keys():
+            self._look()
+        return planning.tasks(self.options, batch, self.options.min_partitions, self._roots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -148,15 +182,30 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._client = Client(self.options).open()
         return self._client
 
-    def _known(self, offset: Offset) -> dict[str, Position]:
-        known = positions.decode(offset)
-        positions.check_streams(known, self.options.streams)
-        return known
+    def _look(self) -> States:
+        seen = selection.look(self._connected(), self.options)
+        self._roots |= selection.roots(self.options, seen)
+        return seen
+
+    def _is_early(self, begin: Positions, seen: States, lasts: dict[str, int]) -> bool:
+        options, now_s = self.options, self._clock()
+        # All that is available now is read, however little it is.
+        if options.min_offsets_per_trigger is None or self._targets is not None:
+            return False
+        waiting = planning.backlogs(begin, seen, lasts)
+        last_s = self._batch_at_s
+        # As with Kafka, the first batch does not wait: it keeps the start in the checkpoint.
+        is_overdue = last_s is None or now_s - last_s >= options.max_trigger_delay_s
+        least = options.min_offsets_per_trigger
+        if admission.is_early(waiting, count_min=least, is_overdue=is_overdue):
+            return True
+        self._batch_at_s = now_s
+        return False
 
     def _last(self, stream: str, begin: Position, last: int) -> int:
         if self._targets is None:
             return last
-        created, target = self._targets[stream]
+        created, target = self._targets.get(stream, ("", 0))
         return min(last, target) if created == begin.created else begin.sequence
 
     def __getstate__(self) -> dict[str, Any]:

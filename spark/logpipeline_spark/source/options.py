@@ -4,16 +4,25 @@ wrong with them is told at once.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from logpipeline.names import Names
+from logpipeline.names import Names, names_of
 from logpipeline.nats.options import NatsOptions
-from logpipeline.quantity import QuantityError, parse_bytes
+from logpipeline.quantity import QuantityError, parse_bytes, parse_duration
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.places import EARLIEST, LATEST, Place, read_offsets, read_timestamp
+from logpipeline_spark.source.places import (
+    EARLIEST,
+    LATEST,
+    Place,
+    read_offsets,
+    read_timestamp,
+    read_timestamps,
+)
 
 T = TypeVar("T")
 
@@ -22,8 +31,15 @@ FORMATS: tuple[Format, ...] = ("lines", "messages")
 
 # How long a server may be away before reading is given up.
 PATIENCE_S = 60
+# A server that refuses who we are is asked again for so long only: a login that was changed just
+# now may take a moment to reach it.
+LOGIN_PATIENCE_S = 3
+# As with Kafka: how long a batch waits for minOffsetsPerTrigger.
+TRIGGER_DELAY_MAX_S = 15 * 60.0
+NAMESPACE = "default"
 PARTITIONS_MAX = 10_000
 TASKS_MAX = 10_000
+OFFSETS_MAX = 2**53
 
 _FILES = {
     "credsFile": "creds_file",
@@ -38,16 +54,23 @@ _FILES = {
 # In the order in which they are explained to users.
 NAMES = (
     "servers",
+    "pipeline",
     "stream",
+    "subscribePattern",
     "partitions",
     "subject",
     "format",
     "includeHeaders",
     "startingOffsets",
+    "startingOffsetsByTimestamp",
     "startingTimestamp",
     "endingOffsets",
+    "endingOffsetsByTimestamp",
     "endingTimestamp",
     "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "failOnDataLoss",
     *_FILES,
@@ -56,11 +79,27 @@ NAMES = (
     "jsDomain",
     "patienceSeconds",
 )
+# What users of Spark's Kafka source may write from habit, and what to write instead.
+_KAFKAS = {
+    "kafka.bootstrap.servers": "write 'servers'",
+    "subscribe": "write 'stream'",
+    "assign": "write 'stream', and the sequences as 'startingOffsets'",
+    "groupidprefix": "there is no group: no consumer is made, and the checkpoint knows a query",
+    "kafka.group.id": "there is no group: no consumer is made, and the checkpoint knows a query",
+    "startingoffsetsbytimestampstrategy": "a time that no message has yet means the end",
+    "maxrecordsperpartition": "write 'minPartitions'",
+}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What to read, from where, and as what. *starting* and *ending* are None where not given."""
+    """What to read, from where, and as what. *starting* and *ending* are None where not given.
+
+    Where there are no *streams*, they are those of the server that are numbered from *base* on, or
+    whose names *pattern* matches. *login_patience_s* is how long a refusal may take to pass, None
+    for as long as a server may be away.
+    """
 
     nats: NatsOptions
     streams: tuple[str, ...]
@@ -74,6 +113,27 @@ class SourceOptions:
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     patience_s: int = PATIENCE_S
+    base: str = ""
+    pattern: str = ""
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = TRIGGER_DELAY_MAX_S
+    login_patience_s: float | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the options name each stream, and none is added later."""
+        return bool(self.streams)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """Which streams: by their names, their base, or a pattern."""
+
+    streams: tuple[str, ...] = ()
+    partitions: int = 0
+    base: str = ""
+    pattern: str = ""
 
 
 class _Given:
@@ -82,7 +142,7 @@ class _Given:
     def __init__(self, given: Mapping[str, str]) -> None:
         known = {name.lower(): name for name in NAMES}
         self.mistakes = [
-            f"option {name!r} is not known: the options are {', '.join(NAMES)}"
+            f"option {name!r} is not known: {_instead_of(name.lower())}"
             for name in sorted(given)
             # Spark hands the argument of load() over as an option of its own.
             if name.lower() not in known and name.lower() != "path"
@@ -107,10 +167,12 @@ class _Given:
             self.mistakes.append(f"option {name!r} is missing: {hint}")
         return text
 
-    def one_of(self, first: T | None, second: T | None, names: str) -> T | None:
-        if first is not None and second is not None:
-            self.mistakes.append(f"give one of {names}, not both")
-        return first if second is None else second
+    def one_of(self, names: tuple[str, ...]) -> str | None:
+        """Return which of *names* is given, the first of several."""
+        found = [name for name in names if self._values.get(name, "").strip()]
+        if len(found) > 1:
+            self.mistakes.append(f"give only one of {_quoted(found)}")
+        return found[0] if found else None
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
@@ -121,38 +183,34 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
     """
     options = _Given(given)
     nats = _nats(options)
-    streams, partitions = _streams(options)
+    selected = _selected(options)
     lines: Format = "lines"
-    form = options.read("format", _format, lines)
-    subject = options.read("subject", str, "")
-    if form == "lines" and not subject:
-        options.needed("subject", "the root of the subjects, such as logs in logs.p0.web1")
-    starting = options.one_of(
-        options.read("startingOffsets", lambda text: read_offsets(text, streams), None),
-        options.read("startingTimestamp", read_timestamp, None),
-        "'startingOffsets' and 'startingTimestamp'",
-    )
-    ending = options.one_of(
-        options.read("endingOffsets", lambda text: read_offsets(text, streams), None),
-        options.read("endingTimestamp", read_timestamp, None),
-        "'endingOffsets' and 'endingTimestamp'",
-    )
+    ending = _place(options, "ending", selected.streams)
     if ending == EARLIEST:
         options.mistakes.append("option 'endingOffsets': 'earliest' would read nothing")
     result = SourceOptions(
         nats=nats,
-        streams=streams,
-        partitions=partitions,
-        subject=subject,
-        format=form,
+        streams=selected.streams,
+        partitions=selected.partitions,
+        base=selected.base,
+        pattern=selected.pattern,
+        subject=options.read("subject", _subject, ""),
+        format=options.read("format", _format, lines),
         include_headers=options.read("includeHeaders", _truth, False),
-        starting=starting,
+        starting=_place(options, "starting", selected.streams),
         ending=ending,
         max_bytes_per_trigger=options.read("maxBytesPerTrigger", _bytes, None),
+        max_offsets_per_trigger=options.read("maxOffsetsPerTrigger", _count(1, OFFSETS_MAX), None),
+        min_offsets_per_trigger=options.read("minOffsetsPerTrigger", _count(1, OFFSETS_MAX), None),
+        max_trigger_delay_s=options.read("maxTriggerDelay", _seconds, TRIGGER_DELAY_MAX_S),
         min_partitions=options.read("minPartitions", _count(1, TASKS_MAX), 1),
         fail_on_data_loss=options.read("failOnDataLoss", _truth, True),
         patience_s=options.read("patienceSeconds", _count(1, 86_400), PATIENCE_S),
+        login_patience_s=LOGIN_PATIENCE_S,
     )
+    least, most = result.min_offsets_per_trigger, result.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        options.mistakes.append("'minOffsetsPerTrigger' is more than 'maxOffsetsPerTrigger'")
     if options.mistakes:
         raise Refused("jetstream: " + "; ".join(options.mistakes))
     return result
@@ -163,19 +221,79 @@ def starting_of(options: SourceOptions, *, is_stream: bool) -> Place:
     return options.starting or (LATEST if is_stream else EARLIEST)
 
 
-def _streams(options: _Given) -> tuple[tuple[str, ...], int]:
-    text = options.needed("stream", "the base name of streams, or names separated by commas")
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+def _place(options: _Given, which: str, streams: tuple[str, ...]) -> Place | None:
+    readers: dict[str, Callable[[str], Place]] = {
+        f"{which}Offsets": lambda text: read_offsets(text, streams),
+        f"{which}OffsetsByTimestamp": lambda text: read_timestamps(text, streams),
+        f"{which}Timestamp": read_timestamp,
+    }
+    name = options.one_of(tuple(readers))
+    return None if name is None else options.read(name, readers[name], None)
+
+
+def _selected(options: _Given) -> _Selected:
+    kind = options.one_of(("pipeline", "stream", "subscribePattern"))
+    if kind is None:
+        options.needed(
+            "stream",
+            "the base name of streams, or names separated by commas; or give 'pipeline', a "
+            "LogPipeline as namespace/name, or 'subscribePattern'",
+        )
     count = options.read("partitions", _count(0, PARTITIONS_MAX), None)
-    if count is not None and "," not in text and names:
-        base = Names(subject="", stream_base=names[0])
-        names = tuple(base.stream(number) for number in range(max(count, 1)))
+    if kind == "subscribePattern":
+        return _Selected(pattern=options.read(kind, _pattern, ""))
+    if kind == "pipeline":
+        base = options.read(kind, _base_of, "")
+        return _Selected(base=base) if count is None else _numbered(base, count)
+    return _named(options, options.read("stream", str, ""), count)
+
+
+def _named(options: _Given, text: str, count: int | None) -> _Selected:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if any(letter in name for letter in ".*> \t"):
             options.mistakes.append(f"option 'stream': {name!r} is no name of a stream")
     if len(set(names)) != len(names):
         options.mistakes.append("option 'stream' names a stream twice")
-    return names, len(names) if count is None else count
+    if count is not None and "," not in text and names:
+        return _numbered(names[0], count)
+    return _Selected(names, len(names) if count is None else count)
+
+
+def _numbered(base: str, count: int) -> _Selected:
+    names = Names(subject="", stream_base=base)
+    return _Selected(tuple(names.stream(number) for number in range(max(count, 1))), count)
+
+
+def _base_of(pipeline: str) -> str:
+    """Return the base of the streams that a LogPipeline has unless it names another one."""
+    namespace, _, name = pipeline.rpartition("/")
+    namespace = namespace or NAMESPACE
+    if not _NAME.fullmatch(name) or not _NAME.fullmatch(namespace) or "." in namespace:
+        raise ValueError(f"{pipeline!r} is no LogPipeline: write namespace/name, or name")
+    return names_of(namespace, name, subject=None, stream=None).stream_base
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def _instead_of(name: str) -> str:
+    if instead := _KAFKAS.get(name):
+        return instead
+    if name.startswith("kafka."):
+        return "it is one of Kafka's client"
+    known = {known.lower(): known for known in NAMES}
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {known[close[0]]!r}?" if close else f"the options are {', '.join(NAMES)}"
+
+
+def _quoted(names: list[str]) -> str:
+    return f"{', '.join(map(repr, names[:-1]))} and {names[-1]!r}"
 
 
 def _nats(options: _Given) -> NatsOptions:
@@ -193,6 +311,21 @@ def _nats(options: _Given) -> NatsOptions:
         js_domain=options.read("jsDomain", str, ""),
         **files,
     )
+
+
+def login_of(nats: NatsOptions) -> dict[str, str]:
+    """Return the options that say where the servers of *nats* are and how to log in there."""
+    options = {"servers": ",".join(nats.servers)}
+    for name, field in _FILES.items():
+        if (path := getattr(nats, field)) is not None:
+            options[name] = str(path)
+    if nats.tls_first:
+        options["tlsFirst"] = "true"
+    if nats.inbox_prefix != NatsOptions().inbox_prefix:
+        options["inboxPrefix"] = nats.inbox_prefix
+    if nats.js_domain:
+        options["jsDomain"] = nats.js_domain
+    return options
 
 
 def _file(text: str) -> Path:
@@ -220,6 +353,18 @@ def _bytes(text: str) -> int:
     if count < 1:
         raise ValueError("it must be one byte or more")
     return count
+
+
+def _seconds(text: str) -> float:
+    """Return a time span in seconds; Kafka's source takes a bare number for milliseconds."""
+    is_number = text.isascii() and text.isdigit()
+    return parse_duration(f"{text}ms" if is_number else text) / 1e9
+
+
+def _subject(text: str) -> str:
+    if any(letter in text for letter in "*> \t"):
+        raise ValueError(f"{text!r} is no root of subjects, such as logs in logs.p0.web1")
+    return text
 
 
 def _count(least: int, most: int) -> Callable[[str], int]:

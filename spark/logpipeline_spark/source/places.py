@@ -1,8 +1,9 @@
-"""Places in streams as users write them: earliest, latest, sequences as JSON, or a time."""
+"""Places in streams as users write them: earliest, latest, a time, or JSON with a place of each."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -15,16 +16,36 @@ LATEST_NUMBER = -1
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where to begin or to end: *sequences* are the first, or the last, of each stream to be read;
-    *time_ns* that of the first message to be read, or of the first one that is not.
+    *time_ns* that of the first message to be read, or of the first one that is not, and *times_ns*
+    the same of each stream.
     """
 
-    kind: Literal["earliest", "latest", "sequences", "time"]
+    kind: Literal["earliest", "latest", "sequences", "time", "times"]
     sequences: tuple[tuple[str, int], ...] = ()
     time_ns: int = 0
+    times_ns: tuple[tuple[str, int], ...] = ()
 
     def of(self, stream: str) -> int:
         """Return the sequence given for *stream*."""
         return dict(self.sequences)[stream]
+
+    def time_of(self, stream: str) -> int | None:
+        """Return the time given for *stream*, in nanoseconds since 1970; None where none is."""
+        if self.kind == "time":
+            return self.time_ns
+        return dict(self.times_ns)[stream] if self.kind == "times" else None
+
+    def unlike(self, streams: Iterable[str]) -> str:
+        """Return why this is no place of *streams*; empty where it is one."""
+        if self.kind not in ("sequences", "times"):
+            return ""
+        named = {stream for stream, _ in (*self.sequences, *self.times_ns)}
+        if named == set(streams):
+            return ""
+        return (
+            f"JSON names {', '.join(sorted(named)) or 'no stream'}; it must name each of "
+            f"{', '.join(sorted(streams))}"
+        )
 
 
 EARLIEST = Place("earliest")
@@ -32,7 +53,8 @@ LATEST = Place("latest")
 
 
 def read_offsets(text: str, streams: tuple[str, ...]) -> Place:
-    """Return the place that *text* names in each of *streams*.
+    """Return the place that *text* names in each of *streams*; where these are not known yet, any
+    may be named.
 
     Raises:
         ValueError: it names none.
@@ -50,12 +72,31 @@ def read_offsets(text: str, streams: tuple[str, ...]) -> Place:
         raise ValueError(
             f"JSON gives each stream a sequence (-2 is the earliest, -1 the latest): {example}"
         )
-    if set(data) != set(streams):
-        raise ValueError(
-            f"JSON names {', '.join(sorted(data)) or 'no stream'}; it must name each of "
-            f"{', '.join(streams)}"
-        )
-    return Place("sequences", tuple(sorted(data.items())))
+    return _checked(Place("sequences", tuple(sorted(data.items()))), streams)
+
+
+def read_timestamps(text: str, streams: tuple[str, ...]) -> Place:
+    """Return the place of a time in each of *streams*, given as JSON; where these are not known
+    yet, any may be named.
+
+    Raises:
+        ValueError: it names none.
+    """
+    example = f'{{"{streams[0] if streams else "LOGS_0"}": 1795255200000}}'
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or not all(type(value) in (int, str) for value in data.values()):
+        raise ValueError(f"JSON gives each stream a time, as startingTimestamp has it: {example}")
+    times = {stream: read_timestamp(str(value)).time_ns for stream, value in data.items()}
+    return _checked(Place("times", times_ns=tuple(sorted(times.items()))), streams)
+
+
+def _checked(place: Place, streams: tuple[str, ...]) -> Place:
+    if streams and (why := place.unlike(streams)):
+        raise ValueError(why)
+    return place
 
 
 def read_timestamp(text: str) -> Place:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline_spark.errors import Refused
@@ -15,11 +16,12 @@ from logpipeline_spark.source import admission
 from logpipeline_spark.source.admission import Backlog
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.places import EARLIEST_NUMBER, LATEST_NUMBER, Place
+from logpipeline_spark.source.places import EARLIEST, EARLIEST_NUMBER, LATEST_NUMBER, Place
 from logpipeline_spark.source.positions import (
     Position,
     StreamState,
     Verdict,
+    check_streams,
     judge,
     loss_sentence,
     moved,
@@ -36,7 +38,12 @@ def states(client: Client, options: SourceOptions) -> States:
 
 
 def start(client: Client, options: SourceOptions, place: Place, seen: States) -> Positions:
-    """Return the positions just before *place*."""
+    """Return the positions just before *place*.
+
+    Raises:
+        Refused: a stream does not hold it.
+    """
+    _check_place(place, "starting", seen)
     result: Positions = {}
     for stream, state in seen.items():
         sequence = _sequence_before(client, stream, state, place)
@@ -59,7 +66,8 @@ def lasts(client: Client, options: SourceOptions, seen: States) -> dict[str, int
     place = options.ending
     if place is None or place.kind == "latest":
         return {stream: state.last for stream, state in seen.items()}
-    if place.kind == "time":
+    _check_place(place, "ending", seen)
+    if place.kind in ("time", "times"):
         return {name: _sequence_before(client, name, state, place) for name, state in seen.items()}
     given = {stream: place.of(stream) for stream in seen}
     return {
@@ -68,10 +76,16 @@ def lasts(client: Client, options: SourceOptions, seen: States) -> dict[str, int
     }
 
 
+def _check_place(place: Place, which: str, seen: States) -> None:
+    if why := place.unlike(seen):
+        by_time = "ByTimestamp" if place.kind == "times" else ""
+        raise Refused(f"option '{which}Offsets{by_time}': {why}")
+
+
 def _sequence_before(client: Client, stream: str, state: StreamState, place: Place) -> int:
     before_first = max(state.first - 1, 0)
-    if place.kind == "time":
-        return _before_time(client, stream, state, place.time_ns)
+    if (time_ns := place.time_of(stream)) is not None:
+        return _before_time(client, stream, state, time_ns)
     number = EARLIEST_NUMBER if place.kind == "earliest" else LATEST_NUMBER
     if place.kind == "sequences":
         number = place.of(stream)
@@ -93,6 +107,27 @@ def _before_time(client: Client, stream: str, state: StreamState, time_ns: int) 
         return state.last
     found = client.first_from(stream, {"start_time": rfc3339_of(time_ns)})
     return state.last if found is None else found.sequence - 1
+
+
+def known(client: Client, options: SourceOptions, kept: Positions, seen: States) -> Positions:
+    """Return up to where each stream was read, by what the checkpoint *kept*: a stream that was
+    added since is read from its beginning.
+
+    Raises:
+        Refused: a stream is gone, or the options name other ones than before.
+    """
+    if options.is_fixed:
+        check_streams(kept, options.streams)
+    if gone := sorted(kept.keys() - seen.keys()):
+        if options.fail_on_data_loss:
+            raise Refused(
+                f"the streams {', '.join(gone)}, which were read, are gone, or are not among those "
+                "that the options choose any more; set failOnDataLoss to false to go on without "
+                "them"
+            )
+        kept = {stream: position for stream, position in kept.items() if stream in seen}
+    added = {stream: state for stream, state in seen.items() if stream not in kept}
+    return kept | start(client, options, EARLIEST, added)
 
 
 def begins(
@@ -136,6 +171,16 @@ def _resumed(
     )
 
 
+def backlogs(
+    begin: Mapping[str, Position], seen: States, lasts: Mapping[str, int]
+) -> dict[str, Backlog]:
+    """Return what waits in each stream behind *begin*, up to *lasts*."""
+    return {
+        stream: Backlog(position.sequence + 1, lasts[stream], seen[stream].message_bytes)
+        for stream, position in begin.items()
+    }
+
+
 def ends(
     client: Client,
     begin: Mapping[str, Position],
@@ -144,16 +189,14 @@ def ends(
     bytes_max: int | None,
     *,
     known: Mapping[str, Position] | None = None,
+    count_max: int | None = None,
 ) -> Positions:
-    """Return the end of a batch that begins at *begin*: not behind *lasts*, about *bytes_max*.
+    """Return the end of a batch that begins at *begin*: not behind *lasts*, about *bytes_max* and
+    *count_max* messages.
 
     A stream of which the batch holds nothing keeps its position of *known*.
     """
-    backlogs = {
-        stream: Backlog(position.sequence + 1, lasts[stream], seen[stream].message_bytes)
-        for stream, position in begin.items()
-    }
-    chosen = admission.ends(backlogs, bytes_max)
+    chosen = admission.ends(backlogs(begin, seen, lasts), bytes_max, count_max)
     result: Positions = {}
     for stream, position in begin.items():
         state = seen[stream]
@@ -185,13 +228,37 @@ def _end(found: Message | None, chosen: int, last: int, state: StreamState) -> t
     return last, state.last_time_ns
 
 
-def tasks(options: SourceOptions, batch: Mapping[str, Position], tasks_min: int) -> list[RangeTask]:
-    """Return what each task of the batch that ends at *batch* reads."""
-    backlogs = {
+def report(seen: States, end: Mapping[str, Position]) -> dict[str, Any]:
+    """Return what a query's progress says of each stream of *seen*: its last sequence, and how many
+    messages lie behind the *end* of the batch that is planned.
+    """
+    lags = {
+        stream: max(state.last - end[stream].sequence, 0) if stream in end else 0
+        for stream, state in seen.items()
+    }
+    streams = {
+        stream: {"sequence": state.last, "lag": lags[stream]} for stream, state in seen.items()
+    }
+    return {"streams": streams, "lag": sum(lags.values())}
+
+
+def tasks(
+    options: SourceOptions,
+    batch: Mapping[str, Position],
+    tasks_min: int,
+    roots: Mapping[str, str] | None = None,
+) -> list[RangeTask]:
+    """Return what each task of the batch that ends at *batch* reads; *roots* are those of the
+    streams' subjects, where the options name none.
+    """
+    roots = roots or {}
+    waiting = {
         stream: Backlog(end.after + 1, end.sequence, end.message_bytes)
         for stream, end in batch.items()
     }
     return [
-        RangeTask(stream=stream, end=batch[stream], first=first, last=last)
-        for stream, first, last in admission.split(backlogs, tasks_min=tasks_min)
+        RangeTask(
+            stream=stream, end=batch[stream], first=first, last=last, root=roots.get(stream, "")
+        )
+        for stream, first, last in admission.split(waiting, tasks_min=tasks_min)
     ]

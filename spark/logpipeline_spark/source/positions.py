@@ -40,7 +40,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream as the server describes it: *first* and *last* are sequences."""
+    """A stream as the server describes it: *first* and *last* are sequences, *subjects* the filters
+    of what it stores, none where that is not known.
+    """
 
     created: str
     first: int
@@ -48,6 +50,7 @@ class StreamState:
     messages: int
     bytes: int
     last_time_ns: int
+    subjects: tuple[str, ...] = ()
 
     @property
     def message_bytes(self) -> int:
@@ -57,7 +60,9 @@ class StreamState:
 
 def state_of(info: dict[str, Any]) -> StreamState:
     """Return what JetStream's answer to STREAM.INFO says."""
-    state = info["state"]
+    state, config = info["state"], info["config"]
+    # What comes from another stream, or is renamed, is stored under subjects that stand elsewhere.
+    is_own = not any(config.get(name) for name in ("mirror", "sources", "subject_transform"))
     return StreamState(
         str(info["created"]),
         int(state["first_seq"]),
@@ -65,6 +70,7 @@ def state_of(info: dict[str, Any]) -> StreamState:
         int(state["messages"]),
         int(state["bytes"]),
         time_ns_of(state["last_ts"]) if int(state["last_seq"]) else 0,
+        tuple(config.get("subjects") or ()) if is_own else (),
     )
 
 

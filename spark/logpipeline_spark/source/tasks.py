@@ -22,16 +22,20 @@ OTHER_LIFE = (Verdict.RECREATED, Verdict.ROLLED_BACK)
 
 @dataclass(frozen=True)
 class RangeTask(InputPartition):
-    """Sequences *first* to *last* of *stream*, in the batch that ends at *end*."""
+    """Sequences *first* to *last* of *stream*, in the batch that ends at *end*; the root of its
+    subjects is *root*, or the options' where that is empty.
+    """
 
     stream: str
     end: Position
     first: int
     last: int
+    root: str = ""
 
     def origin(self, options: SourceOptions) -> Origin:
         """Return where the task's messages come from."""
-        return Origin(self.stream, self.end.incarnation, options.subject, options.partitions)
+        root = self.root or options.subject
+        return Origin(self.stream, self.end.incarnation, root, options.partitions)
 
 
 def read_task(
