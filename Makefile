@@ -84,7 +84,7 @@ bench: venv ## Speed beside rsyslog, into benchmarks/latest.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
 
 bench-spark: venv ## Tables beside Spark's own way from text, into benchmarks/latest-spark.json
-	$(BIN)/python benchmarks/spark_tables.py
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/spark_tables.py
 
 bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/latest-operator.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/operator_scale.py
