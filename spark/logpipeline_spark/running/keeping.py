@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from logpipeline_spark.table.upkeep import Upkeep
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
+# Looking for files that nobody needs lists all that there are.
+CLEAN_EVERY_S = 1800.0
 # After a long stop, hours are merged in portions, with a look at what is to be kept between them.
 MERGES_MAX = 8
 
@@ -35,6 +38,7 @@ class Keeper:
         self._limits = limits
         self._sizes = sizes
         self._ended = threading.Event()
+        self._clean_at_s = time.monotonic()
         self.problem = ""
 
     def keep(self) -> None:
@@ -44,7 +48,9 @@ class Keeper:
             if self._sizes is not None:
                 self._upkeep.compact(now, self._sizes, merges_max=MERGES_MAX)
             self._upkeep.retain(now, self._limits)
-            self._upkeep.clean(now)
+            if time.monotonic() >= self._clean_at_s:
+                self._upkeep.clean(now)
+                self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
             files = self._upkeep.logs[LINES].files()
         except (Refused, OSError) as error:
             self.problem = sentence_of(error)
