@@ -107,6 +107,7 @@ class Job:
                     storage=storage,
                     fence=table.fence,
                     has_rollups=settings.has_rollups,
+                    columns=settings.columns,
                 ),
                 run=tasks_by(self.spark),
                 bytes_max=settings.max_bytes,
