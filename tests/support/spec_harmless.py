@@ -73,6 +73,13 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         ),
         "archive.s3.region",
     ),
+    "Which columns its own table has, and what its lines' times are.": (
+        "archive.zone",
+        *_each("archive.parse[]", "format pattern"),
+        *_each("archive.parse[].select", "namespaces[] pods[] containers[] hosts[] sources[]"),
+        *_each("archive.parse[].fields[]", "name from type"),
+        *_each("archive.time[]", "format pattern field"),
+    ),
     "It narrows what is read, or says how.": (
         *_each(
             "shippers",

@@ -106,7 +106,7 @@ def opened(
 
 def upkeep(storage: Storage, of: Logs | None = None) -> Upkeep:
     """Return what looks after a table."""
-    return Upkeep(storage, of or logs(storage), LINES)
+    return Upkeep(storage, of or logs(storage))
 
 
 def write(

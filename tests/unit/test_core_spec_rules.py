@@ -40,6 +40,11 @@ def archive(**fields: Any) -> dict[str, Any]:
     return {"archive": fields}
 
 
+def parsed(**field: Any) -> dict[str, Any]:
+    """A rule for JSON with one field."""
+    return {"format": "json", "fields": [field]}
+
+
 def host_files(**files: Any) -> dict[str, Any]:
     """A spec with one entry of host files."""
     return {"shippers": {"hostFiles": [files]}}
@@ -111,6 +116,26 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "archive-catalog": (
         archive(format="iceberg", catalog={"type": "sql"}), "archive.catalog",
         archive(format="iceberg", catalog={"type": "sql", "table": "logs.prod"}),
+    ),
+    "column-of-one-type": (
+        archive(parse=[parsed(name="a", type="int"), parsed(name="a")]), "archive.parse",
+        archive(parse=[parsed(name="a", type="int"), parsed(name="a", type="int")]),
+    ),
+    "time-of-declared-field": (
+        archive(parse=[parsed(name="a")], time=[{"field": "b"}]), "archive.time",
+        archive(parse=[parsed(name="a")], time=[{"field": "a"}]),
+    ),
+    "regex-has-pattern": (
+        archive(parse=[{"format": "regex"}]), "archive.parse[0].pattern",
+        archive(parse=[{"format": "regex", "pattern": "(?P<a>x)"}]),
+    ),
+    "column-not-ours": (
+        archive(parse=[parsed(name="ts")]), "archive.parse[0].fields[0].name",
+        archive(parse=[parsed(**{"name": "at", "from": "ts"})]),
+    ),
+    "time-format-or-pattern": (
+        archive(time=[{"format": "klog", "pattern": "%d%m%H"}]), "archive.time[0].pattern",
+        archive(time=[{"pattern": "%d%m%H"}]),
     ),
     "archive-needs-direct": (
         {**archive(enabled=True), "stream": {"allowDirect": False}}, "stream.allowDirect",

@@ -20,12 +20,13 @@ from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import LINES as LINES_AREA
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
+from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.state import Kept
 from logpipeline_spark.table.streams import WrongRange
 from logpipeline_spark.table.table import PATIENCE_S, Held
 from logpipeline_spark.table.verify import verify
+from logpipeline_spark.table.write import write_range
 from tables_made import (
     BEGIN,
     LIFE,
@@ -34,6 +35,7 @@ from tables_made import (
     counted_batch,
     kept,
     keys,
+    lines,
     logs,
     opened,
     table_files,
@@ -77,11 +79,11 @@ def test_other_programs_read_the_log_of_each_area(storage: LocalStorage) -> None
     table = opened(storage)
     counted_batch(table, storage, 1, 100)
 
-    lines = DeltaTable(f"{storage.url}/lines")
+    found = DeltaTable(f"{storage.url}/lines")
 
-    assert lines.to_pyarrow_table().num_rows == 200
-    assert [field.name for field in lines.schema().fields] == [*LINES.names, "dt", "hour"]
-    assert {info["operation"] for info in lines.history()} == {"CREATE TABLE", "WRITE"}
+    assert found.to_pyarrow_table().num_rows == 200
+    assert [field.name for field in found.schema().fields] == [*LINES.names, "dt", "hour"]
+    assert {info["operation"] for info in found.history()} == {"CREATE TABLE", "WRITE"}
     assert [sum(counted(storage, area)) for area in (ROLLUP_MINUTE, ROLLUP_SOURCE)] == [200, 200]
 
 
@@ -227,16 +229,30 @@ def test_a_table_of_a_former_version_is_refused(storage: LocalStorage) -> None:
 
 
 def test_columns_may_come_and_never_go(storage: LocalStorage) -> None:
-    """Old files read with a new column as null; a version that lacks one is told."""
+    """Old files read with a new column as null; who does not know one leaves it so, and merges keep
+    what it holds.
+    """
     older = pa.schema([field for field in LINES if field.name != "resent"])
     opened(storage, schema=older).close()
-    opened(storage).close()
-    assert "resent" in [field.name for field in DeltaTable(f"{storage.url}/lines").schema().fields]
+    table = opened(storage)
+    batch(table, storage, "0", 1, 10)
+    table.close()
+    former = opened(storage, schema=older)
+    added = write_range(
+        storage,
+        [lines(11, 20).drop_columns(["resent"])],
+        FileName(STREAM, LIFE, 11, 20, former.writer),
+    )
+    former.commit_batch("1", {STREAM: Range(LIFE, 11, 20)}, added, kept(former))
+    for _ in range(2):
+        found = DeltaTable(f"{storage.url}/lines").to_pyarrow_table()
+        assert found["resent"].null_count == 20
+        assert found.num_rows == 40
+        upkeep(storage).compact(BEGIN.replace(day=23))
+    assert len(files(logs(storage))) == 1
 
-    with pytest.raises(Refused, match=r"column resent.*run the version"):
-        opened(storage, schema=older)
     place = LINES.get_field_index("idx")
-    with pytest.raises(Refused, match="column idx is integer"):
+    with pytest.raises(Refused, match=r"column idx is int32.*another name"):
         opened(storage, schema=LINES.set(place, pa.field("idx", pa.int64())))
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from logpipeline_spark.formats.delta import _TYPES
+from logpipeline_spark.lines.columns import TYPES
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import LATE_MAX, MINUTES, SOURCES, added
 from logpipeline_spark.table import counts
@@ -158,6 +159,6 @@ def test_counts_that_cannot_be_read_are_left_as_they_are(
 
 def test_delta_knows_each_type_of_a_line() -> None:
     """A column that is added needs a type there; Delta itself is not everywhere to tell."""
-    assert {str(field.type) for schema in (LINES, MINUTES, SOURCES) for field in schema} <= set(
-        _TYPES
-    )
+    asked = pa.schema(list(TYPES.items()))
+    schemas = (LINES, MINUTES, SOURCES, asked)
+    assert {field.type for schema in schemas for field in schema} <= set(_TYPES)

@@ -127,12 +127,11 @@ def _retain(args: argparse.Namespace) -> int:
 
 def _upkeep(args: argparse.Namespace) -> tuple[LogPipeline, Upkeep]:
     """Return what looks after the table, which may be done beside the job that writes it."""
-    from logpipeline_spark.lines.schema import LINES_ENCODED
     from logpipeline_spark.table.upkeep import Upkeep
 
     pipeline, _ = pipeline_and_layout(args)
     storage = storage_for(args)
-    return pipeline, Upkeep(storage, logs_for(args, storage), LINES_ENCODED)
+    return pipeline, Upkeep(storage, logs_for(args, storage))
 
 
 def _time(us: int) -> str:

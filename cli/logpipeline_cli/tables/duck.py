@@ -41,6 +41,8 @@ def opened(
     empty = True
     for name, area, schema in VIEWS:
         entries = files(logs, since, until, area=area)
+        # Also columns that people asked for.
+        schema = logs[area].schema() or schema
         empty = empty and not entries
         connection.register(f"all_{name}", dataset(storage, entries, _without_zone(schema)))
         conditions = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from logpipeline.spec.columns import RULES_MAX, ZONE, ParseRule, TimeRule
 from logpipeline.spec.components import ClaimRetention, EmptyDir
 from logpipeline.spec.fields import spec
 from logpipeline.spec.pods import PodOptions
@@ -145,6 +146,20 @@ class Archive(PodOptions):
     max_bytes_per_batch: int = spec(
         "Stored bytes that a batch takes at most.",
         default=256 * MIB, unit="bytes", minimum=MIB, maximum=64 * GIB,
+    )  # fmt: skip
+    parse: tuple[ParseRule, ...] = spec(
+        "How lines are read, so that what they say has columns; of rules that fit a line the first "
+        "is used. By default no line is.",
+        default=(), max_items=RULES_MAX,
+    )  # fmt: skip
+    time: tuple[TimeRule, ...] = spec(
+        "Where `event_ts` comes from: the first that finds a time that can be believed. By "
+        "default, and where none does, it is the container runtime's.",
+        default=(), max_items=RULES_MAX,
+    )  # fmt: skip
+    zone: str = spec(
+        "Zone of times that name none.",
+        default="UTC", max_length=64, pattern=ZONE, example="Europe/Berlin",
     )  # fmt: skip
     rollups: Rollups = spec("Counts per minute.", factory=Rollups)
     retention: TableRetention = spec("When hours are deleted.", factory=TableRetention)

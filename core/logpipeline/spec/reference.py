@@ -12,6 +12,7 @@ from pathlib import Path
 from logpipeline.quantity import BYTES_PATTERN, DURATION_PATTERN
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.choices import CHOICES
+from logpipeline.spec.columns import LineField, ParseRule, TimeRule
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.crd import COLUMNS, Schema, class_crd, crd
 from logpipeline.spec.crossrule import CrossRule
@@ -201,6 +202,9 @@ def _rules() -> Iterator[str]:
 
 # Where entries stand that have rules of their own.
 _ENTRIES = {
+    ParseRule: "spec.archive.parse[]",
+    LineField: "spec.archive.parse[].fields[]",
+    TimeRule: "spec.archive.time[]",
     ConsumerTemplate: "spec.consumers[]",
     StreamOverride: "spec.stream.overrides[]",
     Match: "spec.shippers.match[]",

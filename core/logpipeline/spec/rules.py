@@ -13,6 +13,7 @@ from typing import Any
 
 from logpipeline.spec.archive_rules import ARCHIVE_RULES
 from logpipeline.spec.collector_rules import COLLECTOR_RULES
+from logpipeline.spec.column_rules import COLUMN_ENTRY_RULES, COLUMN_RULES, untried
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.consumer_rules import CONSUMER_RULES
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
@@ -180,11 +181,13 @@ SPEC_RULES = (
     *TEMPLATE_RULES,
     *VOLUME_RULES,
     *ARCHIVE_RULES,
+    *COLUMN_RULES,
 )
 
 ENTRY_RULES = (
     *CONSUMER_RULES,
     *NAMESPACE_RULES,
+    *COLUMN_ENTRY_RULES,
     CrossRule(
         "override-age-none-or-kept",
         StreamOverride,
@@ -241,6 +244,8 @@ def check_spec(spec: LogPipelineSpec, known: tuple[Mistake, ...]) -> Iterator[Mi
         # A field with a mistake stands at its default, of which nothing should be said.
         if not _touches(rule, known) and not rule.holds(spec):
             yield Mistake(f"spec.{rule.path}", rule.message)
+    if not any(mistake.path.startswith("spec.archive") for mistake in known):
+        yield from untried(spec)
 
 
 def _touches(rule: CrossRule, known: tuple[Mistake, ...]) -> bool:

@@ -27,6 +27,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused, sentence_of
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Overtaken, Version
+from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import folder_of, partition_of
@@ -46,13 +47,13 @@ ATTEMPTS_MAX = 100
 SAID_CHARS_MAX = 250
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
-    "string": "string",
-    "int32": "integer",
-    "int64": "long",
-    "double": "double",
-    "binary": "binary",
-    "bool": "boolean",
-    "timestamp[us, tz=UTC]": "timestamp",
+    pa.string(): "string",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+    TIME: "timestamp",
 }
 # The oldest protocol that has all we use, so that the most readers can read.
 _PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
@@ -94,25 +95,42 @@ class DeltaLog:
             return int(table.transaction_version(APPLICATION) or 0)
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Make the log where there is none, and have its columns be those of *schema*.
+        """Make the log where there is none, and add the columns of *schema* that it lacks.
 
         Raises:
-            Refused: its properties are others, a column would go away or change its type.
+            Refused: its properties are others, or a column would change its type.
         """
         if self.transaction() is None:
             head = _metadata(str(uuid.uuid4()), schema, self._partitions, properties)
             self._put([_info("CREATE TABLE", {}, is_append=False), _PROTOCOL, head])
             return
         with self._said():
-            table = self._table()
-            known, found = table.metadata(), json.loads(table.schema().to_json())
+            known = self._table().metadata()
         for name, value in properties.items():
             self._check_property(name, value, known.configuration.get(name))
-        wanted = _struct(schema, self._partitions)
-        if not self._has_new_columns(found["fields"], wanted["fields"]):
+        found = self.schema()
+        assert found is not None
+        wanted = _joined(found, schema)
+        if wanted.names == found.names:
             return
-        head = _metadata(str(known.id), schema, self._partitions, dict(known.configuration))
+        head = _metadata(str(known.id), wanted, self._partitions, dict(known.configuration))
         self._put([_info("ADD COLUMNS", {}, is_append=False), head])
+
+    def schema(self) -> pa.Schema | None:
+        """Return the columns of all files; those of folders are in none."""
+        with self._said():
+            try:
+                fields = json.loads(self._table().schema().to_json())["fields"]
+            except TableNotFoundError:
+                return None
+        kinds = {name: kind for kind, name in _TYPES.items()}
+        return pa.schema(
+            [
+                (field["name"], kinds[field["type"]])
+                for field in fields
+                if field["name"] not in self._partitions
+            ]
+        )
 
     def commit(self, change: Change) -> None:
         """Commit *change*; see `Log`."""
@@ -256,23 +274,6 @@ class DeltaLog:
                 f"and this is {wanted}: give it a path of its own."
             )
 
-    def _has_new_columns(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
-        """Columns may be added, at any place; files without them read as null."""
-        types = {column["name"]: column["type"] for column in new}
-        for column in old:
-            name, kind = column["name"], column["type"]
-            if name not in types:
-                raise Refused(
-                    f"The table has a column {name} that is not written any more: run the version "
-                    "and the pipeline that wrote it, or choose another path."
-                )
-            if types[name] != kind:
-                raise Refused(
-                    f"The table's column {name} is {kind}, and now it would be {types[name]}: run "
-                    "the version and the pipeline that wrote it, or choose another path."
-                )
-        return len(types) > len(old)
-
     @contextmanager
     def _said(self) -> Iterator[None]:
         """Say in a sentence what delta-rs says."""
@@ -285,6 +286,18 @@ class DeltaLog:
                 f"Delta's log at {self._url} cannot be read or kept: see whether it is whole, and "
                 f"whether something else writes there ({sentence_of(error):.{SAID_CHARS_MAX}})."
             ) from error
+
+
+def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:
+    """Return the columns of both; files without one read as null."""
+    for field in new:
+        place = old.get_field_index(field.name)
+        if place >= 0 and old.field(place).type != field.type:
+            raise Refused(
+                f"The table's column {field.name} is {old.field(place).type}, and now it would be "
+                f"{field.type}: give it another name, or the table another path."
+            )
+    return pa.schema([*old, *(field for field in new if field.name not in old.names)])
 
 
 def _info(operation: str, said: Mapping[str, Any], *, is_append: bool) -> Any:
@@ -316,7 +329,7 @@ def _metadata(
 
 
 def _struct(schema: pa.Schema, partitions: Sequence[str]) -> Any:
-    columns = [(field.name, _TYPES[str(field.type)]) for field in schema]
+    columns = [(field.name, _TYPES[field.type]) for field in schema]
     columns += [(name, "string") for name in partitions]
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns

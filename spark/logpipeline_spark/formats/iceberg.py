@@ -48,6 +48,10 @@ _PROPERTIES = {
 }
 
 
+# Arrow has two of each; ours are these.
+_PLAIN = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
 class IcebergLog:
     """The table *identifier* of a catalogue that pyiceberg knows, for the files beneath *area* of
     *storage*; *properties* say which catalogue.
@@ -81,7 +85,7 @@ class IcebergLog:
             return self._seen
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Make the table where there is none, and have its columns be those of *schema*.
+        """Make the table where there is none, and add the columns of *schema* that it lacks.
 
         Raises:
             Refused: its properties are others, or a column would change its type.
@@ -105,6 +109,15 @@ class IcebergLog:
             with table.transaction() as transaction:
                 _evolve(transaction, schema)
         self.transaction()
+
+    def schema(self) -> pa.Schema | None:
+        """Return the columns of all files."""
+        with self._said():
+            table = self._loaded()
+            if table is None:
+                return None
+            found = table.schema().as_arrow()
+        return pa.schema([(field.name, _PLAIN.get(field.type, field.type)) for field in found])
 
     def commit(self, change: Change) -> None:
         """Commit *change*; see `Log`."""

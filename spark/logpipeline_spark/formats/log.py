@@ -63,10 +63,17 @@ class Log(Protocol):
         """
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Make the log where there is none, and have its columns be those of *schema*.
+        """Make the log where there is none, and add the columns of *schema* that it lacks.
 
         Raises:
-            Refused: its properties are others, a column would go away or change its type.
+            Refused: its properties are others, or a column would change its type.
+        """
+
+    def schema(self) -> pa.Schema | None:
+        """Return the columns of all files, as they are written; None where there is no log.
+
+        Raises:
+            Refused: the log cannot be read.
         """
 
     def commit(self, change: Change) -> None:

@@ -13,9 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logpipeline_spark.lines import crilines, levels, text
+from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of, rules_of
+from logpipeline_spark.lines.declared import declared, event_times
+from logpipeline_spark.lines.instants import Instants
 from logpipeline_spark.lines.layout import Layout, is_cri_lines, layout
 from logpipeline_spark.lines.opening import Opened
-from logpipeline_spark.lines.schema import LINES, LINES_ENCODED, TIME, UNDECODABLE, Origin
+from logpipeline_spark.lines.schema import TIME, UNDECODABLE, Origin
 
 # A message may be nothing but newlines; so many lines become one table at a time.
 ROWS_MAX = 262_144
@@ -26,10 +29,14 @@ _FDS = pa.array(["stdout", "stderr"], pa.string())
 _SHARED = ("cluster", "host", "namespace", "pod", "container", "source", "generation")
 
 
-def tables_of(group: Sequence[Opened], origin: Origin) -> Iterator[pa.Table]:
-    """Yield the lines of *group* as tables of `LINES_ENCODED`, at most ROWS_MAX lines each."""
+def tables_of(
+    group: Sequence[Opened], origin: Origin, columns: Columns = NONE
+) -> Iterator[pa.Table]:
+    """Yield the lines of *group* as tables of `encoded_schema_of` *columns*, at most ROWS_MAX lines
+    each.
+    """
     found = layout(group)
-    shared = _Shared(group, origin)
+    shared = _Shared(group, origin, columns)
     for begin in range(0, len(found.starts), ROWS_MAX):
         yield _table(found, shared, begin, min(begin + ROWS_MAX, len(found.starts)))
 
@@ -37,9 +44,11 @@ def tables_of(group: Sequence[Opened], origin: Origin) -> Iterator[pa.Table]:
 class _Shared:
     """What lines have of their messages, one value a message."""
 
-    def __init__(self, group: Sequence[Opened], origin: Origin) -> None:
+    def __init__(self, group: Sequence[Opened], origin: Origin, asked: Columns) -> None:
         messages = [opened.message for opened in group]
         self.origin = origin
+        self.asked = asked
+        self.rules = rules_of(group, asked)
         self.sequences = np.array([m.sequence for m in messages], np.int64)
         self.times = np.array([m.time_ns // 1000 for m in messages], np.int64)
         self.partitions = pa.array([opened.partition for opened in group], pa.int32())
@@ -89,7 +98,25 @@ def _table(found: Layout, shared: _Shared, begin: int, end: int) -> pa.Table:
         "offset": pa.array(found.offsets[rows], mask=found.offsets[rows] < 0),
         "resent": pa.array(shared.is_resent[owners]),
     }
-    return pa.table([columns[name] for name in LINES.names], schema=LINES_ENCODED)
+    columns |= _asked(columns, shared, owners)
+    schema = encoded_schema_of(shared.asked)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _asked(
+    columns: dict[str, pa.Array], shared: _Shared, owners: npt.NDArray[np.int64]
+) -> dict[str, pa.Array]:
+    """Return the columns that people ask for, of lines whose own *columns* are there."""
+    asked = shared.asked
+    if not asked.rules and not asked.times:
+        return {}
+    lines, near_us = columns["line"], shared.times[owners]
+    are_pieces = columns["piece"].is_valid().to_numpy(zero_copy_only=False)
+    filled = declared(lines, shared.rules[owners], are_pieces, near_us, asked)
+    if not asked.times:
+        return filled
+    found: Instants = event_times(lines, filled, near_us, asked)
+    return {**filled, "event_ts": pc.coalesce(found.column, columns["event_ts"])}
 
 
 def _texts(found: Layout, shared: _Shared, rows: slice) -> dict[str, pa.Array]:

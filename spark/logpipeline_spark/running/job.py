@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from logpipeline_spark.errors import Refused, sentence_of
 from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.log import Overtaken
-from logpipeline_spark.lines.schema import LINES_ENCODED
+from logpipeline_spark.lines.columns import encoded_schema_of
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches, RunTasks
 from logpipeline_spark.running.keeping import Keeper
@@ -92,7 +92,7 @@ class Job:
             pipeline=settings.pipeline,
             subjects=settings.subject,
             holder=settings.holder,
-            schema=LINES_ENCODED,
+            schema=encoded_schema_of(settings.columns),
         )
         batches = Batches(
             client=client,
@@ -102,6 +102,7 @@ class Job:
                 storage=storage,
                 writer=table.writer,
                 has_rollups=settings.has_rollups,
+                columns=settings.columns,
             ),
             run=tasks_by(self.spark),
             bytes_max=settings.max_bytes,
@@ -122,7 +123,7 @@ class Job:
         settings = self.settings
         age = None if settings.retain_s is None else timedelta(seconds=settings.retain_s)
         return Keeper(
-            Upkeep(storage, logs_for(settings, storage), LINES_ENCODED),
+            Upkeep(storage, logs_for(settings, storage)),
             self.numbers,
             limits=Limits(age=age, total_bytes=settings.retain_bytes),
             sizes=Sizes.of(settings.target_bytes) if settings.is_compacting else None,

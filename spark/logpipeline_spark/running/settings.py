@@ -10,6 +10,7 @@ from typing import Literal
 from logpipeline.nats.options import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.archive import Executors
+from logpipeline_spark.lines.columns import NONE, Columns
 
 NS = 10**9
 
@@ -37,6 +38,7 @@ class JobSettings:
     every_s: float = 10.0
     max_bytes: int = 256 * 2**20
     has_rollups: bool = True
+    columns: Columns = NONE
     is_compacting: bool = True
     target_bytes: int = 256 * 2**20
     retain_s: float | None = None
@@ -74,6 +76,7 @@ def settings_of(
         every_s=archive.interval_ns / NS,
         max_bytes=archive.max_bytes_per_batch,
         has_rollups=archive.rollups.enabled,
+        columns=Columns.of(archive),
         is_compacting=archive.compaction.enabled,
         target_bytes=archive.compaction.target_bytes,
         retain_s=None if archive.retention.max_age_ns is None

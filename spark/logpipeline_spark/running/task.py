@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from logpipeline.failpoints import reach
+from logpipeline_spark.lines.columns import NONE, Columns
 from logpipeline_spark.lines.opening import Opened, groups
 from logpipeline_spark.lines.sources import Seen, joined, seen_of
 from logpipeline_spark.lines.table import tables_of
@@ -37,6 +38,7 @@ class Work:
     storage: Storage
     writer: int
     has_rollups: bool
+    columns: Columns = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class _Reader:
         for messages in read_task(options, task.part, lost=self.lost):
             for group in groups(messages, origin):
                 chosen = self._chosen(group)
-                for table in tables_of(chosen, origin) if chosen else ():
+                for table in tables_of(chosen, origin, self.work.columns) if chosen else ():
                     fitting = table if task.wanted is None else _cut(table, task.wanted)
                     self._count(fitting)
                     yield fitting

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import pyarrow as pa
-
 from logpipeline.failpoints import reach
 from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict
@@ -20,7 +18,6 @@ from logpipeline_spark.table import counts
 from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import LINES, WRITING
-from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.retain import Limits, expired
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import COUNTS
@@ -37,7 +34,6 @@ class Upkeep:
 
     storage: Storage
     logs: Logs
-    schema: pa.Schema
 
     def compact(
         self, now: datetime, sizes: Sizes | None = None, *, merges_max: int | None = None
@@ -49,13 +45,16 @@ class Upkeep:
             Damaged: a file is missing or cannot be read.
             Refused: the log cannot be written.
         """
-        sizes, schema = sizes or Sizes(), plain(self.schema)
+        sizes = sizes or Sizes()
         files = {area: self._files(area) for area in (LINES, *COUNTS)}
         merges = [(LINES, merge) for merge in due(files[LINES], now, sizes)]
         merges += [(area, merge) for area in COUNTS for merge in counts.due(files[area], now)]
         done = []
         for area, merge in merges[:merges_max]:
             if area == LINES:
+                # All columns that the log knows, whoever wrote them: nothing else keeps them.
+                schema = self.logs[area].schema()
+                assert schema is not None, "there are files, and no log"
                 entries = write_merged(self.storage, merge, schema, sizes=sizes)
             else:
                 entries = counts.write_summed(self.storage, merge, COUNTS[area], sizes=sizes)
