@@ -19,8 +19,8 @@ NEAR = 0.75
 class ArchiveProgress:
     """Up to where each stream stands in a table at *path*, written after each commit.
 
-    *commit* counts the table's batches, *rows* the lines that came in; *problem* is why it does not go on, as a
-    sentence, else empty. *at_ns* is the time of writing, in nanoseconds since 1970.
+    *commit* counts the table's batches, *rows* the lines that came in; *problem* is why it does not
+    go on, as a sentence, else empty. *at_ns* is the time of writing, in nanoseconds since 1970.
     """
 
     path: str
