@@ -35,7 +35,9 @@ def refusal(streams: Streams, **changes: str) -> str:
     return str(caught.value)
 
 
-def test_a_server_that_asks_for_a_login_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_server_that_asks_for_a_login_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """None, or an old one: the sentence names the options, and what prints them."""
     with running_streams(tmp_path / "nats", token="right") as streams:
         (tmp_path / "wrong").write_text("wrong")
@@ -45,6 +47,7 @@ def test_a_server_that_asks_for_a_login_is_not_waited_for(tmp_path: Path) -> Non
             assert "the server asks for credentials" in said
             assert "log in with 'userFile' and 'passwordFile', 'tokenFile'" in said
             assert "`logpipeline stream options`" in said
+    assert "waiting for it" not in caplog.text
 
 
 def test_a_login_that_comes_a_moment_later_is_waited_for(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ class Client:
         while not self.connection.is_connected:
             if waiting.is_over or self._is_refused(waiting):
                 raise Refused(self._unconnected())
-            waiting.tell(self._unconnected())
+            self._tell(waiting, self._unconnected())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_WAIT_S):
                     await self.connection.wait_connected()
@@ -208,18 +208,26 @@ class Client:
                 gone = self._gone(error)
                 if waiting.is_over or self._is_refused(waiting):
                     raise Refused(gone) from error
-                waiting.tell(gone)
+                self._tell(waiting, gone)
             await asyncio.sleep(RETRY_WAIT_S)
 
     def _is_refused(self, waiting: _Waiting) -> bool:
         """Return whether waiting on would change nothing."""
-        most_s, problem = self._options.login_patience_s, self.connection.problem
+        most_s = self._options.login_patience_s
+        return most_s is not None and waiting.waited_s >= most_s and self._is_refusal
+
+    def _tell(self, waiting: _Waiting, why: str) -> None:
+        # A refusal is said in a moment by the error itself.
+        if self._options.login_patience_s is None or not self._is_refusal:
+            waiting.tell(why)
+
+    @property
+    def _is_refusal(self) -> bool:
         if self.connection.sessions and not self.connection.is_connected:
             # It let us in before: logins are renewed while a query runs.
             return False
-        if most_s is None or problem is None or waiting.waited_s < most_s:
-            return False
-        return any(word in problem.lower() for word in _REFUSALS)
+        problem = (self.connection.problem or "").lower()
+        return any(word in problem for word in _REFUSALS)
 
     def _unconnected(self) -> str:
         _, _, reason = (self.connection.problem or "").partition(": ")
