@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logpipeline.spec.columns import LineField, ParseRule
+from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
+from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of
+from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches, RunTasks
@@ -21,7 +25,7 @@ from logpipeline_spark.table.names import ROLLUP_MINUTE
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
 from spark_streams import STREAMS, Streams, running_streams
-from tables_made import logs, opened
+from tables_made import logs, opened, upkeep
 
 
 def here(work: Work, tasks: Sequence[Task]) -> list[Done]:
@@ -36,12 +40,19 @@ class Keeper:
         self.streams = streams
         self.storage = LocalStorage(folder)
         self.options: dict[str, Any] = {"bytes_max": 1 << 30, "tasks_min": 3}
+        self.columns = NONE
 
     def batches(self, run: RunTasks = here) -> Iterator[Batches]:
         """Open the table, and have batches of it."""
         options = parse(self.streams.options(failOnDataLoss="false"))
-        table = opened(self.storage, schema=LINES_ENCODED)
-        work = Work(options=options, storage=self.storage, writer=table.writer, has_rollups=True)
+        table = opened(self.storage, schema=encoded_schema_of(self.columns))
+        work = Work(
+            options=options,
+            storage=self.storage,
+            writer=table.writer,
+            has_rollups=True,
+            columns=self.columns,
+        )
         with Client(options) as client:
             made = Batches(
                 client=client, table=table, work=work, run=run, streams=STREAMS, **self.options
@@ -229,3 +240,36 @@ def test_counts_are_those_of_the_lines(streams: Streams, keeper: Keeper) -> None
     assert counted == len(keeper.lines()) == 14
     # What is told of the table is about lines, whatever is counted beside them.
     assert [batches.table.state.lines for batches in keeper.batches()] == [14]
+
+
+def test_what_json_lines_say_has_columns_of_its_own(streams: Streams, keeper: Keeper) -> None:
+    """From the batch on in which it is asked for, also after a merge; each line is kept whole."""
+    former = '{"status": 1, "msg": "before"}'
+    streams.send("node-a", former)
+    keeper.take()
+    fields = (LineField(name="status", type="int"), LineField(name="took", type="float"))
+    keeper.columns = Columns(rules=(ParseRule(format="json", fields=fields),))
+    good, other = '{"status": 200, "took": 0.5, "msg": "é"}', '{"status": "none", "x": [1]}'
+    streams.send("node-a", good, other, "no JSON")
+    keeper.take()
+    keeper.columns = NONE
+    streams.send("node-b", good)
+    keeper.take()
+
+    for _ in range(2):
+        with duck.opened(keeper.storage, logs(keeper.storage)) as connection:
+            rows = connection.execute(
+                "SELECT host, line, status, took, fields, parsed FROM lines ORDER BY seq, idx, host"
+            ).fetchall()
+        assert sorted(rows, key=str) == sorted(
+            [
+                ("node-a", former, None, None, None, None),
+                ("node-a", good, 200, 0.5, '{"msg":"é"}', True),
+                ("node-a", other, None, None, '{"x":[1],"status":"none"}', True),
+                ("node-a", "no JSON", None, None, None, False),
+                ("node-b", good, None, None, None, None),
+            ],
+            key=str,
+        )
+        assert len(upkeep(keeper.storage).compact(datetime(2100, 1, 1, tzinfo=UTC))) < 5
+    assert verify(keeper.storage, logs(keeper.storage)).is_well

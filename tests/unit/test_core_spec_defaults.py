@@ -82,6 +82,7 @@ DEFAULTS: dict[str, Any] = {
     "shippers.rescan": "2s",
     "archive.enabled": False,
     "archive.format": "delta",
+    "archive.zone": "UTC",
     "archive.runner": "embedded",
     "archive.trigger": "continuous",
     "archive.maxBytesPerBatch": "256Mi",

@@ -110,6 +110,8 @@ def test_the_job_reads_what_the_pipeline_says() -> None:
             "compaction": {"enabled": False, "targetBytes": "64Mi"}, "driverMemory": "2Gi",
             "trigger": "schedule", "runner": "native", "executors": {"instances": 3},
             "s3": {"endpoint": "http://s3:9000", "region": "eu-west-1"},
+            "parse": [{"format": "json", "fields": [{"name": "status", "type": "int"}]}],
+            "time": [{"format": "klog"}], "zone": "Europe/Berlin",
         },
     }  # fmt: skip
 

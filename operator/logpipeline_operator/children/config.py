@@ -51,6 +51,7 @@ _COLLECTORS = (
 )  # fmt: skip
 _ARCHIVE = (
     "format", "catalog", "runner", "trigger", "max_bytes_per_batch", "rollups", "retention",
+    "parse", "time", "zone",
     "compaction", "driver_memory", "executors",
 )  # fmt: skip
 _SHIPPERS = (
