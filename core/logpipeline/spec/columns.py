@@ -24,7 +24,7 @@ TimeFormat = Literal[
 ]
 # The API server bounds what a rule about all pairs of fields may cost.
 RULES_MAX = 16
-FIELDS_MAX = 32
+FIELDS_MAX = 24
 # Small letters alone: DuckDB, Spark and Iceberg take `Status` and `status` for the same column.
 COLUMN = r"^[a-z][a-z0-9_]{0,62}$"
 # A name of the time-zone database, or a fixed distance from UTC.
