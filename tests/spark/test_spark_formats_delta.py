@@ -69,16 +69,16 @@ def test_a_table_has_a_name_and_a_past(spark: SparkSession, storage: LocalStorag
     counted_batch(table, storage, 1, 40)
     counted_batch(table, storage, 41, 60)
     upkeep(storage).compact(OVER)
-    spark.sql(f"CREATE TABLE logs USING delta LOCATION 'file:{storage.url}/lines'")
+    spark.sql(f"CREATE TABLE named USING delta LOCATION 'file:{storage.url}/lines'")
     spark.sql(f"CREATE TABLE minutes USING delta LOCATION 'file:{storage.url}/rollup/minute'")
     try:
-        assert spark.table("logs").count() == 120
+        assert spark.table("named").count() == 120
         assert spark.sql("SELECT sum(lines) FROM minutes").collect()[0][0] == 120
-        history = spark.sql("DESCRIBE HISTORY logs").collect()
+        history = spark.sql("DESCRIBE HISTORY named").collect()
         assert {row.operation for row in history} == {"CREATE TABLE", "WRITE", "OPTIMIZE"}
-        assert spark.sql("SELECT count(*) FROM logs VERSION AS OF 2").collect()[0][0] == 80
+        assert spark.sql("SELECT count(*) FROM named VERSION AS OF 2").collect()[0][0] == 80
     finally:
-        spark.sql("DROP TABLE logs")
+        spark.sql("DROP TABLE named")
         spark.sql("DROP TABLE minutes")
 
 
