@@ -88,7 +88,7 @@ def bucket(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield server
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     cluster: Cluster, namespace: str, little: dict[str, Any], spread: Pipeline, tmp_path: Path
 ) -> None:
@@ -136,7 +136,7 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     pipeline.kubectl("delete", "logpipeline/table", "--wait=false")
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(700)
 async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_are_killed(
     cluster: Cluster, operator: Operator, spread: Pipeline, little: dict[str, Any],
     bucket: S3Server, tmp_path: Path,
