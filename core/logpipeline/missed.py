@@ -1,4 +1,4 @@
-"""What was purged of streams before a table had it: written by who trims, before each such purge.
+"""Messages that trimming purged before a table had read them. Trimming writes them down first.
 
 The table's own commits name the same once its job goes on. A job that never began, or never comes
 back, names nothing.
@@ -41,7 +41,7 @@ class Missed:
     streams: Mapping[str, tuple[MissedRange, ...]] = field(default_factory=dict)
 
     def with_range(self, stream: str, gone: MissedRange) -> Missed:
-        """Return this and what is *gone* of *stream*; what is known already counts once."""
+        """Return this with the range *gone* of *stream*. A message that is in both counts once."""
         ranges = list(self.streams.get(stream, ()))
         first = gone.first
         if ranges and ranges[-1].created == gone.created:

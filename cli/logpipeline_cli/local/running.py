@@ -93,7 +93,7 @@ def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyn
 def without_what_is_missing(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* without a table, and say so, where this machine has no Spark.
 
-    Trimming would wait for a table that nobody writes, until the streams are nearly full.
+    Trimming waits for a table until the streams are nearly full, also if nobody writes the table.
     """
     if not pipeline.spec.archive.enabled or not (sentence := missing()):
         return pipeline

@@ -11,7 +11,7 @@ Status = Mapping[str, Any]
 
 
 def standing(status: Status) -> list[str]:
-    """Return the lines that tell how each table of *status* stands, and what is wrong with it."""
+    """Return for each table of *status* a line with its state, and one with each problem."""
     lines = []
     for table in status.get("tables", []):
         messages = sum(row["lag"]["messages"] for row in table["streams"])

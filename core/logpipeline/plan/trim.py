@@ -220,7 +220,7 @@ async def _trim(
 
 
 async def _tell_missed(bucket: Bucket, stream: FoundStream, table: Table, below: int) -> None:
-    """Write down that *table* never gets what is before *below*.
+    """Write down that *table* misses its unread messages before sequence *below*.
 
     Before the purge: a crash between the two tells of too much, until the next round purges it;
     the other order would tell of nothing.
@@ -234,7 +234,7 @@ async def _tell_missed(bucket: Bucket, stream: FoundStream, table: Table, below:
 
 @dataclass(slots=True)
 class _Warnings:
-    """What was logged of streams that are too full, so that each is told once."""
+    """Logs each warning about a stream that is too full once."""
 
     stuck: set[str] = field(default_factory=set)
     skipped: set[tuple[str, str]] = field(default_factory=set)

@@ -18,7 +18,7 @@ _PARSE = "self.spec.archive.parse"
 _TIME = "self.spec.archive.time"
 # The directives of strptime that `time` knows.
 DIRECTIVES = "YymdebBHIMSfpzjT%"
-# RE2 has none of these: each looks around, or back at what was found.
+# RE2 has no lookaround, backreference, atomic group or conditional.
 _NOT_RE2 = re.compile(r"(?<!\\)(?:\\[1-9]|\(\?(?:=|!|<=|<!|>|P=|\())")
 
 
