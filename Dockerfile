@@ -1,4 +1,4 @@
-# The images of logpipeline, one target each: operator, shipper, collector, archive and nats.
+# The images of logpipeline, one target each: operator, shipper, collector, table and nats.
 #
 #   docker build --target collector -t registry.example.net/logpipeline-collector:0.1.0 .
 #   docker buildx build --platform linux/amd64,linux/arm64 --target … .
@@ -7,7 +7,7 @@
 # pin it: take the digest that `docker buildx imagetools inspect python:3.11-slim-bookworm` prints,
 # and give --build-arg BASE=docker.io/library/python:3.11-slim-bookworm@sha256:<digest>.
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
-# What the image `archive` begins with: Python as above, and Java 17 or newer. By default the stage
+# What the image `table` begins with: Python as above, and Java 17 or newer. By default the stage
 # `java` makes it of BASE; --build-arg JAVA=… names an image that has both.
 ARG JAVA=java
 # Labels only; --build-arg REVISION=$(git rev-parse HEAD)
@@ -52,9 +52,9 @@ FROM tools AS collector-environment
 COPY requirements/collector.txt requirements/
 RUN requirements/install-image collector /opt/logpipeline
 
-FROM tools AS archive-environment
-COPY requirements/archive.txt requirements/
-RUN requirements/install-image archive /opt/logpipeline
+FROM tools AS table-environment
+COPY requirements/table.txt requirements/
+RUN requirements/install-image table /opt/logpipeline
 
 FROM tools AS nats-environment
 COPY requirements/nats.txt requirements/
@@ -109,19 +109,19 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 # The driver of Spark, and its executors: Spark tells the program which of them it is.
-FROM ${JAVA} AS archive
+FROM ${JAVA} AS table
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.title="logpipeline-archive" \
+      org.opencontainers.image.title="logpipeline-table" \
       org.opencontainers.image.description="Keeps a table of all lines, with Spark"
 # Hadoop's classes ask who they run as, and take no number for an answer.
 RUN echo 'logpipeline:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
-COPY --from=archive-environment /opt/logpipeline /opt/logpipeline
+COPY --from=table-environment /opt/logpipeline /opt/logpipeline
 COPY --from=code /code /
-COPY spark/archive.py /opt/logpipeline/archive.py
+COPY spark/driver.py /opt/logpipeline/driver.py
 ENV PATH=/opt/logpipeline/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1

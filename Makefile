@@ -3,12 +3,12 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
-  spark spark42 cluster soak bench bench-spark bench-operator crd docs pictures chart lock
+  spark spark43 cluster soak bench bench-spark bench-operator crd docs pictures chart lock
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Beside the newest Spark some tests run on the older one, the last that Delta's library knows.
-VENV42 := .venv-spark42
+# Beside the default Spark, the newest that Delta's library knows, some tests run on the newest one.
+VENV43 := .venv-spark43
 # Tests start thousands of processes, each of which would compile the whole product anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Where Docker is there, kind makes the cluster, in these versions.
@@ -68,9 +68,9 @@ spark: venv ## Tables, with a real Spark and a real S3 server
 	@$(BIN)/python tests/support/spark_versions.py || echo "going on without it"
 	$(BIN)/pytest tests/spark -q --session-timeout=1800
 
-spark42: $(VENV42)/.spark42 ## What the older Spark has to show, and Delta
-	@$(VENV42)/bin/python tests/support/spark_versions.py || echo "going on without it"
-	$(VENV42)/bin/pytest tests/spark -q -m spark42 --session-timeout=1800
+spark43: $(VENV43)/.spark43 ## What the newest Spark has to show
+	@$(VENV43)/bin/python tests/support/spark_versions.py || echo "going on without it"
+	$(VENV43)/bin/pytest tests/spark -q -m spark43 --session-timeout=1800
 
 cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain processes
 	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
@@ -114,5 +114,5 @@ $(VENV)/.run: requirements/run.txt requirements/uv.txt requirements/build.txt py
 $(VENV)/.dev: requirements/dev.txt requirements/uv.txt requirements/build.txt pyproject.toml
 	@sh requirements/install dev $(VENV)
 
-$(VENV42)/.spark42: requirements/spark42.txt requirements/uv.txt pyproject.toml
-	@sh requirements/install spark42 $(VENV42)
+$(VENV43)/.spark43: requirements/spark43.txt requirements/uv.txt pyproject.toml
+	@sh requirements/install spark43 $(VENV43)

@@ -17,6 +17,7 @@ from logpipeline_spark.lines.layout import layout
 from logpipeline_spark.lines.opening import groups
 from logpipeline_spark.lines.table import tables_of
 from logpipeline_spark.rollup.counts import MINUTES, added, by_minute
+from logpipeline_spark.running.engine import Engine
 from logpipeline_spark.running.job import Job
 from logpipeline_spark.running.settings import JobSettings
 from logpipeline_spark.source import planning
@@ -71,7 +72,7 @@ def job(spark: SparkSession, url: str, place: Path, *, has_rollups: bool) -> Non
         is_scheduled=True,
         has_rollups=has_rollups,
     )
-    Job(settings, spark).run()
+    Job(settings, Engine(lambda: spark)).run()
 
 
 def line_alone(spark: SparkSession, url: str, place: Path) -> None:

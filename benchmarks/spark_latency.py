@@ -31,7 +31,7 @@ metadata: {{name: bench}}
 spec:
   partitions: 10
   collectors: {{replicas: 1}}
-  archive: {{enabled: true, every: 1s}}
+  table: {{enabled: true, every: 1s}}
   local:
     shippers:
     - name: bench
@@ -79,7 +79,7 @@ def latencies(folder: Path, *, seconds: int) -> list[float]:
     source.parent.mkdir(parents=True)
     source.write_text("begin\n")
     with _up(folder):
-        reader = Reader(Layout(folder / "data").archive / "table")
+        reader = Reader(Layout(folder / "data").table)
         # A JVM starts meanwhile, and its first batch is a slow one.
         reader.until("begin", START_WITHIN_S)
         written_s: dict[str, float] = {}

@@ -13,15 +13,15 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from logpipeline.archiving import archive_key
 from logpipeline.records import assignment_key, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, Subjects, key_value_subject
+from logpipeline.tables.progress import table_key
 
 OPERATOR = "operator"
 COLLECTOR = "collector"
 SHIPPER = "shipper"
-ARCHIVE = "archive"
+TABLE = "table"
 CALLOUT = "callout"
 READER = "reader"
 
@@ -92,8 +92,8 @@ def permissions(
     inbox = f"{inbox_prefix(user or role)}.>"
     if role == OPERATOR:
         return _operator(pipeline, inbox)
-    if role == ARCHIVE:
-        return _archive(pipeline, inbox)
+    if role == TABLE:
+        return _table(pipeline, inbox)
     if role == READER:
         return _reader(pipeline, inbox)
     if role == CALLOUT:
@@ -255,11 +255,11 @@ def _shipper(
     }
 
 
-def _archive(pipeline: LogPipeline, inbox: str) -> Permissions:
-    """Return what an archive needs: to read streams without a consumer, and to tell how far its
+def _table(pipeline: LogPipeline, inbox: str) -> Permissions:
+    """Return what a table's job needs: to read streams without a consumer, and to tell how far its
     table is, at its own key.
     """
-    key = archive_key(pipeline.namespace, pipeline.name)
+    key = table_key(pipeline.namespace, pipeline.name)
     return {
         "publish": {
             "allow": sorted(

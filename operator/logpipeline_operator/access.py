@@ -41,7 +41,7 @@ class ServerTls(NamedTuple):
 
 
 class Login(NamedTuple):
-    """The operator's credentials, by path below their folder; *users*, *archive_user* and
+    """The operator's credentials, by path below their folder; *users*, *table_user* and
     *callout_user* change with the Secrets that the managed server knows its users from, and are
     empty without these. So is *tls* where the server speaks none. *put_right* is what others had
     changed in these Secrets.
@@ -49,7 +49,7 @@ class Login(NamedTuple):
 
     files: dict[str, bytes]
     users: str = ""
-    archive_user: str = ""
+    table_user: str = ""
     callout_user: str = ""
     tls: ServerTls = ServerTls()
     put_right: tuple[str, ...] = ()
@@ -81,11 +81,11 @@ class Access:
             }
             return Login(credentials.contents(wanted, found))
         roles = await server_users.of_roles(self.cluster, pipeline, may_write=may_write)
-        archive = callout = server_users.Kept(None)
+        table = callout = server_users.Kept(None)
         if has_callout:
             callout = await server_users.of_callout(self.cluster, pipeline, may_write=may_write)
-        if pipeline.spec.archive.enabled:
-            archive = await server_users.of_archive(self.cluster, pipeline, may_write=may_write)
+        if pipeline.spec.table.enabled:
+            table = await server_users.of_table(self.cluster, pipeline, may_write=may_write)
         held = {nats_auth.name(pipeline): roles.secret}
         tls = ServerTls()
         if nats_tls.is_on(pipeline):
@@ -93,8 +93,8 @@ class Access:
             bundle = {nats_tls.CA_FILE: credentials.encoded(tls.bundle.encode())}
             held[names.nats_ca(pipeline)] = {"data": bundle}
         files = credentials.contents(wanted, held, is_ours=True)
-        put_right = tuple(each.put_right for each in (roles, archive, callout) if each.put_right)
-        return Login(files, roles.hash, archive.hash, callout.hash, tls, put_right)
+        put_right = tuple(each.put_right for each in (roles, table, callout) if each.put_right)
+        return Login(files, roles.hash, table.hash, callout.hash, tls, put_right)
 
     async def decided(self, pipeline: LogPipeline) -> LogPipeline:
         """Return *pipeline* with what it leaves open about TLS decided by how its server began.

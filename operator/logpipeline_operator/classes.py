@@ -70,7 +70,10 @@ def _filled_in(pipeline: LogPipeline, of: LogPipelineClass) -> LogPipeline:
     if width == "Selector":
         selector = both(of.spec.pod_namespace_selector, shippers.pod_namespace_selector)
     shippers = replace(shippers, pod_namespaces=width, pod_namespace_selector=selector)
-    return replace(pipeline, spec=replace(pipeline.spec, shippers=shippers))
+    table = pipeline.spec.table
+    if table.enabled is None:
+        table = replace(table, enabled=of.spec.table_by_default)
+    return replace(pipeline, spec=replace(pipeline.spec, shippers=shippers, table=table))
 
 
 async def _class(cluster: Cluster, name: str) -> LogPipelineClass | None:

@@ -204,7 +204,7 @@ class Reconciler:
         seen.drifted += login.put_right
         await self._observe(seen, pipeline, login)
         collectors = names.collector(pipeline)
-        for name in (collectors, names.archive(pipeline)):
+        for name in (collectors, names.table(pipeline)):
             stateful_set = seen.child("StatefulSet", name)
             if stateful_set is not None and seen.may_write:
                 stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
@@ -241,8 +241,8 @@ class Reconciler:
             seen.desired = tuple(build(pipeline, settings))
         except NoImage as error:
             seen.findings.append(errors.of_no_image(error))
-        archive = pipeline.spec.archive
-        if archive.enabled and archive.runner == "sparkApplication" and not settings.spark_api:
+        table = pipeline.spec.table
+        if table.enabled and table.runner == "sparkApplication" and not settings.spark_api:
             seen.findings.append(errors.of_no_spark_operator())
         found = await live.children(self.cluster, pipeline, seen.desired, kinds(settings))
         seen.children = {differences.place(manifest): manifest for manifest in found}
@@ -402,7 +402,7 @@ class Reconciler:
             image_collector=self.settings.image_collector,
             image_shipper=self.settings.image_shipper,
             image_nats=self.settings.image_nats,
-            image_archive=self.settings.image_archive,
+            image_table=self.settings.image_table,
             image_callout=self.settings.image_callout,
             image_pull_policy=self.settings.image_pull_policy,
             image_pull_secrets=self.settings.image_pull_secrets,
@@ -413,7 +413,7 @@ class Reconciler:
             has_pod_monitors=self._features.has_pod_monitors,
             has_max_unavailable=self._features.has_max_unavailable,
             nats_users=login.users,
-            nats_archive_user=login.archive_user,
+            nats_table_user=login.table_user,
             nats_callout_user=login.callout_user,
             nats_ca=login.tls.bundle,
             nats_certificate=login.tls.mark,

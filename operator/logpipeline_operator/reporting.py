@@ -123,8 +123,8 @@ class Reporter:
         if seen.jetstream is not None:
             lag = sum(state.lag_bytes for state in seen.jetstream.partitions)
             self._metrics.lag_bytes.labels(*place).set(lag)
-            if seen.jetstream.archive is not None:
-                missed = seen.jetstream.archive.missed_messages
+            if seen.jetstream.table is not None:
+                missed = seen.jetstream.table.missed_messages
                 self._metrics.table_missed.labels(*place).set(missed)
 
 
@@ -165,7 +165,7 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
             pods.stateful_set(collectors, wanted=wanted), seen.pods, Component.COLLECTOR
         ),
         shippers=pods.without_ending(shippers, seen.pods, Component.SHIPPER),
-        archive=_archive(seen, pipeline),
+        table=_table(seen, pipeline),
         nats=(
             None
             if pipeline.spec.nats.servers
@@ -174,11 +174,11 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
     )
 
 
-def _archive(seen: Seen, pipeline: LogPipeline) -> Workload | None:
-    if pipeline.spec.archive.runner == "sparkApplication":
+def _table(seen: Seen, pipeline: LogPipeline) -> Workload | None:
+    if pipeline.spec.table.runner == "sparkApplication":
         return pods.spark_application(_applications(seen))
-    workload = pods.stateful_set(seen.child("StatefulSet", names.archive(pipeline)), wanted=1)
-    return pods.without_ending(workload, seen.pods, Component.ARCHIVE)
+    workload = pods.stateful_set(seen.child("StatefulSet", names.table(pipeline)), wanted=1)
+    return pods.without_ending(workload, seen.pods, Component.TABLE)
 
 
 def _applications(seen: Seen) -> list[Manifest]:
@@ -222,7 +222,7 @@ def _jetstream(seen: Seen) -> JetStreamFacts | None:
         assignment=there.assignment,
         partitions=there.partitions,
         commit_ages_s=there.commit_ages_s(time.time_ns()),
-        archive=there.archive,
+        table=there.table,
         behind=there.behind,
     )
 

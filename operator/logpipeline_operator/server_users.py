@@ -60,8 +60,8 @@ async def of_roles(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) 
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 
-async def of_archive(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
-    """Return the Secret of the archive's user. It is made before the server that is to know it, and
+async def of_table(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
+    """Return the Secret of the table's user. It is made before the server that is to know it, and
     before who logs in as it.
 
     Raises:
@@ -69,10 +69,10 @@ async def of_archive(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = nats_auth.password_in(held, nats_auth.ARCHIVE)
-        return nats_auth.archive_secret(pipeline, kept or _password())
+        kept = nats_auth.password_in(held, nats_auth.TABLE)
+        return nats_auth.table_secret(pipeline, kept or _password())
 
-    name = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
+    name = nats_auth.secret_of(pipeline, nats_auth.TABLE)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 

@@ -40,7 +40,7 @@ class Settings:
     image_collector: str = ""
     image_shipper: str = ""
     image_nats: str = ""
-    image_archive: str = ""
+    image_table: str = ""
     image_callout: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         image_collector=given("IMAGE_COLLECTOR"),
         image_shipper=given("IMAGE_SHIPPER"),
         image_nats=given("IMAGE_NATS"),
-        image_archive=given("IMAGE_ARCHIVE"),
+        image_table=given("IMAGE_TABLE"),
         image_callout=given("IMAGE_CALLOUT"),
         image_pull_policy=given("IMAGE_PULL_POLICY"),
         image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),

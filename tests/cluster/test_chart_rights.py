@@ -118,7 +118,7 @@ def test_chart_shippers_see_pods_where_that_is_wanted(
     ("namespaces", "kind", "places"),
     [([], "ClusterRole", [None]), (["a", "b"], "Role", ["a", "b"])],
 )
-def test_chart_archives_make_executors_where_they_are(
+def test_chart_tables_make_executors_where_they_are(
     namespaces: list[str], kind: str, places: list[str | None]
 ) -> None:
     """The drivers' role, the right to bind it and the setting that names it come together; with

@@ -38,7 +38,7 @@ def test_chart_defaults_make_an_operator_and_its_definition() -> None:
         "Service",
         "ServiceAccount",
     }
-    for name in ("archive", "nats"):
+    for name in ("table", "nats"):
         image = rendered.environment[f"LOGPIPELINE_IMAGE_{name.upper()}"]
         assert image == f"docker.io/logpipeline/{name}:0.1.0"
 

@@ -55,13 +55,13 @@ def pipelines(cluster: Cluster, operator: Operator, namespace: str) -> list[Pipe
     manifest["spec"]["collectors"]["persistence"]["size"] = "90Gi"
     manifest["spec"]["shippers"]["hostFiles"].append(files)
     # A table needs more than two small nodes have beside all this; it has tests of its own.
-    manifest["spec"]["archive"]["enabled"] = False
+    manifest["spec"]["table"]["enabled"] = False
     cluster.apply(manifest)
     first = Pipeline(cluster, namespace, manifest["metadata"]["name"])
     second = create(cluster, namespace, "beside", {"shippers": {"hostFiles": [files]}})
     group = sample("second-group.yaml").read_text().replace("logging", namespace)
     third = yaml.safe_load(group)
-    third["spec"]["archive"]["enabled"] = False
+    third["spec"]["table"]["enabled"] = False
     cluster.apply(third)
     made = [first, second, Pipeline(cluster, namespace, "audit")]
     for pipeline in made:

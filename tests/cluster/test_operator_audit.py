@@ -64,15 +64,15 @@ async def test_rights_are_those_that_are_used(cluster: Cluster, operator: Operat
     full["collectors"] = {"persistence": {"size": "1Gi"}}
     pipeline = create(cluster, namespace, "all", full)
     pipeline.wait_ready()
-    pipeline.patch({"collectors": {"image": BAD_IMAGE}, "archive": DRIVER})
+    pipeline.patch({"collectors": {"image": BAD_IMAGE}, "table": DRIVER})
     pipeline.wait_reason("Ready", "ImageNotPulled")
-    pipeline.kubectl("wait", "rolebinding/all-archive", "--for=create", "--timeout=60s")
+    pipeline.kubectl("wait", "rolebinding/all-table", "--for=create", "--timeout=60s")
     pipeline.patch(
         {
             "collectors": {"image": None, "podDisruptionBudget": {"enabled": False}},
             "shippers": {"enabled": False},
             "networkPolicy": {"enabled": False},
-            "archive": {"enabled": False},
+            "table": {"enabled": False},
         }
     )
     # Its volume cannot grow here; that is another's refusal, and the right was used.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logpipeline.archiving import ArchiveProgress, archive_key
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.tables.progress import TableProgress, table_key
 from pipeline_up import PipelineUp
 from waiting import eventually
 
@@ -60,8 +60,8 @@ async def stuck_table(url: str) -> None:
     connection = Connection(NatsOptions(servers=(url,)))
     await connection.start(patience_s=5)
     try:
-        progress = ArchiveProgress(path="/t", commit=0, rows=0, at_ns=1, streams={})
+        progress = TableProgress(path="/t", commit=0, rows=0, at_ns=1, streams={})
         bucket = Bucket(JetStream(connection), "LOGS_state")
-        await bucket.put(archive_key("audit", "second"), progress.encode())
+        await bucket.put(table_key("audit", "second"), progress.encode())
     finally:
         await connection.close()

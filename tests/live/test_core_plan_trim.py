@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from logpipeline.archiving import ArchiveProgress, archive_key
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.missed import missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import STREAM_STORE_FAILED, ApiError, JetStream, time_ns_of
@@ -21,7 +19,9 @@ from logpipeline.plan.readers import missed_by
 from logpipeline.plan.trim import Trimmed, trim_forever, trim_once
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, parse
-from logpipeline.spec.archive import Archive
+from logpipeline.spec.table import Table
+from logpipeline.tables.missed import missed_key_of
+from logpipeline.tables.progress import TableProgress, table_key
 from waiting import eventually
 
 CAPACITY = 20
@@ -170,9 +170,9 @@ async def test_floors_of_other_readers_hold_as_well(js: JetStream) -> None:
     await filled(js, pipeline())
     await commit(js, CAPACITY)
 
-    trimmed = await trim_once(js, pipeline(), floors={"LOGS_0": {"archive": 2}})
+    trimmed = await trim_once(js, pipeline(), floors={"LOGS_0": {"table": 2}})
 
-    assert [each.held_by for each in trimmed] == ["archive"]
+    assert [each.held_by for each in trimmed] == ["table"]
     assert await first_sequence(js) == 3
 
 
@@ -240,15 +240,15 @@ async def test_a_table_keeps_what_it_has_not_read(js: JetStream) -> None:
     await commit(js, CAPACITY)
     wanted = with_table(skipTablesAbove=100)
     not_begun = await trim_once(js, wanted)
-    await archived(js, archive_key("default", wanted.name), 3)
-    await archived(js, archive_key("audit", "second"), 6)
+    await archived(js, table_key("default", wanted.name), 3)
+    await archived(js, table_key("audit", "second"), 6)
     begun = await trim_once(js, wanted)
     first = await first_sequence(js)
-    await archived(js, archive_key("default", wanted.name), 1)
+    await archived(js, table_key("default", wanted.name), 1)
     await trim_once(js, pipeline())
 
     held = [each.held_by for each in (*not_begun, *begun)]
-    assert held == [f"archive default/{wanted.name}"] * 2
+    assert held == [f"table default/{wanted.name}"] * 2
     assert first == 3
     assert await first_sequence(js) == 6
 
@@ -256,14 +256,14 @@ async def test_a_table_keeps_what_it_has_not_read(js: JetStream) -> None:
 def with_table(**stream: Any) -> LogPipeline:
     """A pipeline as above that keeps a table."""
     of = pipeline(**stream)
-    return replace(of, spec=replace(of.spec, archive=Archive(enabled=True)))
+    return replace(of, spec=replace(of.spec, table=Table(enabled=True)))
 
 
 async def test_a_table_that_does_not_move_never_stops_the_files(js: JetStream) -> None:
     """Whatever keeps it from its work, also before it ever began: lines are taken for ever, and
     what the newest of them push out is written down for it.
     """
-    of, key = with_table(), missed_key_of(archive_key("default", "logs"))
+    of, key = with_table(), missed_key_of(table_key("default", "logs"))
     await filled(js, of)
     for number in range(3 * CAPACITY):
         info = await js.stream_info("LOGS_0")
@@ -282,16 +282,16 @@ async def test_a_table_that_does_not_move_never_stops_the_files(js: JetStream) -
 
 async def test_what_a_table_has_read_is_not_missed(js: JetStream) -> None:
     """Only what is behind its position is; and one that follows misses nothing."""
-    of, key = with_table(), missed_key_of(archive_key("default", "logs"))
+    of, key = with_table(), missed_key_of(table_key("default", "logs"))
     await filled(js, of)
     await commit(js, CAPACITY)
-    await archived(js, archive_key("default", "logs"), 2)
+    await archived(js, table_key("default", "logs"), 2)
     trimmed = await trim_once(js, of)
     behind = await missed_by(Bucket(js, "LOGS_state"), key)
-    await archived(js, archive_key("default", "logs"), 15)
+    await archived(js, table_key("default", "logs"), 15)
     await trim_once(js, of)
 
-    assert [each.missed_by for each in trimmed] == [("archive default/logs",)]
+    assert [each.missed_by for each in trimmed] == [("table default/logs",)]
     assert [(gone.first, gone.last) for gone in behind.streams["LOGS_0"]] == [(3, 4)]
     assert await missed_by(Bucket(js, "LOGS_state"), key) == behind
     assert await first_sequence(js) == 13
@@ -302,7 +302,7 @@ async def archived(js: JetStream, key: str, sequence: int) -> None:
     info, message = await js.stream_info("LOGS_0"), await js.message("LOGS_0", sequence)
     assert info is not None
     time_ns = message.time_ns if message else 0
-    progress = ArchiveProgress(
+    progress = TableProgress(
         path="/table", commit=1, rows=sequence, at_ns=1,
         streams={"LOGS_0": StreamPosition(info["created"], sequence, time_ns)},
     )  # fmt: skip

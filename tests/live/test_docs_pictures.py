@@ -77,7 +77,7 @@ def test_the_picture_of_the_report_is_drawn_by_a_browser(tmp_path: Path) -> None
         pytest.skip("no chromium here, which draws the page")
     lines = made_up_table(tmp_path / "table")
     resource = tmp_path / "logpipeline.yaml"
-    spec = {"archive": {"enabled": True, "path": str(tmp_path / "table")}}
+    spec = {"table": {"enabled": True, "path": str(tmp_path / "table")}}
     resource.write_text(
         yaml.safe_dump(
             {

@@ -143,17 +143,17 @@ KV = f"$KV.{NAMES.state_bucket}"
         ("shipper", f"$JS.API.STREAM.INFO.{NAMES.stream(0)}"),
         ("shipper", f"$JS.API.DIRECT.GET.{NAMES.stream(0)}"),
         ("shipper", f"$JS.API.CONSUMER.CREATE.{NAMES.stream(0)}.a"),
-        ("archive", f"{NAMES.subject}.p0.node-a"),
-        ("archive", f"$JS.API.STREAM.PURGE.{NAMES.stream(0)}"),
-        ("archive", f"$JS.API.STREAM.DELETE.{NAMES.stream(0)}"),
-        ("archive", f"$JS.API.STREAM.MSG.DELETE.{NAMES.stream(0)}"),
-        ("archive", f"$JS.API.CONSUMER.CREATE.{NAMES.stream(0)}.a"),
-        ("archive", "$JS.API.STREAM.NAMES"),
-        ("archive", f"{KV}.archive.logging/other"),
-        ("archive", f"{KV}.epoch.main.0"),
-        ("archive", f"{KV}.assignment.main"),
-        ("archive", f"{NAMES.control_subject}.committed.p0.node-a"),
-        ("archive", "_INBOX_shipper.x.1"),
+        ("table", f"{NAMES.subject}.p0.node-a"),
+        ("table", f"$JS.API.STREAM.PURGE.{NAMES.stream(0)}"),
+        ("table", f"$JS.API.STREAM.DELETE.{NAMES.stream(0)}"),
+        ("table", f"$JS.API.STREAM.MSG.DELETE.{NAMES.stream(0)}"),
+        ("table", f"$JS.API.CONSUMER.CREATE.{NAMES.stream(0)}.a"),
+        ("table", "$JS.API.STREAM.NAMES"),
+        ("table", f"{KV}.table.logging/other"),
+        ("table", f"{KV}.epoch.main.0"),
+        ("table", f"{KV}.assignment.main"),
+        ("table", f"{NAMES.control_subject}.committed.p0.node-a"),
+        ("table", "_INBOX_shipper.x.1"),
         ("operator", "$SYS.REQ.SERVER.PING"),
         ("operator", "somebody.elses"),
     ],
@@ -174,9 +174,9 @@ async def test_no_role_may_say_more(managed_nats: Managed, role: str, subject: s
         ("shipper", "_INBOX_operator.>"),
         ("shipper", f"{NAMES.subject}.>"),
         ("shipper", f"{KV}.>"),
-        ("archive", f"{NAMES.subject}.>"),
-        ("archive", f"{KV}.>"),
-        ("archive", "_INBOX_collector.>"),
+        ("table", f"{NAMES.subject}.>"),
+        ("table", f"{KV}.>"),
+        ("table", "_INBOX_collector.>"),
         ("operator", ">"),
     ],
 )
@@ -335,7 +335,7 @@ async def test_a_node_is_told_that_a_stream_is_not_there(managed_nats: Managed) 
 @pytest.fixture
 async def managed_nats(tmp_path: Path) -> AsyncIterator[Managed]:
     """A managed server of this test alone."""
-    pipeline = resource(archive={"enabled": True})
+    pipeline = resource(table={"enabled": True})
     async with managed(pipeline, tmp_path / "nats", has_accounts=True) as at:
         yield at
 
@@ -345,7 +345,7 @@ def credentials_of(at: Managed, role: str) -> NatsOptions:
     if role == nats_auth.OPERATOR:
         return at.operator()
     build = {
-        nats_auth.ARCHIVE: config.for_archive,
+        nats_auth.TABLE: config.for_table,
         nats_auth.COLLECTOR: config.for_collector,
         nats_auth.SHIPPER: config.for_shipper,
     }[role]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from external_pipelines import pipeline
-from logpipeline.archiving import ArchiveProgress, archive_key
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
@@ -16,6 +15,7 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.apply import apply
 from logpipeline.plan.observe import consumers_of
 from logpipeline.plan.planner import plan_pipeline
+from logpipeline.tables.progress import TableProgress, table_key
 from logpipeline_operator.jetstream.removal import remove
 
 OWNER: dict[str, Any] = {
@@ -30,7 +30,7 @@ AUDIT: dict[str, Any] = {
     "collectors": {"group": "audit"},
     "consumers": [{"name": "audit"}, {"name": "audit-new"}],
 }
-PROGRESS = ArchiveProgress(path="/table", commit=1, rows=1, at_ns=1, streams={})
+PROGRESS = TableProgress(path="/table", commit=1, rows=1, at_ns=1, streams={})
 
 
 @pytest.fixture
@@ -88,13 +88,13 @@ async def test_the_owner_s_streams_wait_for_its_table_no_longer(js: JetStream) -
     """How far the table was is forgotten, and another table's progress is not."""
     bucket = Bucket(js, pipeline("audit", AUDIT).names.state_bucket)
     for name in ("audit", "other"):
-        await bucket.put(archive_key("default", name), PROGRESS.encode())
+        await bucket.put(table_key("default", name), PROGRESS.encode())
 
     removed = await remove(js, pipeline("audit", AUDIT), installation="here")
 
-    assert "progress of the archive" in removed
-    assert await bucket.get(archive_key("default", "audit")) is None
-    assert await bucket.get(archive_key("default", "other")) is not None
+    assert "progress of the table" in removed
+    assert await bucket.get(table_key("default", "audit")) is None
+    assert await bucket.get(table_key("default", "other")) is not None
 
 
 async def test_streams_that_are_gone_already_are_no_hindrance(js: JetStream) -> None:

@@ -39,7 +39,7 @@ class Keeper:
     def __init__(self, streams: Streams, folder: Path) -> None:
         self.streams = streams
         self.storage = LocalStorage(folder)
-        self.options: dict[str, Any] = {"bytes_max": 1 << 30, "tasks_min": 3}
+        self.options: dict[str, Any] = {"bytes_max": 1 << 30, "tasks_min": lambda: 3}
         self.columns = NONE
 
     def batches(self, run: RunTasks = here) -> Iterator[Batches]:

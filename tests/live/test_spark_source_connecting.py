@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logpipeline.authority import ARCHIVE, permissions
+from logpipeline.authority import TABLE, permissions
 from logpipeline.spec import parse as parse_resource
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source import selection
@@ -124,7 +124,7 @@ PIPELINE = parse_resource(
 def server_of_a_pipeline(folder: Path) -> Iterator[tuple[Streams, dict[str, str]]]:
     """The server that a pipeline has, and how its table's job logs in there."""
     folder.mkdir()
-    (folder / "user").write_text(ARCHIVE)
+    (folder / "user").write_text(TABLE)
     (folder / "password").write_text("secret")
     accounts: dict[str, Any] = {
         "LOGS": {
@@ -132,9 +132,9 @@ def server_of_a_pipeline(folder: Path) -> Iterator[tuple[Streams, dict[str, str]
             "users": [
                 {"user": "maker", "password": "secret"},
                 {
-                    "user": ARCHIVE,
+                    "user": TABLE,
                     "password": "secret",
-                    "permissions": permissions(PIPELINE, ARCHIVE),
+                    "permissions": permissions(PIPELINE, TABLE),
                 },
             ],
         }
@@ -145,7 +145,7 @@ def server_of_a_pipeline(folder: Path) -> Iterator[tuple[Streams, dict[str, str]
         login = {
             "userFile": str(folder / "user"),
             "passwordFile": str(folder / "password"),
-            "inboxPrefix": "_INBOX_archive",
+            "inboxPrefix": "_INBOX_table",
         }
         yield streams, login
 

@@ -42,5 +42,5 @@ async def test_a_pipeline_that_runs_here_says_how_spark_reads_it(tmp_path: Path)
             await asyncio.to_thread(lines_read, servers)
 
     assert options["pipeline"] == "default/test"
-    assert options["inboxPrefix"] == "_INBOX_archive"
+    assert options["inboxPrefix"] == "_INBOX_table"
     assert found == [("web1", line) for line in LINES]

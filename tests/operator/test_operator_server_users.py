@@ -16,7 +16,7 @@ from logpipeline.spec import parse
 from logpipeline_operator.certificates import mark_of, upkeep
 from logpipeline_operator.children import Manifest, nats_tls
 from logpipeline_operator.children.callout import USER_ANNOTATION
-from logpipeline_operator.children.managed_nats import ARCHIVE_USER_ANNOTATION, USERS_ANNOTATION
+from logpipeline_operator.children.managed_nats import TABLE_USER_ANNOTATION, USERS_ANNOTATION
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.server_users import Kept
 from waiting import eventually
@@ -29,7 +29,7 @@ WITHIN_S = 60.0
 
 
 async def write(here: World, *, replicas: int = 1) -> None:
-    """Write the pipeline, with a managed server and an archive; none of its pods finds a node."""
+    """Write the pipeline, with a managed server and a table; none of its pods finds a node."""
     options: dict[str, Any] = {"nodeSelector": NOWHERE}
     manifest = {
         "apiVersion": "logpipeline.dev/v1alpha1",
@@ -39,7 +39,7 @@ async def write(here: World, *, replicas: int = 1) -> None:
             "partitions": 2,
             "nats": {"managed": {"replicas": replicas, **options}},
             "collectors": {"persistence": {"emptyDir": {}}, **options},
-            "archive": {"enabled": True, **options},
+            "table": {"enabled": True, **options},
             "shippers": {"enabled": False},
         },
     }
@@ -70,7 +70,7 @@ async def delete(here: World, found: Manifest | None) -> None:
     ("name", "annotation"),
     [
         (f"{SERVER}-auth", USERS_ANNOTATION),
-        (f"{SERVER}-auth-archive", ARCHIVE_USER_ANNOTATION),
+        (f"{SERVER}-auth-table", TABLE_USER_ANNOTATION),
         (f"{SERVER}-auth-callout", USER_ANNOTATION),
     ],
 )

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from spark_classes import VARIABLE, options
-from spark_versions import IS_42
+from spark_versions import IS_NEWEST
 
-OLDER = "pytest.mark.spark42"
+NEWEST = "pytest.mark.spark43"
 LONGEST = "test_spark_rounds.py"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Load no file of which the older Spark runs no test: what it needs is not installed there."""
-    is_file = IS_42 and collection_path.suffix == ".py"
-    return True if is_file and OLDER not in collection_path.read_text() else None
+    """Load no file of which the newest Spark runs no test: what it needs is not installed there."""
+    is_file = IS_NEWEST and collection_path.suffix == ".py"
+    return True if is_file and NEWEST not in collection_path.read_text() else None
 
 
 @pytest.fixture(scope="session", autouse=True)

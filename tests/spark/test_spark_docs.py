@@ -30,12 +30,13 @@ from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.write import write_range
 from spark_local import local_spark
 from spark_streams import PARTITIONS, Streams, running_streams
-from spark_versions import IS_42, need_jars
+from spark_versions import need_jars
 from tables_made import LIFE, STREAM, kept, lines, opened
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 # What the page calls them, and what stands there in a test instead.
-FOLDER, SERVER = "/data/archive", "nats://nats.example.net:4222"
+FOLDER, CATALOG = "/data/table", "/data/catalog.db"
+SERVER = "nats://nats.example.net:4222"
 ERRORS, MANY = "/data/errors", '"partitions", 10'
 # What the page reads by a pipeline's name, and what stands for one that runs here.
 BY_NAME = ("logging/prod", "default/docs")
@@ -57,8 +58,7 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     """A session as somebody has it who queries tables."""
-    if IS_42:
-        need_jars("delta")
+    need_jars("delta")
     return local_spark()
 
 
@@ -72,17 +72,15 @@ def folder(
         patch.setenv("XDG_DATA_HOME", str(data))
         layout = Layout(default_data("default", "docs"))
         patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-        layout.archive.mkdir(parents=True)
-        table = layout.archive / "table"
-        _write_table(table)
-        if not IS_42:
-            # Its library is not installed beside the older Spark.
-            _write_table(layout.archive / "other", _iceberg(layout.archive))
+        layout.data.mkdir(parents=True)
+        _write_table(layout.table)
+        _write_table(layout.data / "other", _iceberg(layout.data))
         with running_streams(data / "nats") as streams:
             _send(streams)
             _write_pipeline(layout, streams.server.url)
             yield {
-                FOLDER: str(layout.archive),
+                FOLDER: str(layout.table),
+                CATALOG: str(layout.data / "catalog.db"),
                 SERVER: streams.server.url,
                 ERRORS: str(data / "errors"),
                 MANY: f'"partitions", {PARTITIONS}',
@@ -90,7 +88,7 @@ def folder(
 
 
 def _write_pipeline(layout: Layout, server: str) -> None:
-    spec = {"partitions": PARTITIONS, "archive": {"enabled": True}}
+    spec = {"partitions": PARTITIONS, "table": {"enabled": True}}
     resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "docs"}, "spec": spec}
     layout.pipeline.write_text(yaml.safe_dump(resource))
     # This process stands for `up`: the pipeline runs as long as it does.
@@ -201,9 +199,6 @@ def test_a_stream_is_read_as_the_page_shows(spark: SparkSession, folder: dict[st
     assert len(found) == 3
 
 
-@pytest.mark.spark42
-@pytest.mark.optional_elsewhere("Delta's library is there for Spark 4.2 alone")
-@pytest.mark.skipif(not IS_42, reason="Delta's library is there for Spark 4.2 alone")
 def test_sql_finds_every_line(spark: SparkSession, folder: dict[str, str]) -> None:
     """After the table was given a name."""
     asked = 0

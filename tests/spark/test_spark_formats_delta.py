@@ -10,21 +10,15 @@ from pyspark.sql import SparkSession
 
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.retain import Limits
-from spark_jobs import Archive
+from spark_jobs import Table
 from spark_local import local_spark
 from spark_streams import running_streams
-from spark_versions import IS_42, need_jars
+from spark_versions import need_jars
 from tables_made import BEGIN, Key, batch, counted_batch, keys, opened, upkeep
 
 OVER = BEGIN + timedelta(days=1)
-REASON = "Delta's library is there for Spark 4.2 alone"
 
-pytestmark = [
-    pytest.mark.skipif(not IS_42, reason=REASON),
-    pytest.mark.optional_elsewhere(REASON),
-    pytest.mark.spark42,
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +79,10 @@ def test_a_table_has_a_name_and_a_past(spark: SparkSession, storage: LocalStorag
 def test_what_the_job_keeps_is_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     """Over runs each line is there once."""
     with running_streams(tmp_path / "nats") as streams:
-        archive = Archive(streams, tmp_path / "archive")
+        table = Table(streams, tmp_path / "table")
         for text in ("one", "two", "three"):
             streams.send("node-b", text)
-            archive.keep(spark)
-        found = spark.read.format("delta").load(f"{archive.settings.path}/lines")
+            table.keep(spark)
+        found = spark.read.format("delta").load(f"{table.settings.path}/lines")
 
         assert sorted(row.line for row in found.collect()) == ["one", "three", "two"]

@@ -14,11 +14,11 @@ from logpipeline_spark.running.job import logs_for
 from logpipeline_spark.table import s3
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
-from spark_jobs import Archive
+from spark_jobs import Table
 from spark_streams import Streams
 from tables_s3 import BUCKET, REGION, S3Server
 
-pytest_plugins = ["spark_archive_fixtures", "spark_s3_fixtures"]
+pytest_plugins = ["spark_table_fixtures", "spark_s3_fixtures"]
 
 SMALL = "small"
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
-def archive(streams: Streams, server: S3Server, tmp_path: Path) -> Archive:
+def table(streams: Streams, server: S3Server, tmp_path: Path) -> Table:
     """A table of this test's own in the bucket."""
     url = f"s3://{BUCKET}/{tmp_path.name}"
-    return Archive(streams, tmp_path, path=url, endpoint=server.endpoint, region=REGION)
+    return Table(streams, tmp_path, path=url, endpoint=server.endpoint, region=REGION)
 
 
 def test_a_full_bucket_is_said_and_costs_nothing(
-    server: S3Server, streams: Streams, archive: Archive, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, streams: Streams, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one sentence; with room again the command, which has the keys from its environment, brings
     all lines.
@@ -41,7 +41,7 @@ def test_a_full_bucket_is_said_and_costs_nothing(
     where = {"endpoint": server.endpoint, "region": REGION}
     environment = server.environment()
     # Others go on writing to theirs.
-    archive.change(path=f"s3://{SMALL}/t")
+    table.change(path=f"s3://{SMALL}/t")
     storage = server.storage("t", SMALL)
     server.storage("others", SMALL).write("large", bytes(3_000_000))
     streams.send("node-a", "one", "two")
@@ -50,16 +50,16 @@ def test_a_full_bucket_is_said_and_costs_nothing(
         for name, value in environment.items():
             patched.setenv(name, value)
         with pytest.raises(Refused, match="is well, and has room") as full:
-            archive.keep()
+            table.keep()
     server.enforce_quota(SMALL, None)
-    well = archive.command("run", "--once", environment=environment, s3=where)
+    well = table.command("run", "--once", environment=environment, s3=where)
 
     assert "\n" not in str(full.value)
     assert "Traceback" not in str(full.value)
     assert well.returncode == 0, well.stderr
-    found = tables(storage, files(logs_for(archive.settings, storage)), LINES)
+    found = tables(storage, files(logs_for(table.settings, storage)), LINES)
     assert [row["line"] for table in found for row in table.to_pylist()] == ["one", "two"]
-    assert verify(storage, logs_for(archive.settings, storage)).is_well
+    assert verify(storage, logs_for(table.settings, storage)).is_well
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_full_bucket_is_said_and_costs_nothing(
 )
 def test_what_a_bucket_refuses_is_said(
     server: S3Server,
-    archive: Archive,
+    table: Table,
     monkeypatch: pytest.MonkeyPatch,
     variables: dict[str, str],
     path: str | None,
@@ -81,16 +81,16 @@ def test_what_a_bucket_refuses_is_said(
     """Before the first batch, and where others read why the table does not go on."""
     for name, value in {**server.environment(), **variables}.items():
         monkeypatch.setenv(name, value)
-    archive.change(path=path or archive.settings.path)
+    table.change(path=path or table.settings.path)
     with pytest.raises(Refused, match=said):
-        archive.keep()
+        table.keep()
 
-    assert said in archive.told().problem
-    assert "only-for-tests" not in archive.told().problem
+    assert said in table.told().problem
+    assert "only-for-tests" not in table.told().problem
 
 
 def test_without_any_key_somebody_is_told_where_they_come_from(
-    server: S3Server, archive: Archive, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no environment and no machine gives one."""
     for name in server.environment():
@@ -100,4 +100,4 @@ def test_without_any_key_somebody_is_told_where_they_come_from(
     monkeypatch.setattr(s3, "RETRY_TIMEOUT_S", 1)
 
     with pytest.raises(Refused, match=r"needs keys, and there are none: set AWS_ACC"):
-        archive.keep()
+        table.keep()

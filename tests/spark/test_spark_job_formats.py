@@ -10,10 +10,10 @@ from pyiceberg.catalog import load_catalog
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
 from logpipeline_spark.formats.log import Change
-from spark_jobs import Archive
+from spark_jobs import Table
 from spark_streams import Streams
 
-pytest_plugins = ["spark_archive_fixtures"]
+pytest_plugins = ["spark_table_fixtures"]
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -29,9 +29,9 @@ def catalog(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def archive(streams: Streams, tmp_path: Path, catalog: dict[str, str]) -> Archive:
+def table(streams: Streams, tmp_path: Path, catalog: dict[str, str]) -> Table:
     """A table that is to be an Iceberg table."""
-    return Archive(streams, tmp_path / "archive", format="iceberg", catalog=catalog)
+    return Table(streams, tmp_path / "table", format="iceberg", catalog=catalog)
 
 
 def lines_in(catalog: dict[str, str]) -> list[tuple[str, str]]:
@@ -42,29 +42,29 @@ def lines_in(catalog: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def test_what_the_job_keeps_is_an_iceberg_table(
-    streams: Streams, archive: Archive, catalog: dict[str, str]
+    streams: Streams, table: Table, catalog: dict[str, str]
 ) -> None:
     """Over several runs, each line is there once."""
     for number in range(3):
         streams.send("node-a", f"line {number}")
         streams.send("node-b", f"line {number}")
-        archive.keep()
+        table.keep()
 
-    assert lines_in(catalog) == sorted(archive.lines())
-    assert len(archive.lines()) == 6
+    assert lines_in(catalog) == sorted(table.lines())
+    assert len(table.lines()) == 6
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["after", "before"])
 def test_a_crash_at_the_commit_costs_and_doubles_nothing(
     streams: Streams,
-    archive: Archive,
+    table: Table,
     catalog: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     is_committed: bool,
 ) -> None:
     """Whether the catalogue had taken the batch or not, the next run goes on where it is."""
     streams.send("node-a", "before")
-    archive.keep()
+    table.keep()
     streams.send("node-a", "cut")
     commit = IcebergLog.commit
 
@@ -79,22 +79,22 @@ def test_a_crash_at_the_commit_costs_and_doubles_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(IcebergLog, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
-            archive.keep()
+            table.keep()
     assert len(lines_in(catalog)) == 1 + is_committed
-    archive.keep()
+    table.keep()
 
     assert lines_in(catalog) == [("node-a", "before"), ("node-a", "cut")]
 
 
 def test_a_catalogue_that_is_away_is_said_in_a_sentence(
-    streams: Streams, archive: Archive, catalog: dict[str, str], tmp_path: Path
+    streams: Streams, table: Table, catalog: dict[str, str], tmp_path: Path
 ) -> None:
     """And once it is back, what was sent meanwhile is in it."""
     streams.send("node-a", "one")
-    archive.change(catalog=catalog | {"uri": f"sqlite:///{tmp_path}/no/folder.db"})
-    with pytest.raises(Refused, match=r"Iceberg catalogue of logs.lines .* spec.archive.catalog"):
-        archive.keep()
-    archive.change(catalog=catalog)
-    archive.keep()
+    table.change(catalog=catalog | {"uri": f"sqlite:///{tmp_path}/no/folder.db"})
+    with pytest.raises(Refused, match=r"Iceberg catalogue of logs.lines .* spec.table.catalog"):
+        table.keep()
+    table.change(catalog=catalog)
+    table.keep()
 
     assert lines_in(catalog) == [("node-a", "one")]

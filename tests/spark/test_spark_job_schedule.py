@@ -1,10 +1,12 @@
-"""A job on schedule ends its JVM between two runs, keeps its page well, and begins anew."""
+"""A job ends its JVM where it has nothing to do for long, keeps its page well, and begins anew."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
+import sys
 import urllib.request
 from functools import partial
 from pathlib import Path
@@ -14,20 +16,36 @@ import pytest
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.running import service
 from ports import free_port
-from spark_jobs import COMMAND, Archive
+from spark_jobs import COMMAND, Table
 from spark_streams import Streams
 from waiting import eventually
 
-pytest_plugins = ["spark_archive_fixtures"]
+pytest_plugins = ["spark_table_fixtures"]
 
 pytestmark = pytest.mark.timeout(300)
 WITHIN_S = 90.0
 EVERY_S = 1
+# The job, with less patience for lines that do not come.
+RESTING = [
+    sys.executable,
+    "-c",
+    "import sys\n"
+    "from logpipeline_cli.main import main\n"
+    "from logpipeline_spark.running import engine\n"
+    "engine.REST_AFTER_S = 1.0\n"
+    "sys.exit(main())\n",
+]
+# What a table costs to which no lines come: its Python alone is there.
+IDLE_BYTES_MAX = 300 * 10**6
+KINDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "on schedule": (COMMAND, {"trigger": "schedule", "every": f"{EVERY_S}s"}),
+    "without lines": (RESTING, {"every": f"{EVERY_S}s"}),
+}
 
 
-def has_lines(archive: Archive, count: int) -> bool:
+def has_lines(table: Table, count: int) -> bool:
     """Whether there is a table of *count* lines."""
-    return Path(archive.settings.path).exists() and len(archive.lines()) == count
+    return Path(table.settings.path).exists() and len(table.lines()) == count
 
 
 def has_no_java(pid: int) -> bool:
@@ -42,6 +60,12 @@ def has_no_java(pid: int) -> bool:
     return True
 
 
+def memory_of(pid: int) -> int:
+    """The bytes of memory that the process holds."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def is_ready(port: int) -> bool:
     """Whether the job's page says so; before it is there it says nothing."""
     try:
@@ -51,27 +75,30 @@ def is_ready(port: int) -> bool:
         return False
 
 
-@pytest.mark.spark42
-async def test_a_job_on_schedule_runs_again_and_has_no_jvm_meanwhile(
-    streams: Streams, archive: Archive
+@pytest.mark.spark43
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_job_without_work_has_no_jvm_and_begins_anew(
+    streams: Streams, table: Table, kind: str
 ) -> None:
     """Its page is well while it waits, and it ends at once when it is asked to."""
     port = free_port()
-    file = archive.write(trigger="schedule", every=f"{EVERY_S}s")
-    with (archive.folder / "log").open("wb") as log:
+    command, said = KINDS[kind]
+    file = table.write(**said)
+    with (table.folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*COMMAND, "archive", "run", *archive.places(file), "--http", f"127.0.0.1:{port}"],
+            [*command, "table", "run", *table.places(file), "--http", f"127.0.0.1:{port}"],
             stdout=log,
             stderr=log,
         )
     try:
         for count in (1, 2):
             await asyncio.to_thread(streams.send, "node-a", f"line {count}")
-            has_all = partial(has_lines, archive, count)
+            has_all = partial(has_lines, table, count)
             await eventually(has_all, within_s=WITHIN_S, what="lines in the table")
             has_none = partial(has_no_java, process.pid)
             await eventually(has_none, within_s=WITHIN_S, what="the end of the JVM")
             assert is_ready(port)
+            assert memory_of(process.pid) < IDLE_BYTES_MAX
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(WITHIN_S) == 0
@@ -80,7 +107,7 @@ async def test_a_job_on_schedule_runs_again_and_has_no_jvm_meanwhile(
         process.wait()
 
 
-def test_a_second_process_of_the_same_folder_is_told(archive: Archive) -> None:
+def test_a_second_process_of_the_same_folder_is_told(table: Table) -> None:
     """By its name it would pass for the first one that was started again, and take it away."""
-    with service._alone(archive.settings), pytest.raises(Refused, match="another process keeps"):
-        service.run(archive.settings, host="127.0.0.1", port=0, is_once=True)
+    with service._alone(table.settings), pytest.raises(Refused, match="another process keeps"):
+        service.run(table.settings, host="127.0.0.1", port=0, is_once=True)

@@ -30,7 +30,7 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:
 
 
 @pytest.mark.smoke
-@pytest.mark.spark42
+@pytest.mark.spark43
 def test_what_is_available_is_read_once_each_run(streams: Streams, tmp_path: Path) -> None:
     """In batches of about the bytes that are asked for; the next run goes on behind it."""
     for number in range(40):
@@ -83,7 +83,7 @@ def test_the_first_batch_of_a_query_that_died_is_repeated_as_it_was(
     assert lines_in(tmp_path) == ["one"]
 
 
-@pytest.mark.spark42
+@pytest.mark.spark43
 async def test_a_running_query_takes_what_comes(streams: Streams, tmp_path: Path) -> None:
     """Of all streams, also over a restart of the server."""
     query = start(streams.options(**EARLIEST), tmp_path)

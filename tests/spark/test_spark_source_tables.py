@@ -22,7 +22,7 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:
         yield streams
 
 
-@pytest.mark.spark42
+@pytest.mark.spark43
 def test_lines_of_all_streams_are_one_table(streams: Streams) -> None:
     """Found without registration; each line once, with its place, and nothing deleted."""
     streams.send("node-b", "INFO one", "two")
@@ -103,7 +103,7 @@ def test_empty_streams_are_an_empty_table(streams: Streams) -> None:
     assert read(streams.options()).count() == 0
 
 
-@pytest.mark.spark42
+@pytest.mark.spark43
 def test_a_mistake_is_one_sentence(streams: Streams) -> None:
     """Whatever trace Spark makes of it."""
     with pytest.raises(PySparkException) as caught:

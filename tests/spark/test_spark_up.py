@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,20 +26,20 @@ def numbered(first: int, end: int) -> list[str]:
     return [f"line {number}" for number in range(first, end)]
 
 
-class Archived(PipelineUp):
+class UpWithTable(PipelineUp):
     """A pipeline that keeps a table."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, archive={"enabled": True, "every": "1s"})
+        super().__init__(folder, table={"enabled": True, "every": "1s"})
 
     @property
     def storage(self) -> LocalStorage:
         """Where its table lies."""
-        return LocalStorage(self.layout.archive / "table")
+        return LocalStorage(self.layout.table)
 
     def rows(self) -> list[str]:
         """The table's lines, in the order of their bytes."""
-        if not (self.layout.archive / "table").is_dir():
+        if not self.layout.table.is_dir():
             return []
         found = tables(self.storage, files(logs(self.storage)), LINES)
         rows = [row for table in found for row in table.to_pylist()]
@@ -52,19 +54,19 @@ class Archived(PipelineUp):
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Archived:
+def up(tmp_path: Path) -> UpWithTable:
     """A pipeline that is not started yet."""
-    return Archived(tmp_path)
+    return UpWithTable(tmp_path)
 
 
 @pytest.mark.timeout(240)
-async def test_lines_stand_in_the_table_once_whatever_ends(up: Archived) -> None:
+async def test_lines_stand_in_the_table_once_whatever_ends(up: UpWithTable) -> None:
     """The job and its JVM are killed, everything is stopped and started again: it goes on."""
     async with up:
         up.append(numbered(0, 1000))
         await up.in_table(numbered(0, 1000))
         up.append(numbered(1000, 1500))
-        await up.kill("archive")
+        await up.kill("table")
         up.append(numbered(1500, 2000))
         await up.in_table(numbered(0, 2000))
         assert await up.stop(signal.SIGINT) == 0
@@ -72,25 +74,48 @@ async def test_lines_stand_in_the_table_once_whatever_ends(up: Archived) -> None
     async with up:
         await up.in_table(numbered(0, 2100))
         await up.arrived(numbered(0, 2100))
-        told = await up.run("archive", "verify")
+        told = await up.run("table", "verify")
 
     assert told.returncode == 0, told.stdout
     assert "The table is well." in told.stdout
     assert verify(up.storage, logs(up.storage)).is_well
 
 
+@pytest.mark.timeout(240)
+async def test_a_pipeline_of_which_nothing_is_said_keeps_a_table(tmp_path: Path) -> None:
+    """The first question about its lines is answered without a word of YAML about tables."""
+    up = PipelineUp(tmp_path)
+    del up.spec["table"]
+    up.write()
+    async with up:
+        up.append(numbered(0, 10))
+
+        async def answered() -> bool:
+            answer = await up.run("query", "SELECT count(*) AS n FROM lines", "-o", "json")
+            return answer.returncode == 0 and json.loads(answer.stdout) == [{"n": 10}]
+
+        await eventually(answered, within_s=IN_TABLE_S, what="an answer")
+
+
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("table", [{"enabled": True}, {}], ids=["asked for", "by default"])
 async def test_without_java_a_pipeline_runs_and_says_what_is_missing(
-    up: Archived, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any]
 ) -> None:
-    """Files are written; nothing waits for a table that cannot be."""
-    python = tmp_path / "bin"
-    python.mkdir()
-    monkeypatch.setenv("PATH", str(python))
+    """Files are written, and nothing waits for a table that cannot be. Whoever starts it, looks
+    at it or asks it is told what to install.
+    """
+    up, nowhere = PipelineUp(tmp_path, table=table), tmp_path / "bin"
+    nowhere.mkdir()
+    monkeypatch.setenv("PATH", str(nowhere))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     async with up:
         up.append(numbered(0, 10))
         await up.arrived(numbered(0, 10))
-        assert "archive" not in up.pids()
+        assert "table" not in up.pids()
+        told = [await up.run(*words) for words in (["status"], ["query", "SELECT 1"])]
 
-    assert "there is no Java here" in up.log()
+    for text in (up.log(), *(each.stdout + each.stderr for each in told)):
+        assert "there is no Java here" in text
+        assert "openjdk-17-jre-headless" in text
+    assert [each.returncode for each in told] == [0, 1]

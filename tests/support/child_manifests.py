@@ -9,7 +9,7 @@ from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.children import ChildSettings, Manifest, build
 
 SETTINGS = ChildSettings(
-    image_collector="c:1", image_shipper="s:1", image_nats="n:1", image_archive="a:1"
+    image_collector="c:1", image_shipper="s:1", image_nats="n:1", image_table="a:1"
 )
 UID = "11111111-2222-3333-4444-555555555555"
 

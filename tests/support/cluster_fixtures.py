@@ -101,14 +101,14 @@ def images(cluster: Cluster, request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def archive_image(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def table_image(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """The image that runs Spark, brought to the nodes of those tests that have a table."""
     if cluster.record is None:
         names: dict[str, str] = request.getfixturevalue("images")
-        return names["archive"]
+        return names["table"]
     built = cluster_images.project(targets=cluster_images.SPARK_TARGETS)
     cluster.load(built.archive)
-    return built.names["archive"]
+    return built.names["table"]
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ RELEASE = "logpipeline"
 # Of the namespace that has the operator of all.
 NAMESPACE = "test-operator"
 LABEL = "test.logpipeline.dev/operator-of-all"
-# Images of children. That of the archive is large, and there where a test wants it.
-CHILDREN = ("collector", "shipper", "archive", "nats")
+# Images of children. That of the table is large, and there where a test wants it.
+CHILDREN = ("collector", "shipper", "table", "nats")
 INSTALL_S_MAX = 120
 # What a test waits for is mostly told by a watch; what is not is seen soon.
 RESYNC_S = 5

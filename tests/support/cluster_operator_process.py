@@ -26,7 +26,7 @@ IMAGES = {
     "LOGPIPELINE_IMAGE_COLLECTOR": "images.invalid/collector:1",
     "LOGPIPELINE_IMAGE_SHIPPER": "images.invalid/shipper:1",
     "LOGPIPELINE_IMAGE_NATS": "images.invalid/nats:1",
-    "LOGPIPELINE_IMAGE_ARCHIVE": "images.invalid/archive:1",
+    "LOGPIPELINE_IMAGE_TABLE": "images.invalid/table:1",
     "LOGPIPELINE_IMAGE_CALLOUT": "images.invalid/operator:1",
 }
 

@@ -29,7 +29,7 @@ from waiting import eventually
 
 PASSWORDS = {role: f"-{role}-0123456789abcdef" for role in nats_auth.ROLES}
 CALLOUT_PASSWORD = "-callout-0123456789abcdef"
-ARCHIVE_PASSWORD = "-archive-0123456789abcdef"
+TABLE_PASSWORD = "-table-0123456789abcdef"
 START_DEADLINE_S = 20.0
 # The hash of the Secret, which the operator takes.
 USERS = "0123456789abcdef" * 2
@@ -127,7 +127,7 @@ async def managed(
     port, monitor = free_port(), free_port()
     folder.mkdir()
     data = nats_auth.secret(pipeline, PASSWORDS)["stringData"]
-    data |= nats_auth.archive_secret(pipeline, ARCHIVE_PASSWORD)["stringData"]
+    data |= nats_auth.table_secret(pipeline, TABLE_PASSWORD)["stringData"]
     roles = nats_auth.users(pipeline)
     if has_callout:
         seed = new_seed(os.urandom(32))

@@ -49,6 +49,8 @@ class PipelineUp:
         self.spec: dict[str, Any] = {
             "partitions": 2,
             "collectors": {"replicas": 1},
+            # A Spark beside each of so many pipelines is for tests of tables.
+            "table": {"enabled": False},
             "local": {
                 "shippers": [
                     {"name": "web", "host": "web1", "files": [{"include": [f"{self.logs}/*.log"]}]}

@@ -1,4 +1,4 @@
-"""The job as `logpipeline archive run` does it, in a test's own process or as the command; and what
+"""The job as `logpipeline table run` does it, in a test's own process or as the command; and what
 anybody finds in its table.
 """
 
@@ -15,11 +15,12 @@ import pyarrow as pa
 import yaml
 from pyspark.sql import SparkSession
 
-from logpipeline.archiving import ArchiveProgress
 from logpipeline.names import Names
 from logpipeline.nats.bucket import Bucket, bucket_stream_config
 from logpipeline.nats.options import NatsOptions
+from logpipeline.tables.progress import TableProgress
 from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.running.engine import Engine
 from logpipeline_spark.running.job import Job, logs_for, storage_for
 from logpipeline_spark.running.settings import JobSettings
 from logpipeline_spark.table.reading import files, tables
@@ -27,13 +28,13 @@ from spark_local import local_spark
 from spark_streams import BASE, PARTITIONS, STREAMS, Streams
 
 NAMES = Names("logs", BASE)
-KEY = "archive.default/test"
+KEY = "table.default/test"
 COMMAND = [sys.executable, "-m", "logpipeline_cli"]
 # A JVM starts in some seconds, on a busy machine in more.
 COMMAND_WITHIN_S = 120.0
 
 
-class Archive:
+class Table:
     """The table of *streams* in *folder*, kept by one job after the other."""
 
     def __init__(self, streams: Streams, folder: Path, **changes: Any) -> None:
@@ -62,7 +63,7 @@ class Archive:
 
     def keep(self, spark: SparkSession | None = None) -> Job:
         """Bring all that waits into the table, by Spark."""
-        job = Job(self.settings, spark or local_spark())
+        job = Job(self.settings, Engine(lambda: spark or local_spark()))
         job.run()
         return job
 
@@ -78,18 +79,18 @@ class Archive:
         order = [(name, "ascending") for name in ("host", "stream", "seq", "idx")]
         return list(found.sort_by(order).to_pylist())
 
-    def told(self) -> ArchiveProgress:
+    def told(self) -> TableProgress:
         """What it told of itself in the bucket."""
         entry = self.streams._run(lambda js: Bucket(js, NAMES.state_bucket).get(KEY))
-        return ArchiveProgress.decode(entry.value)
+        return TableProgress.decode(entry.value)
 
     def command(
-        self, *words: str, environment: dict[str, str] | None = None, **archive: Any
+        self, *words: str, environment: dict[str, str] | None = None, **table: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Carry out `logpipeline archive`; *archive* is put into the resource."""
-        places = self.places(self.write(**archive))
+        """Carry out `logpipeline table`; *table* is put into the resource."""
+        places = self.places(self.write(**table))
         return subprocess.run(
-            [*COMMAND, "archive", *words[:1], *places, *words[1:]],
+            [*COMMAND, "table", *words[:1], *places, *words[1:]],
             capture_output=True,
             text=True,
             timeout=COMMAND_WITHIN_S,
@@ -97,19 +98,19 @@ class Archive:
             check=False,
         )
 
-    def write(self, **archive: Any) -> Path:
+    def write(self, **table: Any) -> Path:
         """Write the resource, and return where."""
         file = self.folder / "pipeline.yaml"
         self.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(self._resource(archive)))
+        file.write_text(yaml.safe_dump(self._resource(table)))
         return file
 
     def places(self, file: Path) -> list[str]:
         """Return the words that say which resource, and where its data is."""
         return ["-f", str(file), "--data", str(self.folder / "data")]
 
-    def _resource(self, archive: dict[str, Any]) -> dict[str, Any]:
-        said = {"enabled": True, "path": self.settings.path, "driverMemory": "512Mi", **archive}
+    def _resource(self, table: dict[str, Any]) -> dict[str, Any]:
+        said = {"enabled": True, "path": self.settings.path, "driverMemory": "512Mi", **table}
         return {
             "apiVersion": "logpipeline.dev/v1alpha1",
             "kind": "LogPipeline",
@@ -119,7 +120,7 @@ class Archive:
                 "subject": NAMES.subject,
                 "stream": {"name": BASE},
                 "nats": {"servers": [self.streams.server.url]},
-                "archive": said,
+                "table": said,
             },
         }
 

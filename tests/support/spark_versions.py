@@ -30,9 +30,9 @@ MIRROR_VARIABLE = "MAVEN_MIRROR"
 CENTRAL = "https://repo1.maven.org/maven2"
 SETTINGS = Path.home() / ".m2" / "settings.xml"
 ANSWERS_WITHIN_S = 60
-IS_42 = version("pyspark").startswith("4.2.")
-# Delta's library is there for one Spark alone; buckets are read by the newest.
-KINDS = ("delta",) if IS_42 else ("s3",)
+IS_NEWEST = version("pyspark").startswith("4.3.")
+# Libraries are there for the default Spark alone.
+KINDS: tuple[str, ...] = () if IS_NEWEST else ("delta", "s3")
 # How a session is told to read Delta's tables by name.
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -10,7 +10,7 @@ def _each(owner: str, names: str) -> Iterator[str]:
     return (f"{owner}.{name}" for name in names.split())
 
 
-_PODS = ("collectors", "shippers", "nats.managed", "archive")
+_PODS = ("collectors", "shippers", "nats.managed", "table")
 
 HARMLESS: dict[str, tuple[str, ...]] = {
     "It only narrows what podNamespaces says: what the class selects counts in any case.": (
@@ -55,7 +55,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "It says which key of a Secret, and a class decides on the Secret.": (
         *_each("nats.tls", "ca cert key"),
         *_each("nats", "creds.file nkey.seed token.token user.user user.password"),
-        *_each("archive.s3.secret", "accessKeyId secretAccessKey"),
+        *_each("table.s3.secret", "accessKeyId secretAccessKey"),
     ),
     "How its own lines are put together, written and kept, within its own volume.": (
         *_each("batch", "maxBytes maxLineBytes linger compression ack message"),
@@ -67,18 +67,18 @@ HARMLESS: dict[str, tuple[str, ...]] = {
             "snapshotEvery drainTimeoutSeconds onEmptyVolume",
         ),
         *_each(
-            "archive",
+            "table",
             "format trigger every maxBytesPerBatch rollups.enabled retention.maxAge "
             "retention.maxBytes compaction.enabled compaction.targetBytes",
         ),
-        "archive.s3.region",
+        "table.s3.region",
     ),
     "Which columns its own table has, and what its lines' times are.": (
-        "archive.zone",
-        *_each("archive.parse[]", "format pattern"),
-        *_each("archive.parse[].select", "namespaces[] pods[] containers[] hosts[] sources[]"),
-        *_each("archive.parse[].fields[]", "name from type"),
-        *_each("archive.time[]", "format pattern field"),
+        "table.zone",
+        *_each("table.parse[]", "format pattern"),
+        *_each("table.parse[].select", "namespaces[] pods[] containers[] hosts[] sources[]"),
+        *_each("table.parse[].fields[]", "name from type"),
+        *_each("table.time[]", "format pattern field"),
     ),
     "It narrows what is read, or says how.": (
         *_each(
@@ -94,8 +94,8 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "Processors and memory: a ResourceQuota and a LimitRange of the namespace limit them.": (
         *(f"{pods}.resources" for pods in _PODS),
         "collectors.workers",
-        "archive.driverMemory",
-        *_each("archive.executors", "cores memory resources"),
+        "table.driverMemory",
+        *_each("table.executors", "cores memory resources"),
     ),
     "How pods of images that a class allows are pulled, spread, replaced and ended.": (
         *(f"{pods}.imagePullPolicy" for pods in _PODS),
@@ -110,12 +110,13 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     ),
     "What becomes of its own volumes.": (
         *_each("collectors.persistence.retentionPolicy", "whenDeleted whenScaled"),
-        *_each("archive.persistence.retentionPolicy", "whenDeleted whenScaled"),
+        *_each("table.persistence.retentionPolicy", "whenDeleted whenScaled"),
     ),
     "Whether there is one, of one or three servers, and how it syncs.": (
         *_each("nats.managed", "replicas syncInterval tls"),
-        "archive.enabled",
+        "table.enabled",
     ),
+    "Refused, whatever it says: a former name.": ("archive",),
     "Policies of its own pods: they allow nothing that was not allowed without them.": (
         "networkPolicy.enabled",
     ),

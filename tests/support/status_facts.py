@@ -8,12 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from logpipeline.archiving import ArchiveProgress, ArchiveState, StreamLag
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
 from logpipeline.records import StreamPosition, assign
 from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
 from logpipeline.survey import PartitionState
+from logpipeline.tables.progress import StreamLag, TableProgress
+from logpipeline.tables.standing import TableState, TableStream
 from logpipeline_operator.status import (
     Facts,
     Finding,
@@ -91,10 +92,10 @@ def working(**changes: Any) -> Facts:
     return replace(facts, **changes)
 
 
-def progress(**changes: Any) -> ArchiveProgress:
+def progress(**changes: Any) -> TableProgress:
     """A table of seven lines, to which two of the four streams came."""
-    told = ArchiveProgress(
-        path="/archive",
+    told = TableProgress(
+        path="/table",
         commit=3,
         rows=7,
         at_ns=int(NOW.timestamp()) * 10**9,
@@ -106,15 +107,24 @@ def progress(**changes: Any) -> ArchiveProgress:
     return replace(told, **changes)
 
 
-def archiving(state: ArchiveState | None = None, **changes: Any) -> Facts:
-    """A look at a pipeline that works and keeps a table, with *changes*."""
-    state = state or ArchiveState(
-        progress=progress(), lags={"LP_team_prod_0": StreamLag(messages=0, bytes=0, age_s=0.0)}
+def table_state(**changes: Any) -> TableState:
+    """A table with one stream, of which it has all, with *changes* to the table or the stream."""
+    own = {name: changes.pop(name) for name in list(changes) if name in TableStream.__slots__}
+    stream = TableStream(
+        **{"stream": "LP_team_prod_0", "lag": StreamLag(messages=0, bytes=0, age_s=0.0), **own}
     )
+    return TableState(
+        **{"name": "team/prod", "progress": progress(), "streams": (stream,), **changes}
+    )
+
+
+def archiving(state: TableState | None = None, **changes: Any) -> Facts:
+    """A look at a pipeline that works and keeps a table, with *changes*."""
+    state = state or table_state()
     given: dict[str, Any] = {
-        "pipeline": pipeline(archive={"enabled": True}),
-        "jetstream": jetstream(archive=state),
-        "archive": Workload(wanted=1, present=1, ready=1, updated=1),
+        "pipeline": pipeline(table={"enabled": True}),
+        "jetstream": jetstream(table=state),
+        "table": Workload(wanted=1, present=1, ready=1, updated=1),
         **changes,
     }
     return working(**given)
@@ -190,11 +200,19 @@ _lags = st.builds(
     bytes=st.integers(0, 2**50),
     age_s=st.floats(0, 1e7),
 )
-_archive_states = st.builds(
-    ArchiveState,
+_table_streams = st.builds(
+    TableStream,
+    stream=st.sampled_from(["LP_team_prod_0", "LP_b"]),
+    lag=_lags,
+    is_overtaken_soon=st.sampled_from([False, False, True]),
+    holds_back=st.sampled_from([False, False, True]),
+    passed=st.sampled_from([True, True, False]),
+)
+_table_states = st.builds(
+    TableState,
     progress=st.none()
     | st.builds(
-        ArchiveProgress,
+        TableProgress,
         path=_texts,
         commit=_numbers,
         rows=_numbers,
@@ -202,10 +220,8 @@ _archive_states = st.builds(
         streams=st.dictionaries(st.sampled_from(["LP_team_prod_0", "LP_b"]), _positions),
         problem=st.just("") | _texts,
     ),
-    lags=st.dictionaries(st.sampled_from(["LP_team_prod_0", "LP_b"]), _lags),
-    overtaken_soon=st.sampled_from([(), (), ("LP_team_prod_0",)]),
-    held_back=st.sampled_from([(), (), ("LP_team_prod_0",)]),
-    misses=st.sampled_from([(), (), ("LP_team_prod_0",)]),
+    name=st.just("team/prod"),
+    streams=st.lists(_table_streams, max_size=2).map(tuple),
     missed_messages=st.integers(0, 2**70),
 )
 
@@ -225,7 +241,7 @@ def _jetstreams(draw: st.DrawFn) -> JetStreamFacts:
         report=draw(st.sampled_from([report, report, None])),
         assignment=draw(st.sampled_from([None, jetstream().assignment])),
         commit_ages_s=draw(st.dictionaries(st.integers(0, 3), st.floats(0, 1e6), max_size=4)),
-        archive=draw(st.none() | _archive_states),
+        table=draw(st.none() | _table_states),
     )
 
 
@@ -236,8 +252,8 @@ _PIPELINES = [
     pipeline(shippers={"mode": "sidecar"}),
     pipeline(shippers={"enabled": False}),
     pipeline(stream={"storage": "memory"}),
-    pipeline(archive={"enabled": True}),
-    pipeline(archive={"enabled": True}),
+    pipeline(table={"enabled": True}),
+    pipeline(table={"enabled": True}),
 ]
 
 
@@ -254,7 +270,7 @@ def any_facts(draw: st.DrawFn) -> Facts:
         "jetstream": st.none() | _jetstreams(),
         "collectors": _workloads,
         "shippers": _workloads,
-        "archive": _workloads,
+        "table": _workloads,
         "nats": _workloads,
         "sync": st.builds(Sync, interval=st.sampled_from(["", "always", "2m"]), why_unknown=_texts),
         "drifted": st.lists(_texts, max_size=9).map(tuple),

@@ -79,7 +79,7 @@ def test_a_table_that_holds_trimming_back_is_told_with_its_size_and_its_end() ->
     assert list(problems(held)) == [
         "table team/prod holds trimming back: LP_0 is 66 % full, and 2.0 KiB of it are not in the "
         "table yet; above 80 % they are deleted unread. Bring its job back, have larger streams "
-        "(spec.stream.maxBytes), or keep no table (spec.archive.enabled: false)"
+        "(spec.stream.maxBytes), or keep no table (spec.table.enabled: false)"
     ]
     assert "shippers wait at 100 %" in "".join(problems(waiting))
 

@@ -82,7 +82,7 @@ def test_a_pipeline_whose_streams_have_names_of_their_own(
 def test_a_pipeline_that_runs_here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Not as the operator, who may do everything, but as who reads for a table."""
     layout = Layout(tmp_path)
-    for user in ("operator", "archive"):
+    for user in ("operator", "table"):
         layout.login(user).mkdir(parents=True)
         for name in ("user", "password"):
             (layout.login(user) / name).write_text(user)
@@ -93,9 +93,9 @@ def test_a_pipeline_that_runs_here(capsys: pytest.CaptureFixture[str], tmp_path:
 
     assert options == {
         "servers": url,
-        "userFile": str(layout.login("archive") / "user"),
-        "passwordFile": str(layout.login("archive") / "password"),
-        "inboxPrefix": "_INBOX_archive",
+        "userFile": str(layout.login("table") / "user"),
+        "passwordFile": str(layout.login("table") / "password"),
+        "inboxPrefix": "_INBOX_table",
         "pipeline": "logging/prod",
     }
-    assert read(options).nats.user_file == layout.login("archive") / "user"
+    assert read(options).nats.user_file == layout.login("table") / "user"

@@ -1,4 +1,4 @@
-"""`query`, `report` and `archive` over a table: what they print, and what they exit with."""
+"""`query`, `report` and `table` over a table: what they print, and what they exit with."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def storage(tmp_path: Path) -> LocalStorage:
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Carry out a command on the table; return its status, and what it printed."""
 
-    def run(*words: str, **archive: object) -> tuple[int, str, str]:
-        said = {"enabled": True, "path": str(tmp_path / "table"), **archive}
+    def run(*words: str, **table: object) -> tuple[int, str, str]:
+        said = {"enabled": True, "path": str(tmp_path / "table"), **table}
         resource = {
             "apiVersion": "logpipeline.dev/v1alpha1",
             "kind": "LogPipeline",
             "metadata": {"name": "demo"},
-            "spec": {"archive": said},
+            "spec": {"table": said},
         }
         file = tmp_path / "pipeline.yaml"
         file.write_text(yaml.safe_dump(resource))
@@ -140,7 +140,7 @@ def test_a_mistake_in_a_question_is_said(
 
 
 @pytest.mark.parametrize(
-    "words", [("query", "SELECT 1"), ("report", "-o", "none.html"), ("archive", "verify")]
+    "words", [("query", "SELECT 1"), ("report", "-o", "none.html"), ("table", "verify")]
 )
 def test_where_there_is_no_table_commands_say_so(run: Run, words: tuple[str, ...]) -> None:
     """One sentence with the place, and status 1; nothing is made there."""
@@ -239,7 +239,7 @@ def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path:
         )  # fmt: skip
     table.close()
     run("report", "-o", str(tmp_path / "report.html"))
-    status, out, _ = run("archive", "verify")
+    status, out, _ = run("table", "verify")
 
     text = (tmp_path / "report.html").read_text()
     assert f"<td>{STREAM}</td><td>11</td><td>20</td>" in text
@@ -251,8 +251,8 @@ def test_a_report_names_what_was_lost(storage: LocalStorage, run: Run, tmp_path:
 
 def test_files_are_listed(table: Table, storage: LocalStorage, run: Run) -> None:
     """As text, and as JSON with all that a commit says of them."""
-    _, text, _ = run("archive", "ls")
-    status, as_json, _ = run("archive", "ls", "-o", "json")
+    _, text, _ = run("table", "ls")
+    status, as_json, _ = run("table", "ls", "-o", "json")
 
     entries = files(storage)
     assert status == 0
@@ -263,7 +263,7 @@ def test_files_are_listed(table: Table, storage: LocalStorage, run: Run) -> None
 
 def test_a_table_that_is_well_is_verified(table: Table, run: Run) -> None:
     """With status 0, and what it covers."""
-    status, out, _ = run("archive", "verify")
+    status, out, _ = run("table", "verify")
 
     assert status == 0
     assert out.splitlines()[-1] == "The table is well."
@@ -294,8 +294,8 @@ def test_a_table_that_is_damaged_is_found_out(
         added = write_range(storage, [rows], FileName(STREAM, LIFE, 101, 105, 1))
         again.commit_batch("again", {STREAM: Range(LIFE, 101, 105)}, added, kept(again))
         again.close()
-    status, out, _ = run("archive", "verify")
-    _, as_json, _ = run("archive", "verify", "-o", "json")
+    status, out, _ = run("table", "verify")
+    _, as_json, _ = run("table", "verify", "-o", "json")
 
     assert status == 1
     assert said in out
@@ -307,17 +307,17 @@ def test_small_files_are_put_together_and_old_ones_deleted_when_asked(
     table: Table, storage: LocalStorage, run: Run
 ) -> None:
     """By hand as the job does it; counts stay."""
-    _, out, _ = run("archive", "compact")
+    _, out, _ = run("table", "compact")
     assert "were merged" in out
-    status, verified, _ = run("archive", "verify")
+    status, verified, _ = run("table", "verify")
     assert (status, len(files(storage))) == (0, 2), verified
-    status, out, _ = run("archive", "retain")
+    status, out, _ = run("table", "retain")
     assert (status, out) == (0, "0 files were removed\n")
 
-    status, out, _ = run("archive", "retain", retention={"maxAge": "1h"})
+    status, out, _ = run("table", "retain", retention={"maxAge": "1h"})
 
     assert status == 0
-    assert run("archive", "verify")[0] == 0
+    assert run("table", "verify")[0] == 0
     assert run("query", "SELECT sum(lines)::int AS n FROM minutes", "-o", "json")[1].strip()
 
 
@@ -327,16 +327,16 @@ def test_upkeep_by_hand_disturbs_no_writer(storage: LocalStorage, run: Run) -> N
     counted_batch(table, storage, 1, 25)
     counted_batch(table, storage, 26, 50)
 
-    assert run("archive", "compact")[0] == 0
-    assert run("archive", "retain", retention={"maxAge": "365d"})[0] == 0
+    assert run("table", "compact")[0] == 0
+    assert run("table", "retain", retention={"maxAge": "365d"})[0] == 0
     counted_batch(table, storage, 51, 75)
 
-    assert run("archive", "verify")[0] == 0
+    assert run("table", "verify")[0] == 0
 
 
 def test_a_table_of_another_format_is_refused(table: Table, run: Run) -> None:
     """Status 1, and which one it is."""
-    status, _, error = run("archive", "compact", format="iceberg", catalog={"table": "a.b"})
+    status, _, error = run("table", "compact", format="iceberg", catalog={"table": "a.b"})
 
     assert status == 1
     assert "is a table of format delta: ask for that" in error

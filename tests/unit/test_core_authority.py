@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from logpipeline.authority import (
-    ARCHIVE,
     COLLECTOR,
     NODES_ACCOUNT,
     OPERATOR,
     SHIPPER,
     STREAMS_ACCOUNT,
+    TABLE,
     crossings,
     inbox_prefix,
     permissions,
@@ -83,7 +83,7 @@ def test_a_user_hears_its_own_answers_alone() -> None:
     assert may_hear(f"{inbox_prefix('s-1')}.x.1", first)
     assert not may_hear(f"{inbox_prefix('s-11')}.x.1", first)
     assert not may_hear(f"{inbox_prefix('s-1')}.x.1", second)
-    for role in (COLLECTOR, ARCHIVE):
+    for role in (COLLECTOR, TABLE):
         assert not may_hear(f"{inbox_prefix('s-1')}.x.1", permissions(pipeline(), role))
 
 

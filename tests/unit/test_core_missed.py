@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.missed import RANGES_MAX, Missed, MissedRange
 from logpipeline.records import BadRecord
+from logpipeline.tables.missed import RANGES_MAX, Missed, MissedRange
 
 
 def gone(first: int, last: int, *, created: str = "then") -> MissedRange:

@@ -103,26 +103,26 @@ def of_table(fill: float, floor: int, *, group: int = 100, skip: float = 0.8) ->
         first_sequence=1,
         last_sequence=100,
         floors={"group main": group},
-        tables={"archive team/prod": floor},
+        tables={"table team/prod": floor},
     )
 
 
 def test_a_table_is_waited_for_up_to_its_level_and_named() -> None:
     """What it has not read stays, as long as the stream has room for more."""
-    assert of_table(0.8, 0) == Decision(held_by="archive team/prod")
-    assert of_table(0.8, 20) == Decision(below=21, held_by="archive team/prod")
+    assert of_table(0.8, 0) == Decision(held_by="table team/prod")
+    assert of_table(0.8, 20) == Decision(below=21, held_by="table team/prod")
 
 
 def test_above_its_level_a_table_is_waited_for_no_more() -> None:
     """The stream is brought down to that level and no further: the newest stay for the table."""
-    assert of_table(1.0, 0) == Decision(below=21, held_by="archive team/prod")
-    assert of_table(1.0, 50) == Decision(below=51, held_by="archive team/prod")
+    assert of_table(1.0, 0) == Decision(below=21, held_by="table team/prod")
+    assert of_table(1.0, 50) == Decision(below=51, held_by="table team/prod")
     assert of_table(1.0, 90) == Decision(below=61)
 
 
 def test_whoever_chose_to_wait_for_the_table_waits() -> None:
     """At 100 nothing of it is purged unread, however full the stream is."""
-    assert of_table(1.0, 0, skip=1.0) == Decision(held_by="archive team/prod")
+    assert of_table(1.0, 0, skip=1.0) == Decision(held_by="table team/prod")
 
 
 def test_what_a_group_has_not_read_stays_also_where_a_table_is_skipped() -> None:
@@ -149,7 +149,7 @@ def test_no_table_ever_keeps_a_stream_full(
         "floors": {"group main": group},
     }  # fmt: skip
     needed = count * (1 - levels.skip_tables / fill) if fill > levels.skip_tables else 0
-    alone, beside = decide(**numbers), decide(**numbers, tables={"archive x": table})
+    alone, beside = decide(**numbers), decide(**numbers, tables={"table x": table})
 
     assert beside.below <= alone.below
     assert beside.below - 1 >= min(needed, group, alone.below - 1)

@@ -16,7 +16,7 @@ from logpipeline.spec.crd import class_crd, crd
 from spec_harmless import HARMLESS
 
 FILE = Path(__file__).parents[2] / "deploy" / "admission.yaml"
-PODS = ("collectors", "shippers", "nats.managed", "archive")
+PODS = ("collectors", "shippers", "nats.managed", "table")
 SECRET = {"secret": {"name": "prod"}}
 
 
@@ -97,11 +97,11 @@ REACHING: list[tuple[str, Any, dict[str, Any]]] = [
     ("nats.servers", ["nats://evil:4222"], {"natsServers": ["nats://evil:4222"]}),
     ("nats.monitoringUrl", "http://10.0.0.1/", {"monitoringUrls": ["http://10.0.0.1/*"]}),
     ("nats.token", {**SECRET, "token": "password"}, {"secrets": ["prod"]}),
-    ("archive.s3", SECRET, {"secrets": ["prod"]}),
-    ("archive.s3", {"endpoint": "http://evil:9000"}, {"s3Endpoints": ["http://evil:9000"]}),
-    ("archive.path", "s3://others/x", {"tables": ["s3://others/*"]}),
-    ("archive.catalog", {"py-catalog-impl": "os"}, {"catalogProperties": ["py-*"]}),
-    ("archive", {"runner": "native", "persistence": {"existingClaim": "c"},
+    ("table.s3", SECRET, {"secrets": ["prod"]}),
+    ("table.s3", {"endpoint": "http://evil:9000"}, {"s3Endpoints": ["http://evil:9000"]}),
+    ("table.path", "s3://others/x", {"tables": ["s3://others/*"]}),
+    ("table.catalog", {"py-catalog-impl": "os"}, {"catalogProperties": ["py-*"]}),
+    ("table", {"runner": "native", "persistence": {"existingClaim": "c"},
                  "executors": {"instances": 17}},
      {"limits": {"executors": 17}, "claims": ["c"]}),
     ("stream.adopt", True, {"adopt": True}),
@@ -133,7 +133,9 @@ def test_every_choice_is_a_field_of_the_class() -> None:
 
     # Namespaces that the class selects are those of the pipeline's that are read.
     chosen = {path for path in fields if path.startswith("podNamespaceSelector.")}
-    assert {choice.field for choice in CHOICES} | {"namespaces"} | chosen == fields
+    # And one that says what pipelines have, not what they may have.
+    others = {"namespaces", "tableByDefault"}
+    assert {choice.field for choice in CHOICES} | others | chosen == fields
     for choice in CHOICES:
         allowed_by(LogPipelineClassSpec(), choice.field)
 

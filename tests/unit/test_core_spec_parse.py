@@ -67,6 +67,8 @@ def test_all_mistakes_are_told_at_once() -> None:
     ("spec", "message"),
     [
         ([], "spec: expected a mapping, found a list"),
+        ({"archive": {"enabled": True}},
+         "spec.archive: is called table now: rename it, and leave what it holds as it is"),
         ({"partitions": True}, "spec.partitions: expected an integer, found true"),
         ({"partitions": 1.0}, "spec.partitions: expected an integer, found 1.0"),
         ({"partitions": 1025}, "spec.partitions: expected at most 1024, found 1025"),

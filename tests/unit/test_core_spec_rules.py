@@ -35,9 +35,9 @@ def collectors(**fields: Any) -> dict[str, Any]:
     return {"collectors": fields}
 
 
-def archive(**fields: Any) -> dict[str, Any]:
-    """A spec with this archive."""
-    return {"archive": fields}
+def table(**fields: Any) -> dict[str, Any]:
+    """A spec with this table."""
+    return {"table": fields}
 
 
 def parsed(**field: Any) -> dict[str, Any]:
@@ -95,51 +95,51 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"nats": {"creds": {**SECRET, "file": "f"}, "nkey": {**SECRET, "seed": "s"}}}, "nats",
         {"nats": {"creds": {**SECRET, "file": "f"}, "tls": {**SECRET, "ca": "c"}}},
     ),
-    "archive-executors-somewhere": (
-        archive(path="s3://logs", executors={"instances": 1}), "archive.executors.instances",
-        archive(path="s3://logs", executors={"instances": 1}, runner="native"),
+    "table-executors-somewhere": (
+        table(path="s3://logs", executors={"instances": 1}), "table.executors.instances",
+        table(path="s3://logs", executors={"instances": 1}, runner="native"),
     ),
-    "archive-application-executors": (
-        archive(path="s3://logs", runner="sparkApplication"), "archive.executors.instances",
-        archive(path="s3://logs", runner="sparkApplication", executors={"instances": 1}),
+    "table-application-executors": (
+        table(path="s3://logs", runner="sparkApplication"), "table.executors.instances",
+        table(path="s3://logs", runner="sparkApplication", executors={"instances": 1}),
     ),
-    "archive-executors-reach-it": (
-        archive(path="/table", executors={"instances": 1}, runner="native"), "archive.path",
-        archive(
+    "table-executors-reach-it": (
+        table(path="/table", executors={"instances": 1}, runner="native"), "table.path",
+        table(
             executors={"instances": 1}, runner="native", persistence={"existingClaim": "shared"}
         ),
     ),
-    "archive-one-kind-of-volume": (
-        archive(persistence={"existingClaim": "a", "emptyDir": {}}), "archive.persistence",
-        archive(persistence={"existingClaim": "a", "size": "1Gi"}),
+    "table-one-kind-of-volume": (
+        table(persistence={"existingClaim": "a", "emptyDir": {}}), "table.persistence",
+        table(persistence={"existingClaim": "a", "size": "1Gi"}),
     ),
-    "archive-catalog": (
-        archive(format="iceberg", catalog={"type": "sql"}), "archive.catalog",
-        archive(format="iceberg", catalog={"type": "sql", "table": "logs.prod"}),
+    "table-catalog": (
+        table(format="iceberg", catalog={"type": "sql"}), "table.catalog",
+        table(format="iceberg", catalog={"type": "sql", "table": "logs.prod"}),
     ),
     "column-of-one-type": (
-        archive(parse=[parsed(name="a", type="int"), parsed(name="a")]), "archive.parse",
-        archive(parse=[parsed(name="a", type="int"), parsed(name="a", type="int")]),
+        table(parse=[parsed(name="a", type="int"), parsed(name="a")]), "table.parse",
+        table(parse=[parsed(name="a", type="int"), parsed(name="a", type="int")]),
     ),
     "time-of-declared-field": (
-        archive(parse=[parsed(name="a")], time=[{"field": "b"}]), "archive.time",
-        archive(parse=[parsed(name="a")], time=[{"field": "a"}]),
+        table(parse=[parsed(name="a")], time=[{"field": "b"}]), "table.time",
+        table(parse=[parsed(name="a")], time=[{"field": "a"}]),
     ),
     "regex-has-pattern": (
-        archive(parse=[{"format": "regex"}]), "archive.parse[0].pattern",
-        archive(parse=[{"format": "regex", "pattern": "(?P<a>x)"}]),
+        table(parse=[{"format": "regex"}]), "table.parse[0].pattern",
+        table(parse=[{"format": "regex", "pattern": "(?P<a>x)"}]),
     ),
     "column-not-ours": (
-        archive(parse=[parsed(name="ts")]), "archive.parse[0].fields[0].name",
-        archive(parse=[parsed(**{"name": "at", "from": "ts"})]),
+        table(parse=[parsed(name="ts")]), "table.parse[0].fields[0].name",
+        table(parse=[parsed(**{"name": "at", "from": "ts"})]),
     ),
     "time-format-or-pattern": (
-        archive(time=[{"format": "klog", "pattern": "%d%m%H"}]), "archive.time[0].pattern",
-        archive(time=[{"pattern": "%d%m%H"}]),
+        table(time=[{"format": "klog", "pattern": "%d%m%H"}]), "table.time[0].pattern",
+        table(time=[{"pattern": "%d%m%H"}]),
     ),
-    "archive-needs-direct": (
-        {**archive(enabled=True), "stream": {"allowDirect": False}}, "stream.allowDirect",
-        {**archive(enabled=False), "stream": {"allowDirect": False}},
+    "table-needs-direct": (
+        {**table(enabled=True), "stream": {"allowDirect": False}}, "stream.allowDirect",
+        {**table(enabled=False), "stream": {"allowDirect": False}},
     ),
     "external-names": (
         {"subject": "logs", "stream": {"external": True}, **collectors(group="audit")},

@@ -1,4 +1,4 @@
-"""The archive as a SparkApplication of either operator for Spark."""
+"""The table as a SparkApplication of either operator for Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_applications import SHAPES, misfits
 from status_facts import NOW, archiving, condition, pipeline
 
 APIS = (APACHE, KUBEFLOW)
-ARCHIVE: dict[str, Any] = {
+TABLE: dict[str, Any] = {
     "enabled": True,
     "runner": "sparkApplication",
     "path": "s3://logs/prod",
@@ -28,15 +28,15 @@ ARCHIVE: dict[str, Any] = {
 }
 
 
-def made(api: str, **archive: Any) -> list[Manifest]:
+def made(api: str, **table: Any) -> list[Manifest]:
     """The children where the cluster has the operator of *api*."""
     settings = replace(SETTINGS, spark_api=api, spark_role="ClusterRole/spark")
-    return children({"archive": {**ARCHIVE, **archive}}, settings)
+    return children({"table": {**TABLE, **table}}, settings)
 
 
-def application(api: str, **archive: Any) -> Manifest:
+def application(api: str, **table: Any) -> Manifest:
     """The one application."""
-    (found,) = (m for m in made(api, **archive) if m["kind"] == "SparkApplication")
+    (found,) = (m for m in made(api, **table) if m["kind"] == "SparkApplication")
     return found
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_shape_is_noticed() -> None:
 
 
 def test_both_operators_are_asked_for_the_same() -> None:
-    """So many executors of such a size, with the archive's image and account."""
+    """So many executors of such a size, with the table's image and account."""
     apache = application(APACHE)["spec"]
     kubeflow = application(KUBEFLOW)["spec"]
     conf, executor = apache["sparkConf"], kubeflow["executor"]
@@ -83,7 +83,7 @@ def test_both_operators_are_asked_for_the_same() -> None:
     assert apache["driverArgs"] == kubeflow["arguments"]
     assert apache["pyFiles"] == kubeflow["mainApplicationFile"]
     account = "spark.kubernetes.authenticate.driver.serviceAccountName"
-    assert conf[account] == kubeflow["driver"]["serviceAccount"] == "prod-archive"
+    assert conf[account] == kubeflow["driver"]["serviceAccount"] == "prod-table"
     for spec in (apache, kubeflow):
         assert spec["sparkConf"]["spark.kubernetes.container.image.pullPolicy"] == "Always"
 
@@ -107,7 +107,7 @@ def test_its_pods_are_as_restricted_as_ours(api: str) -> None:
         assert container["args"] == []
         components.append(template["metadata"]["labels"]["app.kubernetes.io/component"])
 
-    assert components == ["archive", "executor"]
+    assert components == ["table", "executor"]
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -127,7 +127,7 @@ def test_a_change_is_another_application(api: str) -> None:
 
     assert first == application(api)["metadata"]["name"]
     assert first != application(api, maxBytesPerBatch="64Mi")["metadata"]["name"]
-    assert first.startswith("prod-archive-")
+    assert first.startswith("prod-table-")
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -136,21 +136,21 @@ def test_what_stands_around_it_is_made_by_us(api: str) -> None:
     found = made(api)
 
     for kind in ("ConfigMap", "Service", "ServiceAccount", "RoleBinding"):
-        child(found, kind, "prod-archive")
-    assert not [m for m in found if m["kind"] == "StatefulSet" and "archive" in str(m["metadata"])]
+        child(found, kind, "prod-table")
+    assert not [m for m in found if m["kind"] == "StatefulSet" and "table" in str(m["metadata"])]
     known = {(each.api_version, each.kind) for each in kinds(replace(SETTINGS, spark_api=api))}
     assert (api, "SparkApplication") in known
 
 
 def test_without_an_operator_for_spark_the_condition_says_what_to_do() -> None:
-    """Nothing is made of the archive, and everything else goes on."""
+    """Nothing is made of the table, and everything else goes on."""
     found = made("")
     facts = archiving(
-        pipeline=pipeline(archive=ARCHIVE), archive=None, findings=(of_no_spark_operator(),)
+        pipeline=pipeline(table=TABLE), table=None, findings=(of_no_spark_operator(),)
     )
-    status, reason, message = condition(status_of(facts, None, NOW), "ArchiveRunning")
+    status, reason, message = condition(status_of(facts, None, NOW), "TableRunning")
 
-    assert not [m for m in found if "archive" in m["metadata"]["name"]]
+    assert not [m for m in found if "table" in m["metadata"]["name"]]
     assert child(found, "StatefulSet", "prod-collector")
     assert (status, reason) == ("False", "SparkOperatorMissing")
     assert "Install one" in message

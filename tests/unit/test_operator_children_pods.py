@@ -16,10 +16,10 @@ FIELDS = {
     "collector": ("collectors",),
     "nats": ("nats", "managed"),
     "shipper": ("shippers",),
-    "archive": ("archive",),
+    "table": ("table",),
 }
 # What there is only where it is asked for.
-ASKED: dict[str, Any] = {"archive": {"enabled": True}}
+ASKED: dict[str, Any] = {"table": {"enabled": True}}
 OPTIONS: dict[str, Any] = {
     "image": "registry.example/x@sha256:1",
     "imagePullPolicy": "Always",
@@ -172,10 +172,10 @@ def test_what_no_pod_reads_restarts_none(spec: dict[str, Any]) -> None:
         ("shipper", {"partitions": 3}),
         ("nats", {"nats": {"managed": {"storage": "20Gi"}}}),
         ("nats", {"batch": {"maxBytes": "2Mi"}}),
-        ("archive", {"archive": {"enabled": True, "every": "20s"}}),
-        ("archive", {"archive": {"enabled": True, "s3": {"region": "eu-west-1"}}}),
-        ("archive", {"nats": {"servers": ["nats://a:4222"]}}),
-        ("archive", {"partitions": 3}),
+        ("table", {"table": {"enabled": True, "every": "20s"}}),
+        ("table", {"table": {"enabled": True, "s3": {"region": "eu-west-1"}}}),
+        ("table", {"nats": {"servers": ["nats://a:4222"]}}),
+        ("table", {"partitions": 3}),
     ],
 )
 def test_what_a_pod_reads_restarts_it(component: str, spec: dict[str, Any]) -> None:

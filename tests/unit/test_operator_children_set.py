@@ -158,7 +158,7 @@ def test_only_servers_get_a_key_and_all_others_what_they_trust(tls: str) -> None
     """Whoever logs in to a server with TLS finds its authority where its resource says; the
     authority's own key is in no pod.
     """
-    spec = {"nats": {"managed": {"tls": tls}}, "archive": {"enabled": True}}
+    spec = {"nats": {"managed": {"tls": tls}}, "table": {"enabled": True}}
     made = children(spec, SETTINGS_ALL)
     for workload in workloads(made):
         volumes = json.dumps(workload["spec"]["template"]["spec"]["volumes"])

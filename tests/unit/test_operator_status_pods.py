@@ -73,19 +73,19 @@ def test_why_a_job_ended_is_told_in_its_own_words() -> None:
     mute = {"terminated": {"exitCode": 1, "message": log}}
     status = waiting("CrashLoopBackOff", lastState=ended)
 
-    (found,) = pods_of.problems([pod("prod-archive-0", "archive", **status)])
+    (found,) = pods_of.problems([pod("prod-table-0", "table", **status)])
     (silent,) = pods_of.problems([pod(**waiting("CrashLoopBackOff", lastState=mute))])
 
-    assert (found.reason, found.part) == (Reason.CRASH_LOOPING, Part.ARCHIVE)
+    assert (found.reason, found.part) == (Reason.CRASH_LOOPING, Part.TABLE)
     assert found.what.endswith(f"exit code 1: {told}")
     assert silent.what.endswith("exit code 1")
 
 
-def test_executors_that_do_not_run_are_the_archive_s_trouble() -> None:
+def test_executors_that_do_not_run_are_the_table_s_trouble() -> None:
     """They are found by their own label, and have no condition of their own."""
     (found,) = pods_of.problems([pod("prod-exec-1", "executor", **waiting("ErrImagePull"))])
 
-    assert found.part is Part.ARCHIVE
+    assert found.part is Part.TABLE
 
 
 @pytest.mark.parametrize(

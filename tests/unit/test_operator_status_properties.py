@@ -96,11 +96,11 @@ def test_ready_means_that_it_works(facts: Facts) -> None:
             assert not state.released
             age_s = jetstream.commit_ages_s.get(state.partition, state.lag_s)
             assert state.lag_messages == 0 or min(age_s, state.lag_s) <= 60
-        if facts.pipeline.spec.archive.enabled:
-            assert condition(status, "ArchiveRunning")[0] == "True"
-            assert facts.archive is not None
-            assert facts.archive.ready > 0
-            table = jetstream.archive
+        if facts.pipeline.spec.table.enabled:
+            assert condition(status, "TableRunning")[0] == "True"
+            assert facts.table is not None
+            assert facts.table.ready > 0
+            table = jetstream.table
             assert table is None or not table.overtaken_soon
             assert table is None or table.progress is None or not table.progress.problem
         assert condition(status, "StreamsReady")[0] == "True"
@@ -121,7 +121,7 @@ def test_ready_gives_the_reason_nearest_to_the_cause(facts: Facts) -> None:
         if each["status"] == "False"
         and each["type"] not in ("Durable", "Complete", "Paused")
         # None is wanted: nobody has to find a cause for that.
-        and each["reason"] != Reason.ARCHIVE_DISABLED.word
+        and each["reason"] != Reason.TABLE_DISABLED.word
     ]
 
     assert all(ready <= other for other in others)
@@ -236,7 +236,7 @@ def test_a_working_pipeline_is_ready() -> None:
     status = status_of(working(), None, NOW)
 
     assert {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]} == {
-        "ArchiveRunning": ("False", "ArchiveDisabled"),
+        "TableRunning": ("False", "TableDisabled"),
         "CollectorsAvailable": ("True", "CollectorsReady"),
         "Complete": ("True", "NothingLost"),
         "Durable": ("True", "SyncAlways"),

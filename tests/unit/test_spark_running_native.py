@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.spec.archive import Executors
+from logpipeline.spec.table import Executors
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.running import entrypoint, native
 
@@ -14,11 +14,11 @@ GIB = 2**30
 ENVIRONMENT = {
     "LOGPIPELINE_SPARK_MASTER": "k8s://https://kubernetes.default.svc",
     "LOGPIPELINE_SPARK_NAMESPACE": "logs",
-    "LOGPIPELINE_SPARK_IMAGE": "archive:1",
-    "LOGPIPELINE_SPARK_SERVICE_ACCOUNT": "main-archive-executor",
-    "LOGPIPELINE_SPARK_DRIVER_HOST": "main-archive-0.main-archive.logs.svc",
+    "LOGPIPELINE_SPARK_IMAGE": "table:1",
+    "LOGPIPELINE_SPARK_SERVICE_ACCOUNT": "main-table-executor",
+    "LOGPIPELINE_SPARK_DRIVER_HOST": "main-table-0.main-table.logs.svc",
     "LOGPIPELINE_SPARK_EXECUTOR_TEMPLATE": "/etc/logpipeline/executor.yaml",
-    "POD_NAME": "main-archive-0",
+    "POD_NAME": "main-table-0",
 }
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@main:7078",
@@ -27,7 +27,7 @@ EXECUTOR = {
     "SPARK_EXECUTOR_MEMORY": "1024m",
     "SPARK_APPLICATION_ID": "spark-1",
     "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
-    "SPARK_EXECUTOR_POD_NAME": "main-archive-0-exec-3",
+    "SPARK_EXECUTOR_POD_NAME": "main-table-0-exec-3",
     "SPARK_RESOURCE_PROFILE_ID": "0",
     "SPARK_JAVA_OPT_10": "-Dten=10",
     "SPARK_JAVA_OPT_2": "-Dtwo=2",
@@ -49,11 +49,11 @@ def test_executors_are_pods_of_the_drivers_namespace_image_and_account() -> None
             "spark.executor.cores": "2",
             "spark.executor.memory": "2048m",
             "spark.kubernetes.namespace": "logs",
-            "spark.kubernetes.container.image": "archive:1",
-            "spark.kubernetes.driver.pod.name": "main-archive-0",
-            "spark.kubernetes.authenticate.executor.serviceAccountName": "main-archive-executor",
+            "spark.kubernetes.container.image": "table:1",
+            "spark.kubernetes.driver.pod.name": "main-table-0",
+            "spark.kubernetes.authenticate.executor.serviceAccountName": "main-table-executor",
             "spark.kubernetes.executor.podTemplateFile": "/etc/logpipeline/executor.yaml",
-            "spark.driver.host": "main-archive-0.main-archive.logs.svc",
+            "spark.driver.host": "main-table-0.main-table.logs.svc",
         }.items()
     )
 
@@ -105,7 +105,7 @@ def test_an_executors_pod_becomes_the_backend_of_its_scheduler() -> None:
     assert found[5:8] == ["-cp", "/opt/spark/conf:/spark/jars/*", entrypoint.BACKEND]
     said = dict(zip(found[8::2], found[9::2], strict=True))
     assert said["--driver-url"] == EXECUTOR["SPARK_DRIVER_URL"]
-    assert said["--podName"] == "main-archive-0-exec-3"
+    assert said["--podName"] == "main-table-0-exec-3"
     assert len(said) == 7
 
 
@@ -123,7 +123,7 @@ def test_a_drivers_pod_submits_what_it_was_given_in_its_own_process() -> None:
 
 def test_anything_else_is_our_own_program() -> None:
     """The operator's pods run the image as all others."""
-    found = entrypoint.command(["archive", "run", "-f", "x"], {}, HOME)
+    found = entrypoint.command(["table", "run", "-f", "x"], {}, HOME)
 
     assert Path(found[0]).name == "logpipeline"
-    assert found[1:] == ["archive", "run", "-f", "x"]
+    assert found[1:] == ["table", "run", "-f", "x"]

@@ -88,7 +88,7 @@ class _Demo:
             progress.begin(f"writing has ended; {due} are to arrive")
             is_settled = await rehearsal.settle(screen, lambda seen: written.holds_all(seen, due))
             has_table = False
-            if supervisor.pipeline.spec.archive.enabled and _can_check_table():
+            if supervisor.pipeline.spec.table.enabled and _can_check_table():
                 progress.begin("waiting until the table has them all, too")
                 has_table, _ = await asyncio.gather(
                     rehearsal.settle_table(progress),

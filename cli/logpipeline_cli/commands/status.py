@@ -14,7 +14,7 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
 from logpipeline.survey import PartitionState, survey
-from logpipeline.tables import tables_of
+from logpipeline.tables.standing import tables_of
 from logpipeline_cli.acknowledged import acknowledged
 from logpipeline_cli.answers import ask
 from logpipeline_cli.balance import conflicts, lost, problems, untold
@@ -22,7 +22,8 @@ from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.letters.room import room_of
 from logpipeline_cli.moments import time_text
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
-from logpipeline_cli.tables.standing import standing
+from logpipeline_cli.tables.absence import why_no_table
+from logpipeline_cli.tables.standing import as_json, standing
 from logpipeline_cli.target import Target, connected, find_target
 
 WATCH_EVERY_S = 1.0
@@ -105,12 +106,20 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
         "conflicts": conflicts(answers["shipper"]),
         "deadLetters": dead["messages"],
         "deadLetterRoom": dead,
-        "tables": [asdict(each) for each in tables],
+        "tables": [as_json(each) for each in tables],
+        "noTable": _no_table(target),
         "trimming": {
             "above": pipeline.spec.stream.trim_above,
             "skipTablesAbove": pipeline.spec.stream.skip_tables_above,
         },
     }
+
+
+def _no_table(target: Target) -> str:
+    """Return why no table is kept by what runs here, though nobody said that none shall be."""
+    if target.run is None or target.pipeline.spec.table.enabled is not None:
+        return ""
+    return why_no_table(target.pipeline)
 
 
 def render(status: dict[str, Any]) -> str:
@@ -125,6 +134,7 @@ def render(status: dict[str, Any]) -> str:
         *([status["checked"]] if "checked" in status else []),
         *([f"Warning: {status['unchecked']}"] if "unchecked" in status else []),
         *([f"server: {status['serverTrouble']}"] if status.get("serverTrouble") else []),
+        *([f"no table: {status['noTable']}"] if status["noTable"] else []),
         *standing(status),
         *conditions_text(status.get("conditions", [])),
         "",

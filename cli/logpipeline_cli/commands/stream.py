@@ -8,7 +8,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from logpipeline.authority import ARCHIVE, OPERATOR
+from logpipeline.authority import OPERATOR, TABLE
 from logpipeline.credentials import nats_options
 from logpipeline.names import names_of
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
@@ -39,7 +39,7 @@ def _options(target: Target, *, as_json: bool) -> int:
     layout = target.layout
     if nats.user_file is not None and nats.user_file.parent == layout.login(OPERATOR):
         # The server that runs here has a user that may only read.
-        nats = nats_options(pipeline, servers=nats.servers, login=layout.login(ARCHIVE))
+        nats = nats_options(pipeline, servers=nats.servers, login=layout.login(TABLE))
     options = login_of(nats)
     names = pipeline.names
     derived = names_of(pipeline.namespace, pipeline.name, subject=None, stream=None)

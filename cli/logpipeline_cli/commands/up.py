@@ -19,7 +19,7 @@ from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.local.running import (
     apply_here,
     running,
-    without_what_is_missing,
+    with_table_if_possible,
     write_applied,
 )
 from logpipeline_cli.local.supervisor import Supervisor
@@ -101,7 +101,7 @@ async def _change(file: Path, supervisor: Supervisor, *, allow_data_loss: bool) 
             "the server cannot change while it runs: spec.nats, spec.local.nats; stop "
             "it, and start it anew"
         )
-    pipeline = without_what_is_missing(pipeline)
+    pipeline = with_table_if_possible(pipeline)
     async with supervisor.applying:
         await apply_here(supervisor.js, pipeline, allow_data_loss=allow_data_loss)
         write_applied(pipeline, supervisor.layout)

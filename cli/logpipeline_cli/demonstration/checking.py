@@ -66,7 +66,7 @@ def check_table(written: Written, layout: Layout, progress: Progress) -> bool:
     folder = layout.data / "table-as-files"
     progress.begin("reading the table back, and checking every line of it")
     write_out(
-        LocalStorage(layout.archive / "table"),
+        LocalStorage(layout.table),
         folder,
         on_progress=lambda rows: progress.tell(f"{rows} lines are read"),
     )

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logpipeline.archiving import archive_key
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
-from logpipeline.plan.readers import archive_progress
+from logpipeline.plan.readers import table_progress
 from logpipeline.survey import survey
+from logpipeline.tables.progress import table_key
 from logpipeline_cli.answers import ask
 from logpipeline_cli.demonstration.application import BusyApplication
 from logpipeline_cli.demonstration.archived import ArchiveCounter, Archived
@@ -84,11 +84,11 @@ class Rehearsal:
     async def settle_table(self, progress: Progress) -> bool:
         """Return whether the table has all that the streams hold within the deadline."""
         supervisor, pipeline = self.supervisor, self.supervisor.pipeline
-        key = archive_key(pipeline.namespace, pipeline.name)
+        key = table_key(pipeline.namespace, pipeline.name)
         until_s = time.monotonic() + TABLE_DEADLINE_S
         while time.monotonic() < until_s:
             states = await survey(supervisor.js, pipeline)
-            record = await archive_progress(supervisor.bucket, key)
+            record = await table_progress(supervisor.bucket, key)
             at = record.streams if record is not None else {}
             level = [s for s in states if s.stream in at]
             level = [s for s in level if at[s.stream].sequence >= s.last_sequence]

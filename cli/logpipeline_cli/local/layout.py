@@ -12,7 +12,7 @@ from pathlib import Path
 from logpipeline_cli.errors import CliError
 
 RUN_FILE = "run.json"
-OWN_FOLDERS = ("archive", "collectors", "components", "nats", "shippers")
+OWN_FOLDERS = ("collectors", "components", "nats", "shippers", "spark", "table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,14 @@ class Layout:
         return tuple(self.data / name for name in OWN_FOLDERS)
 
     @property
-    def archive(self) -> Path:
-        """The folder of the archive: its table, unless that has a path of its own, and Spark's
-        files.
-        """
-        return self.data / "archive"
+    def table(self) -> Path:
+        """The folder of the table, unless that has a path of its own."""
+        return self.data / "table"
+
+    @property
+    def spark(self) -> Path:
+        """The folder of Spark's own files."""
+        return self.data / "spark"
 
     def collector(self, member: str) -> Path:
         """The folder of one collector: ``logs`` and ``state``."""

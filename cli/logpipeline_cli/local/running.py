@@ -27,7 +27,7 @@ from logpipeline_cli.local.prober import Prober
 from logpipeline_cli.local.reconciler import Reconciler
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.planning import apply_for, explain_report
-from logpipeline_spark.needs import missing
+from logpipeline_cli.tables.absence import why_no_table
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ async def running(
         ConnectFailed: the given server cannot be reached.
     """
     layout.data.mkdir(parents=True, exist_ok=True)
-    pipeline = without_what_is_missing(pipeline)
+    pipeline = with_table_if_possible(pipeline)
     with _only_one(layout):
         async with (
             _server(pipeline, layout, nats) as (options, server),
@@ -90,16 +90,20 @@ def _helpers(supervisor: Supervisor, server: EmbeddedServer | None) -> list[asyn
     return [asyncio.create_task(lasting(what, run)) for what, run in helpers.items()]
 
 
-def without_what_is_missing(pipeline: LogPipeline) -> LogPipeline:
-    """Return *pipeline* without a table, and say so, where this machine has no Spark.
+def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* with a table, unless it wants none; without one, and say why, where none
+    can be kept here.
 
     Trimming waits for a table until the streams are nearly full, also if nobody writes the table.
     """
-    if not pipeline.spec.archive.enabled or not (sentence := missing()):
-        return pipeline
-    log.warning("no table is kept: %s", sentence)
-    archive = replace(pipeline.spec.archive, enabled=False)
-    return replace(pipeline, spec=replace(pipeline.spec, archive=archive))
+    asked = pipeline.spec.table.enabled
+    sentence = why_no_table(pipeline)
+    if asked is not False and sentence:
+        log.log(logging.WARNING if asked else logging.INFO, "no table is kept: %s", sentence)
+    # One that cannot be had now is one that nobody decided about.
+    enabled = None if sentence and asked is not False else asked is not False
+    table = replace(pipeline.spec.table, enabled=enabled)
+    return replace(pipeline, spec=replace(pipeline.spec, table=table))
 
 
 async def apply_here(js: JetStream, pipeline: LogPipeline, *, allow_data_loss: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from logpipeline.authority import ARCHIVE, COLLECTOR, OPERATOR, shipper_user
+from logpipeline.authority import COLLECTOR, OPERATOR, TABLE, shipper_user
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -86,8 +86,8 @@ class Supervisor:
             self._start_collector(member)
         for shipper in self.pipeline.spec.local.shippers:
             self._start_shipper(shipper.name)
-        if self.pipeline.spec.archive.enabled:
-            self._start_archive()
+        if self.pipeline.spec.table.enabled:
+            self._start_table()
         self.write_record()
 
     async def change(self, pipeline: LogPipeline) -> None:
@@ -100,8 +100,8 @@ class Supervisor:
             for member in list(self._members):
                 await self._stop(member)
                 self._start_collector(member)
-        if old.spec.archive != pipeline.spec.archive:
-            await self._restart_archive()
+        if old.spec.table != pipeline.spec.table:
+            await self._restart_table()
         await self._scale(collector_names(pipeline))
         self.write_record()
 
@@ -117,7 +117,7 @@ class Supervisor:
         """Let the shippers send what stands in the files and the collectors write it, and stop
         them all.
         """
-        others = (*self._members, ARCHIVE)
+        others = (*self._members, TABLE)
         shippers = [name for name in self._parts if name not in others]
         control = self.pipeline.names.control_subject
         if shippers and not await await_shipped(self.js, control, shippers=len(shippers)):
@@ -180,14 +180,14 @@ class Supervisor:
         part = shipper_user(name)
         self._start(part, ["ship", "--name", name, "--data", str(self.layout.shipper(name))], part)
 
-    def _start_archive(self) -> None:
-        self._start(ARCHIVE, ["archive", "run", "--data", str(self.layout.data)], ARCHIVE)
+    def _start_table(self) -> None:
+        self._start(TABLE, ["table", "run", "--data", str(self.layout.data)], TABLE)
 
-    async def _restart_archive(self) -> None:
-        if ARCHIVE in self._parts:
-            await self._stop(ARCHIVE)
-        if self.pipeline.spec.archive.enabled:
-            self._start_archive()
+    async def _restart_table(self) -> None:
+        if TABLE in self._parts:
+            await self._stop(TABLE)
+        if self.pipeline.spec.table.enabled:
+            self._start_table()
 
     def _start(self, name: str, words: list[str], user: str) -> None:
         http = f"127.0.0.1:{self._free_port()}"

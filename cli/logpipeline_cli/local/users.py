@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from logpipeline.authority import (
-    ARCHIVE,
     COLLECTOR,
     NODES_ACCOUNT,
     OPERATOR,
     SHIPPER,
     STREAMS_ACCOUNT,
+    TABLE,
     crossings,
     inbox_prefix,
     permissions,
@@ -48,7 +48,7 @@ class Logins:
     @property
     def others(self) -> tuple[str, ...]:
         """The users that are no shippers."""
-        return (OPERATOR, COLLECTOR, ARCHIVE)
+        return (OPERATOR, COLLECTOR, TABLE)
 
     def folder(self, user: str) -> Path:
         """Return where the files of *user* lie."""
@@ -62,7 +62,7 @@ class Logins:
         """Return the accounts, with a user for each of *shippers*, in the server's own terms."""
         crossing = crossings(self.pipeline, streams=self.streams, nodes=self.nodes)
         # The operator may do everything in the account of the streams: it makes them.
-        others = [self._login(OPERATOR), *(self._user(r, r) for r in (COLLECTOR, ARCHIVE))]
+        others = [self._login(OPERATOR), *(self._user(r, r) for r in (COLLECTOR, TABLE))]
         nodes = [self._user(SHIPPER, user, hosts) for user, hosts in shippers.items()]
         return {
             self.streams: {"jetstream": "enabled", "users": others, **crossing[self.streams]},

@@ -56,7 +56,7 @@ def opened(
             f"CREATE VIEW {name} AS SELECT * FROM (SELECT {columns} FROM all_{name}){where}"
         )
     if empty and not files(logs):
-        raise Refused(f"{storage.url} holds no lines: see spec.archive, and `logpipeline status`")
+        raise Refused(f"{storage.url} holds no lines: see spec.table, and `logpipeline status`")
     return connection
 
 

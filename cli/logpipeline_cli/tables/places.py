@@ -11,7 +11,9 @@ from logpipeline.spec import LogPipeline, load
 from logpipeline.spec.local import expand_local
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data, running_layout
+from logpipeline_cli.tables.absence import why_no_table
 from logpipeline_spark.formats.choosing import Logs, logs_of
+from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.opening import storage_of
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import Storage
@@ -37,15 +39,20 @@ def storage_for(args: argparse.Namespace) -> Storage:
     """Return the storage of the table that *args* mean.
 
     Raises:
-        CliError: they name none.
+        CliError: they name none, or one that is not kept; the message says what to do.
         SpecError: the resource has mistakes.
         Refused: there can be no table at that path.
     """
     if args.path and not args.file:
         return storage_of(args.path)
     pipeline, layout = pipeline_and_layout(args)
-    path = args.path or pipeline.spec.archive.path or str(layout.archive / "table")
-    return storage_of(path, s3_options(pipeline))
+    path = args.path or pipeline.spec.table.path or str(layout.table)
+    storage = storage_of(path, s3_options(pipeline))
+    is_nowhere = isinstance(storage, LocalStorage) and not Path(storage.url).exists()
+    if is_nowhere and not args.path and (sentence := why_no_table(pipeline)):
+        name = f"{pipeline.namespace}/{pipeline.name}"
+        raise CliError(f"{name} keeps no table: {sentence}")
+    return storage
 
 
 def logs_for(args: argparse.Namespace, storage: Storage) -> Logs:
@@ -60,13 +67,13 @@ def logs_for(args: argparse.Namespace, storage: Storage) -> Logs:
     if args.path and not args.file:
         return logs_of("delta", storage, catalog={}, s3=S3Options())
     pipeline, _ = pipeline_and_layout(args)
-    archive = pipeline.spec.archive
-    return logs_of(archive.format, storage, catalog=archive.catalog, s3=s3_options(pipeline))
+    table = pipeline.spec.table
+    return logs_of(table.format, storage, catalog=table.catalog, s3=s3_options(pipeline))
 
 
 def s3_options(pipeline: LogPipeline) -> S3Options:
     """Return how the bucket of *pipeline*'s table is reached; keys come from the environment."""
-    s3 = pipeline.spec.archive.s3
+    s3 = pipeline.spec.table.s3
     return S3Options(endpoint=s3.endpoint, region=s3.region)
 
 

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from logpipeline.tables.standing import TableState
 from logpipeline_cli.output import bytes_text
 
 Status = Mapping[str, Any]
+
+
+def as_json(state: TableState) -> dict[str, Any]:
+    """Return *state* as `status -o json` prints it; before its job told anything a table has no
+    path, and its commit is -1.
+    """
+    told = state.progress
+    return {
+        "name": state.name,
+        "path": told.path if told is not None else "",
+        "commit": told.commit if told is not None else -1,
+        "rows": told.rows if told is not None else 0,
+        "problem": told.problem if told is not None else "",
+        "missed_messages": state.missed_messages,
+        "streams": [asdict(each) for each in state.streams],
+    }
 
 
 def standing(status: Status) -> list[str]:
@@ -54,5 +72,5 @@ def _held(row: Status, trimming: Status) -> str:
     return (
         f"{row['stream']} is {row['fill'] * 100:.0f} % full, and {bytes_text(row['lag']['bytes'])} "
         f"of it are not in the table yet; {then}. Bring its job back, have larger streams "
-        "(spec.stream.maxBytes), or keep no table (spec.archive.enabled: false)"
+        "(spec.stream.maxBytes), or keep no table (spec.table.enabled: false)"
     )

@@ -1,4 +1,4 @@
-"""The words of `archive`, `query` and `report`. Nothing heavy is imported here."""
+"""The words of `table`, `query` and `report`. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import argparse
 from logpipeline_cli.parser import Command, example
 
 ACTIONS = (
-    ("run", "keep the table with Spark", "logpipeline archive run -f logpipeline.yaml"),
-    ("ls", "list the table's files", "logpipeline archive ls -o json"),
-    ("verify", "prove that the table is whole", "logpipeline archive verify"),
-    ("compact", "put small files together now", "logpipeline archive compact"),
-    ("retain", "delete what is too old now", "logpipeline archive retain"),
+    ("run", "keep the table with Spark", "logpipeline table run -f logpipeline.yaml"),
+    ("ls", "list the table's files", "logpipeline table ls -o json"),
+    ("verify", "prove that the table is whole", "logpipeline table verify"),
+    ("compact", "put small files together now", "logpipeline table compact"),
+    ("retain", "delete what is too old now", "logpipeline table retain"),
 )
 
 
@@ -23,11 +23,11 @@ def _where(parser: argparse.ArgumentParser) -> None:
         help="the pipeline's data folder (default: $XDG_DATA_HOME/logpipeline/<namespace>.<name>)",
     )
     parser.add_argument(
-        "--path", metavar="PATH", help="where the table is (default: spec.archive.path)"
+        "--path", metavar="PATH", help="where the table is (default: spec.table.path)"
     )
 
 
-def _archive(parser: argparse.ArgumentParser) -> None:
+def _table(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, help_text, usage in ACTIONS:
         sub = actions.add_parser(
@@ -99,12 +99,12 @@ def _times(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = (
     Command(
-        "archive",
+        "table",
         "keep a table of all lines, and look after it",
         "Keep a table of all lines with Spark, and look after it: `run` needs Java and\n"
         "`pip install logpipeline[spark]`; the others need no Java.",
-        "logpipeline archive verify -f logpipeline.yaml",
-        _archive,
+        "logpipeline table verify -f logpipeline.yaml",
+        _table,
     ),
     Command(
         "query",

@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from logpipeline.archiving import (
-    KEYS,
-    ArchiveProgress,
-    archive_floor,
-    archive_key,
-    done_of,
-)
-from logpipeline.missed import Missed
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import (
     MESSAGE_NOT_FOUND,
@@ -27,6 +19,14 @@ from logpipeline.plan.observe import ask
 from logpipeline.records import BadRecord, EpochRecord, epoch_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import key_value_subject
+from logpipeline.tables.missed import Missed
+from logpipeline.tables.progress import (
+    KEYS,
+    TableProgress,
+    done_of,
+    table_floor,
+    table_key,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Table:
     @property
     def reader(self) -> str:
         """Return what it is called among those who read the streams."""
-        return f"archive {self.key.removeprefix(KEYS)}"
+        return f"table {self.key.removeprefix(KEYS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Readers:
 
     bucket: Bucket
     groups: frozenset[str]
-    archives: Mapping[str, ArchiveProgress | None]
+    told: Mapping[str, TableProgress | None]
 
     async def floors(self, js: JetStream, stream: FoundStream, partition: int) -> dict[str, int]:
         """Return the last message of *stream* that each group has done with."""
@@ -65,14 +65,14 @@ class Readers:
         return [
             Table(
                 key,
-                await _archive_floor(js, progress, stream),
+                await _table_floor(js, progress, stream),
                 done_of(
                     progress.streams.get(stream.name) if progress is not None else None,
                     created=stream.created,
                     last_sequence=int(stream.state["last_seq"]),
                 ),
             )
-            for key, progress in sorted(self.archives.items())
+            for key, progress in sorted(self.told.items())
         ]
 
 
@@ -86,7 +86,7 @@ async def readers_of(js: JetStream, bucket: Bucket, pipeline: LogPipeline) -> Re
     return Readers(
         bucket,
         frozenset(groups_of(keys) | {pipeline.spec.collectors.group}),
-        {key: await archive_progress(bucket, key) for key in table_keys(keys, pipeline)},
+        {key: await table_progress(bucket, key) for key in table_keys(keys, pipeline)},
     )
 
 
@@ -94,16 +94,16 @@ def table_keys(keys: Iterable[str], pipeline: LogPipeline) -> set[str]:
     """Return the keys of the tables that read the streams of *pipeline*, given those of its bucket:
     its own where it keeps one, begun or not, and those of other pipelines.
     """
-    ours = archive_key(pipeline.namespace, pipeline.name)
+    ours = table_key(pipeline.namespace, pipeline.name)
     tables = {key for key in keys if key.startswith(KEYS)} - {ours}
-    return tables | {ours} if pipeline.spec.archive.enabled else tables
+    return tables | {ours} if pipeline.spec.table.enabled else tables
 
 
-async def archive_progress(bucket: Bucket, key: str) -> ArchiveProgress | None:
+async def table_progress(bucket: Bucket, key: str) -> TableProgress | None:
     """Return what a table says at *key*, or None where nothing is said that can be read."""
     entry = await bucket.get(key)
     try:
-        return ArchiveProgress.decode(entry.value) if entry is not None else None
+        return TableProgress.decode(entry.value) if entry is not None else None
     except BadRecord:
         return None
 
@@ -129,13 +129,11 @@ async def keys_of(js: JetStream, bucket: Bucket) -> set[str]:
     return {subject.removeprefix(prefix) for subject in info["state"].get("subjects") or {}}
 
 
-async def _archive_floor(
-    js: JetStream, progress: ArchiveProgress | None, stream: FoundStream
-) -> int:
+async def _table_floor(js: JetStream, progress: TableProgress | None, stream: FoundStream) -> int:
     position = progress.streams.get(stream.name) if progress is not None else None
     time_ns = await _time_of(js, stream.name, position.sequence) if position else None
     last = int(stream.state["last_seq"])
-    return archive_floor(position, created=stream.created, last_sequence=last, time_ns=time_ns)
+    return table_floor(position, created=stream.created, last_sequence=last, time_ns=time_ns)
 
 
 async def _group_floor(

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logpipeline.missed import MissedRange, missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import (
@@ -32,6 +31,7 @@ from logpipeline.plan.observe import consumers_of, streams_below
 from logpipeline.plan.readers import Table, missed_by, readers_of
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.streams import Stream
+from logpipeline.tables.missed import MissedRange, missed_key_of
 
 log = logging.getLogger(__name__)
 

@@ -84,6 +84,9 @@ class LogPipelineClassSpec:
         "Folders of collectors' pods at which their volume may be mounted.",
         default=("/data",), example="/data",
     )  # fmt: skip
+    table_by_default: bool = spec(
+        "Whether pipelines keep a table that do not say whether they do.", default=False
+    )
     images: tuple[str, ...] = _names(
         "Images that pods may run beside the operator's own.", example="registry.example.net/logs/*"
     )

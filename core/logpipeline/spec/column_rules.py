@@ -14,8 +14,8 @@ from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.mistakes import Mistake, shown
 from logpipeline.spec.model import LogPipelineSpec
 
-_PARSE = "self.spec.archive.parse"
-_TIME = "self.spec.archive.time"
+_PARSE = "self.spec.table.parse"
+_TIME = "self.spec.table.time"
 # The directives of strptime that `time` knows.
 DIRECTIVES = "YymdebBHIMSfpzjT%"
 # RE2 has no lookaround, backreference, atomic group or conditional.
@@ -23,7 +23,7 @@ _NOT_RE2 = re.compile(r"(?<!\\)(?:\\[1-9]|\(\?(?:=|!|<=|<!|>|P=|\())")
 
 
 def _declared(spec: Any) -> Iterator[LineField]:
-    return (field for rule in spec.archive.parse for field in rule.fields)
+    return (field for rule in spec.table.parse for field in rule.fields)
 
 
 def _has_one_type_each(spec: Any) -> bool:
@@ -33,14 +33,14 @@ def _has_one_type_each(spec: Any) -> bool:
 
 def _names_declared(spec: Any) -> bool:
     names = {field.name for field in _declared(spec)}
-    return all(rule.field is None or rule.field in names for rule in spec.archive.time)
+    return all(rule.field is None or rule.field in names for rule in spec.table.time)
 
 
 COLUMN_RULES = (
     CrossRule(
         "column-of-one-type",
         LogPipelineSpec,
-        "archive.parse",
+        "table.parse",
         f"!has({_PARSE}) || {_PARSE}.all(a, !has(a.fields) || a.fields.all(f, "
         f"{_PARSE}.all(b, !has(b.fields) || "
         "b.fields.all(g, f.name != g.name || f.type == g.type))))",
@@ -51,7 +51,7 @@ COLUMN_RULES = (
     CrossRule(
         "time-of-declared-field",
         LogPipelineSpec,
-        "archive.time",
+        "table.time",
         f"!has({_TIME}) || {_TIME}.all(t, !has(t.field) || (has({_PARSE}) && "
         f"{_PARSE}.exists(a, has(a.fields) && a.fields.exists(f, f.name == t.field))))",
         "names a field that no rule of parse declares",
@@ -89,14 +89,14 @@ COLUMN_ENTRY_RULES = (
 
 def untried(spec: LogPipelineSpec) -> Iterator[Mistake]:
     """Yield what the API server cannot see in *spec*: it tries no expression and knows no zone."""
-    archive = spec.archive
-    for number, rule in enumerate(archive.parse):
-        yield from _of_rule(rule, f"spec.archive.parse[{number}]")
-    for number, time in enumerate(archive.time):
+    table = spec.table
+    for number, rule in enumerate(table.parse):
+        yield from _of_rule(rule, f"spec.table.parse[{number}]")
+    for number, time in enumerate(table.time):
         if time.pattern is not None and (reason := _bad_time(time.pattern)):
-            yield Mistake(f"spec.archive.time[{number}].pattern", reason)
-    if not _is_zone(archive.zone):
-        yield Mistake("spec.archive.zone", f"no such time zone: {shown(archive.zone)}")
+            yield Mistake(f"spec.table.time[{number}].pattern", reason)
+    if not _is_zone(table.zone):
+        yield Mistake("spec.table.zone", f"no such time zone: {shown(table.zone)}")
 
 
 def _of_rule(rule: ParseRule, path: str) -> Iterator[Mistake]:

@@ -23,6 +23,7 @@ from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL, CLASS_RULES, LogPipelineClassSpec
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
 from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
+from logpipeline.spec.mistakes import is_called
 from logpipeline.spec.model import KIND, NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
 from logpipeline.spec.parse import plain
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
@@ -46,7 +47,7 @@ COLUMNS = (
     ("Checked", "date", ".status.lastChecked", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Subject", "string", ".status.subject", 1),
-    ("Archive", "string", ".status.archive.lag", 1),
+    ("Table", "string", ".status.table.lag", 1),
     ("Message", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
 )
 
@@ -182,6 +183,8 @@ def _object(kind: type[Any]) -> Schema:
         name, rule = yaml_name(field), rule_of(field)
         schema = _schema(hints[field.name], rule)
         properties[name] = {"description": rule.description, **schema, **_default(field, schema)}
+        if rule.former is not None:
+            properties[rule.former] = _former(name)
         if is_required(field):
             required.append(name)
     rules = [_validation(rule) for rule in ENTRY_RULES if rule.kind is kind]
@@ -190,6 +193,18 @@ def _object(kind: type[Any]) -> Schema:
         "properties": properties,
         **({"required": required} if required else {}),
         **({"x-kubernetes-validations": rules} if rules else {}),
+    }
+
+
+def _former(name: str) -> Schema:
+    """Return the schema of a field that is called *name* now: an API server would drop silently
+    what no schema knows.
+    """
+    return {
+        "description": f"The former name of {name}.",
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "x-kubernetes-validations": [{"rule": "false", "message": is_called(name)}],
     }
 
 

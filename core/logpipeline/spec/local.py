@@ -17,7 +17,7 @@ Expand = Callable[[str], str]
 
 def expand_local(pipeline: LogPipeline, data: Path) -> LogPipeline:
     """Return *pipeline* with ``${DATA}`` and ``~`` replaced where a path in its local part, or its
-    archive's, begins with them.
+    table's, begins with them.
     """
     local = pipeline.spec.local
     folders = str(data.absolute()), str(Path.home())
@@ -36,9 +36,9 @@ def expand_local(pipeline: LogPipeline, data: Path) -> LogPipeline:
         nats=LocalNats(**{name: text and path(text) for name, text in given.items()}),
         shippers=tuple(_shipper(shipper, path, pattern) for shipper in local.shippers),
     )
-    archive = pipeline.spec.archive
-    archive = replace(archive, path=archive.path and path(archive.path))
-    return replace(pipeline, spec=replace(pipeline.spec, local=expanded, archive=archive))
+    table = pipeline.spec.table
+    table = replace(table, path=table.path and path(table.path))
+    return replace(pipeline, spec=replace(pipeline.spec, local=expanded, table=table))
 
 
 def _shipper(shipper: LocalShipper, path: Expand, pattern: Expand) -> LocalShipper:

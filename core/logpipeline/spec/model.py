@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logpipeline.names import Names, names_of
-from logpipeline.spec.archive import Archive
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
 from logpipeline.spec.fields import spec
 from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
+from logpipeline.spec.table import Table
 
 API_VERSION = "logpipeline.dev/v1alpha1"
 KIND = "LogPipeline"
@@ -60,7 +60,7 @@ class LogPipelineSpec:
     )  # fmt: skip
     collectors: Collectors = spec("The collectors, which write files.", factory=Collectors)
     shippers: Shippers = spec("The shippers, which read files.", factory=Shippers)
-    archive: Archive = spec("A table of all lines, kept by Spark.", factory=Archive)
+    table: Table = spec("A table of all lines, kept by Spark.", factory=Table, former="archive")
     network_policy: NetworkPolicy = spec(
         "Who may talk to whom in the cluster.", factory=NetworkPolicy
     )

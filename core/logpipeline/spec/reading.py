@@ -18,7 +18,7 @@ from logpipeline.quantity import (
     parse_duration,
 )
 from logpipeline.spec.fields import Rule, is_required, matches, rule_of, yaml_name
-from logpipeline.spec.mistakes import Mistake, below, did_you_mean, shown, unknown
+from logpipeline.spec.mistakes import Mistake, below, did_you_mean, is_called, shown, unknown
 
 _KINDS = {str: "a text", int: "an integer", bool: "true or false"}
 # Stands for a value with mistakes, so that its neighbours can still be checked.
@@ -44,8 +44,12 @@ class Reader:
             return None
         before = len(self.mistakes)
         fields = {yaml_name(field): field for field in dataclasses.fields(kind)}
+        formers = {rule_of(field).former: name for name, field in fields.items()}
+        formers.pop(None, None)
         for key in value:
-            if key not in fields:
+            if key in formers:
+                self._wrong(below(path, key), is_called(formers[key]))
+            elif key not in fields:
                 self._wrong(below(path, key), unknown(key, fields))
         hints = _hints(kind)  # type: ignore[arg-type]  # a class has a hash
         read: dict[str, Any] = {}

@@ -202,9 +202,9 @@ def _rules() -> Iterator[str]:
 
 # Where entries stand that have rules of their own.
 _ENTRIES = {
-    ParseRule: "spec.archive.parse[]",
-    LineField: "spec.archive.parse[].fields[]",
-    TimeRule: "spec.archive.time[]",
+    ParseRule: "spec.table.parse[]",
+    LineField: "spec.table.parse[].fields[]",
+    TimeRule: "spec.table.time[]",
     ConsumerTemplate: "spec.consumers[]",
     StreamOverride: "spec.stream.overrides[]",
     Match: "spec.shippers.match[]",

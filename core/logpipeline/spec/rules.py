@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from logpipeline.spec.archive_rules import ARCHIVE_RULES
 from logpipeline.spec.collector_rules import COLLECTOR_RULES
 from logpipeline.spec.column_rules import COLUMN_ENTRY_RULES, COLUMN_RULES, untried
 from logpipeline.spec.components import LocalShipper, Match
@@ -23,6 +22,7 @@ from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.namespaces import NAMESPACE_RULES
 from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.streams import MS_NS, StreamOverride
+from logpipeline.spec.table_rules import TABLE_RULES
 from logpipeline.spec.template_rules import TEMPLATE_RULES
 from logpipeline.spec.volume_rules import VOLUME_RULES
 
@@ -180,7 +180,7 @@ SPEC_RULES = (
     *EXTERNAL_RULES,
     *TEMPLATE_RULES,
     *VOLUME_RULES,
-    *ARCHIVE_RULES,
+    *TABLE_RULES,
     *COLUMN_RULES,
 )
 
@@ -244,7 +244,7 @@ def check_spec(spec: LogPipelineSpec, known: tuple[Mistake, ...]) -> Iterator[Mi
         # A field with a mistake stands at its default, of which nothing should be said.
         if not _touches(rule, known) and not rule.holds(spec):
             yield Mistake(f"spec.{rule.path}", rule.message)
-    if not any(mistake.path.startswith("spec.archive") for mistake in known):
+    if not any(mistake.path.startswith("spec.table") for mistake in known):
         yield from untried(spec)
 
 

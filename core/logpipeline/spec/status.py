@@ -105,7 +105,7 @@ _ARCHIVED = _object(
     required=["name", "sequence"],
 )
 
-_ARCHIVE = _object(
+_TABLE = _object(
     "The table; nothing where none is kept. Figures are at most a minute old while lines come.",
     {
         "path": _text("Where it lies."),
@@ -140,7 +140,7 @@ STATUS_SCHEMA: Schema = _object(
         "collectors": _COLLECTORS,
         "shippers": _SHIPPERS,
         "nats": _NATS,
-        "archive": _ARCHIVE,
+        "table": _TABLE,
         "version": _text("Version of the operator that wrote this."),
         "lastChecked": _text(
             "When an operator last looked; it says so every two minutes. Seven minutes later all "

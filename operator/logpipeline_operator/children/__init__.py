@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import (
-    archive,
     collectors,
+    driver,
     managed_nats,
     policies,
     services,
@@ -42,7 +42,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         *managed_nats.build(pipeline, settings),
         *collectors.build(pipeline, settings),
         *shippers.build(pipeline, settings),
-        *archive.build(pipeline, settings),
+        *driver.build(pipeline, settings),
         *policies.build(pipeline, settings),
     ]
     if settings.has_pod_monitors:

@@ -1,4 +1,4 @@
-"""The archive as a SparkApplication: an operator for Spark that is there runs driver and executors.
+"""The table's job as a SparkApplication: an operator for Spark runs driver and executors.
 
 Both kinds take templates of pods, and so get the very pods that the other runners have. The name
 has a hash of what is asked for: a change is another application, whichever operator runs it.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import config, executors, labels, names, nats_auth, pods, table
 from logpipeline_operator.children.model import (
-    ARCHIVE_PORT,
+    TABLE_PORT,
     ChildSettings,
     Component,
     Manifest,
@@ -23,10 +23,10 @@ APACHE = "spark.apache.org/v1"
 KUBEFLOW = "sparkoperator.k8s.io/v1beta2"
 # Where a cluster has both, the project's own one.
 APIS = (APACHE, KUBEFLOW)
-# As the archive's image has it; operators choose by it how to submit.
-SPARK_VERSION = "4.3.0"
-# In the archive's image: what a driver that was submitted runs, with the words of the command.
-MAIN = "local:///opt/logpipeline/archive.py"
+# As the table's image has it; operators choose by it how to submit.
+SPARK_VERSION = "4.2.1"
+# In the table's image: what a driver that was submitted runs, with the words of the command.
+MAIN = "local:///opt/logpipeline/driver.py"
 GRACE_S = 60
 HASH_CHARS = 8
 MIB = 2**20
@@ -46,18 +46,18 @@ def build(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest
     workers = executors.template(pipeline, settings)
     specs = {APACHE: _apache, KUBEFLOW: _kubeflow}
     spec = specs[settings.spark_api](pipeline, driver, workers)
-    name = f"{names.archive(pipeline)}-{config.hash_of(spec)[:HASH_CHARS]}"
+    name = f"{names.table(pipeline)}-{config.hash_of(spec)[:HASH_CHARS]}"
     return {
         "apiVersion": settings.spark_api,
         "kind": KIND,
-        "metadata": labels.metadata(pipeline, name, Component.ARCHIVE),
+        "metadata": labels.metadata(pipeline, name, Component.TABLE),
         "spec": spec,
     }
 
 
 def driver_template(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
     """Return the driver's pod, without its command, which Spark adds."""
-    mounted = config.volume(pipeline, names.archive(pipeline), nats_auth.ARCHIVE)
+    mounted = config.volume(pipeline, names.table(pipeline), nats_auth.TABLE)
     container = pods.Container(
         args=[],
         env=[
@@ -65,20 +65,20 @@ def driver_template(pipeline: LogPipeline, settings: ChildSettings, text: str) -
             *table.environment(pipeline),
             {"name": "LOGPIPELINE_SPARK_SUBMITTED", "value": "true"},
         ],
-        ports=[{"name": "http", "containerPort": ARCHIVE_PORT}],
+        ports=[{"name": "http", "containerPort": TABLE_PORT}],
         mounts=table.mounts(pipeline),
         probes=pods.component_probes(),
         security=pods.RESTRICTED_CONTAINER,
         tells_last_words=True,
     )
     plan = pods.Pods(
-        component=Component.ARCHIVE,
-        field="spec.archive.image",
-        options=pipeline.spec.archive,
+        component=Component.TABLE,
+        field="spec.table.image",
+        options=pipeline.spec.table,
         container=container,
         volumes=[mounted, table.SCRATCH_VOLUME, *table.volumes(pipeline)],
         security=pods.RESTRICTED_POD,
-        service_account=names.archive(pipeline),
+        service_account=names.table(pipeline),
         resources=table.resources(pipeline),
         grace_s=GRACE_S,
         config_hash=config.hash_of(text, mounted),
@@ -88,12 +88,12 @@ def driver_template(pipeline: LogPipeline, settings: ChildSettings, text: str) -
 
 
 def _apache(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Manifest:
-    archive = pipeline.spec.archive
+    asked = pipeline.spec.table
     conf = _conf(pipeline, driver) | {
-        "spark.driver.memory": _memory(archive.driver_memory),
-        "spark.executor.instances": str(archive.executors.instances),
-        "spark.executor.cores": str(archive.executors.cores),
-        "spark.executor.memory": _memory(archive.executors.memory),
+        "spark.driver.memory": _memory(asked.driver_memory),
+        "spark.executor.instances": str(asked.executors.instances),
+        "spark.executor.cores": str(asked.executors.cores),
+        "spark.executor.memory": _memory(asked.executors.memory),
         "spark.kubernetes.container.image": _image(driver),
         "spark.kubernetes.authenticate.driver.serviceAccountName": _account(driver),
         "spark.kubernetes.authenticate.executor.serviceAccountName": _account(driver),
@@ -102,7 +102,7 @@ def _apache(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Manif
         "runtimeVersions": {"sparkVersion": SPARK_VERSION},
         "deploymentMode": "ClusterMode",
         "pyFiles": MAIN,
-        "driverArgs": table.arguments(ARCHIVE_PORT),
+        "driverArgs": table.arguments(TABLE_PORT),
         "sparkConf": conf,
         "applicationTolerations": {
             "resourceRetainPolicy": "Never",
@@ -119,25 +119,25 @@ def _apache(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Manif
 
 
 def _kubeflow(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Manifest:
-    archive = pipeline.spec.archive
+    asked = pipeline.spec.table
     return {
         "type": "Python",
         "mode": "cluster",
         "sparkVersion": SPARK_VERSION,
         "image": _image(driver),
         "mainApplicationFile": MAIN,
-        "arguments": table.arguments(ARCHIVE_PORT),
+        "arguments": table.arguments(TABLE_PORT),
         "sparkConf": _conf(pipeline, driver),
         "restartPolicy": {"type": "Always"},
         "driver": {
-            "memory": _memory(archive.driver_memory),
+            "memory": _memory(asked.driver_memory),
             "serviceAccount": _account(driver),
             "template": driver,
         },
         "executor": {
-            "instances": archive.executors.instances,
-            "cores": archive.executors.cores,
-            "memory": _memory(archive.executors.memory),
+            "instances": asked.executors.instances,
+            "cores": asked.executors.cores,
+            "memory": _memory(asked.executors.memory),
             "serviceAccount": _account(driver),
             "template": workers,
         },

@@ -15,7 +15,6 @@ import yaml
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline, LogPipelineSpec, dump
-from logpipeline.spec.archive import S3, Archive, TableVolume
 from logpipeline.spec.components import (
     Collectors,
     FilePatterns,
@@ -25,6 +24,7 @@ from logpipeline.spec.components import (
     Shippers,
 )
 from logpipeline.spec.streams import Nats, Stream
+from logpipeline.spec.table import S3, Table, TableVolume
 from logpipeline_operator.children import credentials, labels, nats_auth, nats_tls
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
@@ -33,7 +33,7 @@ NATS_FOLDER = "nats"
 # Of a pod's own token, below NATS_FOLDER.
 TOKEN_PATH = "token/token"
 FILE = "pipeline.yaml"
-TABLE = "/archive"
+TABLE = "/table"
 BUCKET = "s3://"
 POD_LOGS = "/var/log/pods"
 NODE_SHIPPER = "node"
@@ -49,7 +49,7 @@ _COLLECTORS = (
     "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns", "workers",
     "deliver_policy", "opt_start_time", "on_empty_volume",
 )  # fmt: skip
-_ARCHIVE = (
+_TABLE = (
     "format", "catalog", "runner", "trigger", "max_bytes_per_batch", "rollups", "retention",
     "parse", "time", "zone",
     "compaction", "driver_memory", "executors",
@@ -96,23 +96,23 @@ def for_collector(pipeline: LogPipeline) -> LogPipeline:
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
 
-def for_archive(pipeline: LogPipeline) -> LogPipeline:
-    """Return *pipeline* as its archive's job reads it."""
-    given = pipeline.spec.archive
+def for_table(pipeline: LogPipeline) -> LogPipeline:
+    """Return *pipeline* as its table's job reads it."""
+    given = pipeline.spec.table
     volume = given.persistence
     claim = volume.existing_claim if volume is not None else None
     spec = replace(
         _common(pipeline),
-        archive=Archive(
+        table=Table(
             enabled=True,
             path=table_path(pipeline),
             every_ns=given.interval_ns,
             # Kept apart from how the volume is made, which restarts nobody.
             persistence=TableVolume(existing_claim=claim) if claim else None,
             s3=S3(endpoint=given.s3.endpoint, region=given.s3.region),
-            **{name: getattr(given, name) for name in _ARCHIVE},
+            **{name: getattr(given, name) for name in _TABLE},
         ),
-        local=Local(nats=_local_nats(pipeline, nats_auth.ARCHIVE)),
+        local=Local(nats=_local_nats(pipeline, nats_auth.TABLE)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -128,10 +128,10 @@ def for_callout(pipeline: LogPipeline) -> LogPipeline:
 
 
 def table_path(pipeline: LogPipeline) -> str:
-    """Return where the table lies, as the archive's pods see it. What is said of one machine's
+    """Return where the table lies, as the table's pods see it. What is said of one machine's
     folders has no meaning in a pod.
     """
-    path = pipeline.spec.archive.path or ""
+    path = pipeline.spec.table.path or ""
     return path if path.startswith(("/", BUCKET)) else TABLE
 
 

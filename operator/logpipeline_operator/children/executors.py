@@ -23,14 +23,14 @@ GRACE_S = 10
 
 
 def has_executors(pipeline: LogPipeline) -> bool:
-    """Return whether the archive's pod is a driver that makes pods for its executors."""
-    archive = pipeline.spec.archive
-    return archive.enabled and archive.runner != "embedded" and archive.executors.instances > 0
+    """Return whether the table's pod is a driver that makes pods for its executors."""
+    table = pipeline.spec.table
+    return bool(table.enabled) and table.runner != "embedded" and table.executors.instances > 0
 
 
 def is_native(pipeline: LogPipeline) -> bool:
     """Return whether that driver is our own pod, and not another operator's."""
-    return has_executors(pipeline) and pipeline.spec.archive.runner == "native"
+    return has_executors(pipeline) and pipeline.spec.table.runner == "native"
 
 
 def template(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
@@ -40,18 +40,18 @@ def template(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     Raises:
         NoImage: neither the resource nor the operator names one.
     """
-    options = pipeline.spec.archive
-    mounted = config.volume(pipeline, names.archive(pipeline), nats_auth.ARCHIVE)
+    options = pipeline.spec.table
+    mounted = config.volume(pipeline, names.table(pipeline), nats_auth.TABLE)
     plan = pods.Pods(
         component=Component.EXECUTOR,
-        field="spec.archive.image",
+        field="spec.table.image",
         options=replace(options, resources=options.executors.resources),
         container=_container(pipeline),
         volumes=[mounted, table.SCRATCH_VOLUME, *table.volumes(pipeline)],
         security=pods.RESTRICTED_POD,
         # A bucket may know us by our account. Its right to make pods is the driver's: no token
         # comes with it here.
-        service_account=names.archive(pipeline),
+        service_account=names.table(pipeline),
         resources={},
         grace_s=GRACE_S,
         config_hash=config.hash_of(mounted),

@@ -28,7 +28,7 @@ from logpipeline_operator.children.model import (
 CONFIG_FILE = "nats.conf"
 # With which users the server of a pod was started.
 USERS_ANNOTATION = "logpipeline.dev/nats-users"
-ARCHIVE_USER_ANNOTATION = "logpipeline.dev/nats-archive-user"
+TABLE_USER_ANNOTATION = "logpipeline.dev/nats-table-user"
 RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 # It writes the indexes of its streams; without them the next start reads every message.
 GRACE_S = 60
@@ -107,7 +107,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     template["metadata"]["annotations"] |= given(
         {
             USERS_ANNOTATION: settings.nats_users,
-            ARCHIVE_USER_ANNOTATION: settings.nats_archive_user,
+            TABLE_USER_ANNOTATION: settings.nats_table_user,
             nats_tls.MARK_ANNOTATION: settings.nats_certificate,
         }
     )
@@ -134,9 +134,9 @@ def _config_volume(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     if pipeline.spec.nats.managed.replicas > 1:
         files.append(nats_auth.ROUTES_FILE)
     secrets = [(nats_auth.name(pipeline), {file: file for file in files})]
-    if pipeline.spec.archive.enabled:
-        archive = nats_auth.secret_of(pipeline, nats_auth.ARCHIVE)
-        secrets.append((archive, {nats_auth.ARCHIVE_FILE: nats_auth.ARCHIVE_FILE}))
+    if pipeline.spec.table.enabled:
+        table = nats_auth.secret_of(pipeline, nats_auth.TABLE)
+        secrets.append((table, {nats_auth.TABLE_FILE: nats_auth.TABLE_FILE}))
     if settings.has_callout:
         callout_user = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
         secrets.append((callout_user, {nats_auth.CALLOUT_FILE: nats_auth.CALLOUT_FILE}))

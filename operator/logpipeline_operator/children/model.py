@@ -17,7 +17,7 @@ SHIPPER_PORT = 9101
 NATS_PORT = 4222
 NATS_MONITOR_PORT = 8222
 NATS_CLUSTER_PORT = 6222
-ARCHIVE_PORT = 9104
+TABLE_PORT = 9104
 # Fixed, so that policies can name them: where executors find their driver, and everybody blocks.
 SPARK_DRIVER_PORT = 7078
 SPARK_BLOCKS_PORT = 7079
@@ -35,8 +35,8 @@ class Component(StrEnum):
     COLLECTOR = "collector"
     SHIPPER = "shipper"
     NATS = "nats"
-    ARCHIVE = "archive"
-    # Made by the archive, and not by us.
+    TABLE = "table"
+    # Made by the table's driver, and not by us.
     EXECUTOR = "executor"
 
 
@@ -58,7 +58,7 @@ class ChildSettings:
     image_collector: str = ""
     image_shipper: str = ""
     image_nats: str = ""
-    image_archive: str = ""
+    image_table: str = ""
     # Of the callout beside a managed server; without it all shippers share one user there.
     image_callout: str = ""
     image_pull_policy: str = ""
@@ -68,7 +68,7 @@ class ChildSettings:
     shipper_cluster_role: str = ""
     # The same for shippers of their own namespace, bound in it, as Kind/name.
     shipper_role: str = ""
-    # Lets an archive make pods for its executors: a ClusterRole, or a Role in every namespace that
+    # Lets a driver make pods for its executors: a ClusterRole, or a Role in every namespace that
     # the operator looks after, as Kind/name; without it accounts have to have the right already.
     spark_role: str = ""
     # The API of SparkApplications that the cluster has, empty where there is none.
@@ -76,10 +76,10 @@ class ChildSettings:
     has_pod_monitors: bool = False
     # An API server before 1.35 drops the field, and we would find it changed for ever.
     has_max_unavailable: bool = False
-    # They change with the Secrets of the managed server's users and of the archive's: a server
+    # They change with the Secrets of the managed server's users and of the table's: a server
     # reads them at its start alone.
     nats_users: str = ""
-    nats_archive_user: str = ""
+    nats_table_user: str = ""
     # Whether the managed server has accounts. One that began without does not get any: it would not
     # find its streams, which lie where their account is.
     nats_has_accounts: bool = False
@@ -110,8 +110,8 @@ class ChildSettings:
             Component.COLLECTOR: self.image_collector,
             Component.SHIPPER: self.image_shipper,
             Component.NATS: self.image_nats,
-            Component.ARCHIVE: self.image_archive,
-            Component.EXECUTOR: self.image_archive,
+            Component.TABLE: self.image_table,
+            Component.EXECUTOR: self.image_table,
         }[component]
 
 

@@ -47,14 +47,14 @@ def nats_ca(pipeline: LogPipeline) -> str:
     return f"{pipeline.name}-nats-ca"
 
 
-def archive(pipeline: LogPipeline) -> str:
-    """Return the name of all that belongs to the archive."""
-    return f"{pipeline.name}-archive"
+def table(pipeline: LogPipeline) -> str:
+    """Return the name of all that belongs to the table."""
+    return f"{pipeline.name}-table"
 
 
-def archive_auth(pipeline: LogPipeline) -> str:
-    """Return the name of the Secret with the archive's user of the managed server."""
-    return f"{pipeline.name}-nats-auth-archive"
+def table_auth(pipeline: LogPipeline) -> str:
+    """Return the name of the Secret with the table's user of the managed server."""
+    return f"{pipeline.name}-nats-auth-table"
 
 
 def reader(pipeline: LogPipeline) -> str:
@@ -68,7 +68,7 @@ def callout_auth(pipeline: LogPipeline) -> str:
 
 
 def executor(pipeline: LogPipeline) -> str:
-    """Return the name of what is about the archive's executors."""
+    """Return the name of what is about the table's executors."""
     return f"{pipeline.name}-executor"
 
 

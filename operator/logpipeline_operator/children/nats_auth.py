@@ -1,7 +1,7 @@
 """The users of the managed server: the Secrets with their passwords. The server reads these from
 files, and never from its command line.
 
-The archive's user has a Secret of its own: it is there only where there is an archive, and comes
+The table's user has a Secret of its own: it is there only where there is a table, and comes
 to a pipeline that runs already without a change of what the others log in with.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from logpipeline.authority import ARCHIVE, CALLOUT, COLLECTOR, OPERATOR, SHIPPER
+from logpipeline.authority import CALLOUT, COLLECTOR, OPERATOR, SHIPPER, TABLE
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import labels, names
 from logpipeline_operator.children.model import NATS_CLUSTER_PORT, Component, Manifest
 
-__all__ = ["ARCHIVE", "CALLOUT", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "USERS"]
+__all__ = ["CALLOUT", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "TABLE", "USERS"]
 
 # Servers of a cluster show it to each other.
 ROUTE = "route"
@@ -23,7 +23,7 @@ USERS = (OPERATOR, COLLECTOR, SHIPPER)
 ROLES = (*USERS, ROUTE)
 
 USERS_FILE = "users.conf"
-ARCHIVE_FILE = "archive.conf"
+TABLE_FILE = "table.conf"
 CALLOUT_FILE = "callout.conf"
 # The callout's public key, a variable of the server's configuration; and the key of its seed.
 ISSUER = "callout_issuer"
@@ -50,13 +50,13 @@ def name(pipeline: LogPipeline) -> str:
 
 def secret_of(pipeline: LogPipeline, role: str) -> str:
     """Return the name of the Secret that holds *role*'s user and password."""
-    own = {ARCHIVE: names.archive_auth, CALLOUT: names.callout_auth}
+    own = {TABLE: names.table_auth, CALLOUT: names.callout_auth}
     return own.get(role, name)(pipeline)
 
 
 def users(pipeline: LogPipeline) -> tuple[str, ...]:
     """Return the roles that log in to the managed server."""
-    return (*USERS, ARCHIVE) if pipeline.spec.archive.enabled else USERS
+    return (*USERS, TABLE) if pipeline.spec.table.enabled else USERS
 
 
 def password_in(held: Mapping[str, str], role: str) -> str:
@@ -84,15 +84,15 @@ def secret(pipeline: LogPipeline, passwords: Mapping[str, str]) -> Manifest:
     return _manifest(pipeline, name(pipeline), data)
 
 
-def archive_secret(pipeline: LogPipeline, password: str) -> Manifest:
-    """Return the Secret with the archive's *password*.
+def table_secret(pipeline: LogPipeline, password: str) -> Manifest:
+    """Return the Secret with the table's *password*.
 
     Raises:
         ValueError: it could mean something else where it is written.
     """
-    _check(ARCHIVE, password)
-    data = _data({ARCHIVE: password}, ARCHIVE_FILE)
-    return _manifest(pipeline, secret_of(pipeline, ARCHIVE), data)
+    _check(TABLE, password)
+    data = _data({TABLE: password}, TABLE_FILE)
+    return _manifest(pipeline, secret_of(pipeline, TABLE), data)
 
 
 def audience(pipeline: LogPipeline) -> str:

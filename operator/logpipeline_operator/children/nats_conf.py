@@ -94,9 +94,9 @@ def render(
 
 def user_files(pipeline: LogPipeline, *, has_callout: bool = False) -> list[str]:
     """Return the files with passwords that stand beside the configuration."""
-    archive = [nats_auth.ARCHIVE_FILE] if pipeline.spec.archive.enabled else []
+    table = [nats_auth.TABLE_FILE] if pipeline.spec.table.enabled else []
     callout = [nats_auth.CALLOUT_FILE] if has_callout else []
-    return [nats_auth.USERS_FILE, *archive, *callout]
+    return [nats_auth.USERS_FILE, *table, *callout]
 
 
 def payload_bytes(pipeline: LogPipeline) -> int:

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import executors, labels, names, table
 from logpipeline_operator.children.model import (
-    ARCHIVE_PORT,
     CALLOUT_PORT,
     COLLECTOR_PORT,
     DNS_PORT,
@@ -20,6 +19,7 @@ from logpipeline_operator.children.model import (
     SHIPPER_PORT,
     SPARK_BLOCKS_PORT,
     SPARK_DRIVER_PORT,
+    TABLE_PORT,
     ChildSettings,
     Component,
     Manifest,
@@ -59,31 +59,31 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
                 egress=[*_to_nats(pipeline), *api],
             )
         )
-    if pipeline.spec.archive.enabled:
-        found += _archive(pipeline)
+    if pipeline.spec.table.enabled:
+        found += _table(pipeline)
     if not pipeline.spec.nats.servers:
         found.append(_nats(pipeline, settings))
     return found
 
 
-def _archive(pipeline: LogPipeline) -> list[Manifest]:
-    """Return the policies of the archive and of its executors, which find each other."""
+def _table(pipeline: LogPipeline) -> list[Manifest]:
+    """Return the policies of the table's job and of its executors, which find each other."""
     outside = [*_to_nats(pipeline), *_to_tables(pipeline)]
-    ingress, egress = [_from_anywhere(ARCHIVE_PORT)], list(outside)
+    ingress, egress = [_from_anywhere(TABLE_PORT)], list(outside)
     if not executors.has_executors(pipeline):
-        name = names.archive(pipeline)
-        return [_policy(pipeline, Component.ARCHIVE, name, ingress=ingress, egress=egress)]
+        name = names.table(pipeline)
+        return [_policy(pipeline, Component.TABLE, name, ingress=ingress, egress=egress)]
     driver, workers = (
         {"podSelector": {"matchLabels": labels.selector(pipeline, component)}}
-        for component in (Component.ARCHIVE, Component.EXECUTOR)
+        for component in (Component.TABLE, Component.EXECUTOR)
     )
     to_driver = _ports(SPARK_DRIVER_PORT, SPARK_BLOCKS_PORT)
     blocks = _ports(SPARK_BLOCKS_PORT)
     return [
         _policy(
             pipeline,
-            Component.ARCHIVE,
-            names.archive(pipeline),
+            Component.TABLE,
+            names.table(pipeline),
             ingress=[*ingress, {"from": [workers], "ports": to_driver}],
             egress=[*egress, {"to": [workers], "ports": blocks}, {"ports": _ports(*API_PORTS)}],
         ),
@@ -103,13 +103,13 @@ def _archive(pipeline: LogPipeline) -> list[Manifest]:
 
 def _to_tables(pipeline: LogPipeline) -> list[Manifest]:
     """Return the rule for the bucket and for the catalog, of which a policy knows the ports."""
-    archive = pipeline.spec.archive
+    asked = pipeline.spec.table
     found: set[int] = set()
     if table.is_in_bucket(pipeline):
-        found.add(_web_port(archive.s3.endpoint or "https://"))
-        if archive.s3.secret is None:
+        found.add(_web_port(asked.s3.endpoint or "https://"))
+        if asked.s3.secret is None:
             found.add(_IDENTITY_PORT)
-    if uri := archive.catalog.get("uri"):
+    if uri := asked.catalog.get("uri"):
         found.add(_web_port(uri))
     return [{"ports": _ports(*sorted(found))}] if found else []
 

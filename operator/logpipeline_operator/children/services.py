@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.archive import TableVolume
 from logpipeline.spec.components import Persistence
+from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import labels
 from logpipeline_operator.children.model import Component, Manifest
 from logpipeline_operator.children.quantities import quantity
 
 # The others serve metrics of their own kind, or none.
-MONITORED = (Component.ARCHIVE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
+MONITORED = (Component.TABLE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
 
 
 def service(

@@ -5,7 +5,7 @@ for Spark, and a name for a user who has none.
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.archive import TableVolume
+from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import config
 from logpipeline_operator.children.model import Manifest, given
 from logpipeline_operator.children.quantities import quantity
@@ -29,14 +29,14 @@ def is_in_bucket(pipeline: LogPipeline) -> bool:
 
 def has_own_claim(pipeline: LogPipeline) -> bool:
     """Return whether the table lies in a claim that is made for it."""
-    volume = pipeline.spec.archive.persistence or TableVolume()
+    volume = pipeline.spec.table.persistence or TableVolume()
     is_given = volume.existing_claim is not None or volume.empty_dir is not None
     return not is_in_bucket(pipeline) and not is_given
 
 
 def volumes(pipeline: LogPipeline) -> list[Manifest]:
     """Return the table's volume, where that is no claim of its own."""
-    volume = pipeline.spec.archive.persistence or TableVolume()
+    volume = pipeline.spec.table.persistence or TableVolume()
     if is_in_bucket(pipeline) or has_own_claim(pipeline):
         return []
     if volume.existing_claim is not None:
@@ -63,7 +63,7 @@ def mounts(pipeline: LogPipeline) -> list[Manifest]:
 def arguments(http_port: int) -> list[str]:
     """Return the words by which the job is started."""
     return [
-        "archive", "run",
+        "table", "run",
         "-f", str(config.FOLDER / config.FILE),
         "--data", SCRATCH,
         "--http", f"0.0.0.0:{http_port}",
@@ -74,7 +74,7 @@ def environment(pipeline: LogPipeline) -> list[Manifest]:
     """Return the names of the user, and the keys of the bucket from their Secret."""
     names = {**dict.fromkeys(_USER_VARIABLES, USER), "HOME": SCRATCH}
     found: list[Manifest] = [{"name": name, "value": value} for name, value in names.items()]
-    secret = pipeline.spec.archive.s3.secret
+    secret = pipeline.spec.table.s3.secret
     if secret is not None and is_in_bucket(pipeline):
         found += [
             _from_secret("AWS_ACCESS_KEY_ID", secret.name, secret.access_key_id),
@@ -85,7 +85,7 @@ def environment(pipeline: LogPipeline) -> list[Manifest]:
 
 def resources(pipeline: LogPipeline) -> Manifest:
     """Return what the pod that has the driver asks for, where the resource does not say it."""
-    memory = quantity(pipeline.spec.archive.driver_memory + BESIDE_HEAP_BYTES)
+    memory = quantity(pipeline.spec.table.driver_memory + BESIDE_HEAP_BYTES)
     return {"requests": {"cpu": "500m", "memory": memory}}
 
 

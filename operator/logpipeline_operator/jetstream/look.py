@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from logpipeline.archiving import ArchiveState
 from logpipeline.assigning import GroupTaken, ensure_assigned
 from logpipeline.behind import Behind
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
@@ -19,11 +18,11 @@ from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState, survey
+from logpipeline.tables.standing import TableState, table_of
 from logpipeline_operator.callout.refusals import Refusals
-from logpipeline_operator.jetstream.archive import archive_state
 from logpipeline_operator.jetstream.behind import behind
 from logpipeline_operator.jetstream.logins import refusals
-from logpipeline_operator.jetstream.removal import forget_archive
+from logpipeline_operator.jetstream.removal import forget_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class JetStreamSeen:
     # Of each callout beside a managed server.
     refused_logins: tuple[Refusals, ...] = ()
     # None where there shall be no table.
-    archive: ArchiveState | None = None
+    table: TableState | None = None
 
     def commit_ages_s(self, now_ns: int) -> dict[int, float]:
         """Return the seconds since each partition's last commit, where there was one."""
@@ -98,9 +97,9 @@ async def look(
         except GroupTaken as error:
             plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
         await trim_once(js, pipeline)
-        if pipeline.spec.stream.external and not pipeline.spec.archive.enabled:
+        if pipeline.spec.stream.external and not pipeline.spec.table.enabled:
             # Their owner would keep what a table that is no longer kept has not read.
-            await forget_archive(js, pipeline)
+            await forget_table(js, pipeline)
     partitions, late, refused = await asyncio.gather(
         survey(js, pipeline),
         behind(js.connection, pipeline),
@@ -114,9 +113,7 @@ async def look(
         partitions=tuple(partitions),
         behind=late,
         refused_logins=refused,
-        archive=(
-            await archive_state(js, pipeline, partitions) if pipeline.spec.archive.enabled else None
-        ),
+        table=await table_of(js, pipeline, partitions) if pipeline.spec.table.enabled else None,
     )
 
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logpipeline.archiving import archive_key
 from logpipeline.assigning import forget_group
-from logpipeline.missed import missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.plan.desired import mark_of
 from logpipeline.plan.model import Config, is_ours
 from logpipeline.plan.observe import consumers_of, found_stream
 from logpipeline.spec import LogPipeline
+from logpipeline.tables.missed import missed_key_of
+from logpipeline.tables.progress import table_key
 
 
 async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> list[str]:
@@ -36,14 +36,14 @@ async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = ""
         # The owner was deleted before. A direct get of a stream that is not there is answered by
         # nobody, which would be taken for a server that is busy.
         return removed
-    if await forget_archive(js, pipeline):
-        removed.append("progress of the archive")
+    if await forget_table(js, pipeline):
+        removed.append("progress of the table")
     if await forget_group(js, pipeline, installation=installation):
         removed.append(f"group {pipeline.spec.collectors.group}")
     return removed
 
 
-async def forget_archive(js: JetStream, pipeline: LogPipeline) -> bool:
+async def forget_table(js: JetStream, pipeline: LogPipeline) -> bool:
     """Delete what the bucket knows of *pipeline*'s table, so that nothing is kept for it any more;
     the table stays. Return whether there was anything.
 
@@ -51,7 +51,7 @@ async def forget_archive(js: JetStream, pipeline: LogPipeline) -> bool:
         NotSent, OutcomeUnknown, ApiError: it may be there still; the next call goes on.
     """
     bucket = Bucket(js, pipeline.names.state_bucket)
-    key = archive_key(pipeline.namespace, pipeline.name)
+    key = table_key(pipeline.namespace, pipeline.name)
     there = [each for each in (missed_key_of(key), key) if await bucket.get(each) is not None]
     for each in there:
         await bucket.erase(each)

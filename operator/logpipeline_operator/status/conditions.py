@@ -39,7 +39,7 @@ def conditions(facts: Facts, found: Sequence[Finding]) -> list[Condition]:
         _streams(facts, found),
         _collectors(facts, found),
         _shippers(facts, found),
-        _archive(facts, found),
+        _table(facts, found),
         _durable(facts, found),
         _complete(facts, found),
         _paused(facts),
@@ -99,16 +99,16 @@ def _shippers(facts: Facts, found: Sequence[Finding]) -> Condition:
     return _workload(kind, facts.shippers, facts, found)
 
 
-def _archive(facts: Facts, found: Sequence[Finding]) -> Condition:
-    kind = "ArchiveRunning"
-    if facts.pipeline is not None and not facts.pipeline.spec.archive.enabled:
-        reason = Reason.ARCHIVE_DISABLED
+def _table(facts: Facts, found: Sequence[Finding]) -> Condition:
+    kind = "TableRunning"
+    if facts.pipeline is not None and not facts.pipeline.spec.table.enabled:
+        reason = Reason.TABLE_DISABLED
         return Condition(kind, "False", reason, reason.value.description)
-    cause = _first(found, Part.ARCHIVE)
+    cause = _first(found, Part.TABLE)
     if cause is not None and facts.pipeline is not None:
         return _from(kind, "False", cause)
-    if facts.archive is not None:
-        return _holds(kind, Reason.ARCHIVE_RUNNING)
+    if facts.table is not None:
+        return _holds(kind, Reason.TABLE_RUNNING)
     cause = _first(found, Part.PIPELINE, Part.NATS)
     return _from(kind, "Unknown", cause) if cause is not None else _unseen(kind)
 

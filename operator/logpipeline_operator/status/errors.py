@@ -137,10 +137,10 @@ def of_no_image(error: NoImage) -> Finding:
 def of_no_spark_operator() -> Finding:
     """Return what it means that nobody here runs SparkApplications."""
     what = (
-        "spec.archive.runner is sparkApplication, and the cluster has none of spark.apache.org/v1 "
+        "spec.table.runner is sparkApplication, and the cluster has none of spark.apache.org/v1 "
         "and sparkoperator.k8s.io/v1beta2"
     )
-    return Finding(reason=Reason.SPARK_OPERATOR_MISSING, part=Part.ARCHIVE, what=what)
+    return Finding(reason=Reason.SPARK_OPERATOR_MISSING, part=Part.TABLE, what=what)
 
 
 def of_cluster_away(message: str) -> Finding:

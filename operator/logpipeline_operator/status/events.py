@@ -17,7 +17,7 @@ _ORDER = (
     "StreamsReady",
     "CollectorsAvailable",
     "ShippersAvailable",
-    "ArchiveRunning",
+    "TableRunning",
     "Durable",
     "Complete",
     "Paused",
@@ -26,13 +26,13 @@ _ORDER = (
 _EXPECTED = tuple(
     reason.word
     for reason in (
-        Reason.ACTIVE, Reason.SYNC_ALWAYS, Reason.ARCHIVE_DISABLED, Reason.NOTHING_LOST
+        Reason.ACTIVE, Reason.SYNC_ALWAYS, Reason.TABLE_DISABLED, Reason.NOTHING_LOST
     )
 )  # fmt: skip
 # What users asked for themselves is no reason to warn them.
 _CHOSEN = tuple(
     reason.word
-    for reason in (Reason.PAUSED, Reason.UNMANAGED, Reason.READ_ONLY, Reason.ARCHIVE_DISABLED)
+    for reason in (Reason.PAUSED, Reason.UNMANAGED, Reason.READ_ONLY, Reason.TABLE_DISABLED)
 )
 DRIFTS_SHOWN_MAX = 8
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from logpipeline.archiving import ArchiveState
 from logpipeline.behind import Behind
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
 from logpipeline.spec import LogPipeline, SpecError
 from logpipeline.survey import PartitionState
+from logpipeline.tables.standing import TableState
 from logpipeline_operator.status.finding import Finding
 from logpipeline_operator.status.reasons import Reason
 
@@ -71,7 +71,7 @@ class JetStreamFacts:
     # What shippers say that are behind, or have a problem.
     behind: tuple[Behind, ...] = ()
     # None where there shall be no table.
-    archive: ArchiveState | None = None
+    table: TableState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Facts:
     jetstream: JetStreamFacts | None = None
     collectors: Workload | None = None
     shippers: Workload | None = None
-    archive: Workload | None = None
+    table: Workload | None = None
     # Of the managed server; None where the user's own is used.
     nats: Workload | None = None
     sync: Sync = Sync(why_unknown="it was not looked at yet")

@@ -20,12 +20,12 @@ class Part(Enum):
     NATS = Component.NATS.value
     COLLECTORS = Component.COLLECTOR.value
     SHIPPERS = Component.SHIPPER.value
-    ARCHIVE = Component.ARCHIVE.value
+    TABLE = Component.TABLE.value
 
 
 _PART_BY_ENDING = {
-    "-archive": Part.ARCHIVE,
-    "-executor": Part.ARCHIVE,
+    "-table": Part.TABLE,
+    "-executor": Part.TABLE,
     "-collector": Part.COLLECTORS,
     "-shipper": Part.SHIPPERS,
     "-sidecar": Part.SHIPPERS,
@@ -64,7 +64,7 @@ def part_of(name: str) -> Part:
     if "RoleBinding logpipeline-shipper:" in name:
         return Part.SHIPPERS
     if name.startswith("SparkApplication "):
-        return Part.ARCHIVE
+        return Part.TABLE
     endings = (part for ending, part in _PART_BY_ENDING.items() if name.endswith(ending))
     return next(endings, Part.PIPELINE)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 # The schema allows no more collectors than that.
 ASSIGNMENTS_MAX = 1024
-ARCHIVE_STREAMS_MAX = 64
+TABLE_STREAMS_MAX = 64
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-ARCHIVE_FIGURES = ("path", "commit", "rows", "committedAt", "streams")
+TABLE_FIGURES = ("path", "commit", "rows", "committedAt", "streams")
 
 
 def condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
@@ -64,9 +64,9 @@ def assignments(status: Mapping[str, Any]) -> list[dict[str, str]]:
     return list(found.values())[:ASSIGNMENTS_MAX]
 
 
-def archive(status: Mapping[str, Any]) -> dict[str, Any]:
+def table(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return how the table stood."""
-    there = status.get("archive")
+    there = status.get("table")
     known = there if isinstance(there, Mapping) else {}
     found: dict[str, Any] = {
         name: known[name] for name in ("path", "lag", "missed") if isinstance(known.get(name), str)
@@ -86,7 +86,7 @@ def _streams(rows: list[Any]) -> list[dict[str, Any]]:
             name, sequence = row.get("name"), row.get("sequence")
             if isinstance(name, str) and _is_count(sequence):
                 found[name] = {"name": name, "sequence": sequence}
-    return list(found.values())[:ARCHIVE_STREAMS_MAX]
+    return list(found.values())[:TABLE_STREAMS_MAX]
 
 
 def _is_count(value: Any) -> bool:

@@ -27,7 +27,7 @@ def findings(facts: Facts) -> list[Finding]:
         found += _of_jetstream(facts, facts.pipeline)
         found += _of_collectors(facts, facts.pipeline)
         found += _of_shippers(facts, facts.pipeline)
-        found += _of_archive(facts, facts.pipeline)
+        found += _of_table(facts, facts.pipeline)
     if not found and (facts.pipeline is None or facts.jetstream is None):
         what = "the pipeline was not looked at yet"
         found.append(Finding(reason=Reason.NOT_SEEN, part=Part.PIPELINE, what=what))
@@ -158,31 +158,31 @@ def behind_hosts(jetstream: JetStreamFacts) -> list[str]:
     return sorted({host for each in jetstream.behind for host in each.hosts})
 
 
-def _of_archive(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
-    if not pipeline.spec.archive.enabled:
+def _of_table(facts: Facts, pipeline: LogPipeline) -> Iterator[Finding]:
+    if not pipeline.spec.table.enabled:
         return
-    part, kinds = Part.ARCHIVE, (Reason.ARCHIVE_NOT_READY, Reason.ARCHIVE_NOT_READY)
-    if facts.archive is None:
-        what = f"the {_kind_of_archive(pipeline)} of the archive is not there yet"
-        yield Finding(reason=Reason.ARCHIVE_NOT_READY, part=part, what=what)
+    part, kinds = Part.TABLE, (Reason.TABLE_NOT_READY, Reason.TABLE_NOT_READY)
+    if facts.table is None:
+        what = f"the {_kind_of_table(pipeline)} of the table is not there yet"
+        yield Finding(reason=Reason.TABLE_NOT_READY, part=part, what=what)
     else:
-        yield from _of_workload(facts.archive, part, "archive", *kinds)
-    state = facts.jetstream.archive if facts.jetstream is not None else None
+        yield from _of_workload(facts.table, part, "table", *kinds)
+    state = facts.jetstream.table if facts.jetstream is not None else None
     if state is None:
         return
     if state.progress is not None and state.progress.problem:
-        what = f"the archive's job says: {state.progress.problem}"
-        yield Finding(reason=Reason.ARCHIVE_FAILED, part=part, what=what, advice="")
+        what = f"the table's job says: {state.progress.problem}"
+        yield Finding(reason=Reason.TABLE_FAILED, part=part, what=what, advice="")
     if state.misses:
         streams = listed(state.misses)
         what = f"the table misses lines of {streams}, which were full: they were deleted unread"
-        yield Finding(reason=Reason.ARCHIVE_OVERTAKEN, part=part, what=what)
+        yield Finding(reason=Reason.TABLE_OVERTAKEN, part=part, what=what)
     elif state.held_back:
         yield _of_held_back(state.held_back, pipeline)
     if state.overtaken_soon:
         streams = listed(state.overtaken_soon)
         what = f"lines that are not in the table yet are about to be deleted from {streams}"
-        yield Finding(reason=Reason.ARCHIVE_FALLING_BEHIND, part=part, what=what)
+        yield Finding(reason=Reason.TABLE_FALLING_BEHIND, part=part, what=what)
 
 
 def _of_held_back(streams: Sequence[str], pipeline: LogPipeline) -> Finding:
@@ -197,11 +197,11 @@ def _of_held_back(streams: Sequence[str], pipeline: LogPipeline) -> Finding:
         f"the table holds trimming back: {listed(streams)} fill above {stream.trim_above} % with "
         f"lines that are in files, and not in the table yet; {then}"
     )
-    return Finding(reason=Reason.ARCHIVE_HOLDS_BACK, part=Part.ARCHIVE, what=what)
+    return Finding(reason=Reason.TABLE_HOLDS_BACK, part=Part.TABLE, what=what)
 
 
-def _kind_of_archive(pipeline: LogPipeline) -> str:
-    is_application = pipeline.spec.archive.runner == "sparkApplication"
+def _kind_of_table(pipeline: LogPipeline) -> str:
+    is_application = pipeline.spec.table.runner == "sparkApplication"
     return "SparkApplication" if is_application else "StatefulSet"
 
 

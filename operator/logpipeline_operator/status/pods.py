@@ -17,7 +17,7 @@ from logpipeline_operator.status.text import bounded
 Manifest = Mapping[str, Any]
 
 PARTS = {
-    component.value: Part.ARCHIVE if component is Component.EXECUTOR else Part(component.value)
+    component.value: Part.TABLE if component is Component.EXECUTOR else Part(component.value)
     for component in Component
 }
 # How our commands begin the sentence that says why they ended.
@@ -128,7 +128,7 @@ def daemon_set(manifest: Manifest | None, nodes: tuple[str, ...] = ()) -> Worklo
 
 
 def spark_application(manifests: Iterable[Manifest]) -> Workload | None:
-    """Return the state of the archive's SparkApplication, whichever operator runs it; None where
+    """Return the state of the table's SparkApplication, whichever operator runs it; None where
     there is none.
     """
     found = list(manifests)
@@ -142,8 +142,8 @@ def spark_problems(manifests: Iterable[Manifest]) -> list[Finding]:
     """Return what operators for Spark say of applications that do not run."""
     return [
         Finding(
-            reason=Reason.ARCHIVE_NOT_READY,
-            part=Part.ARCHIVE,
+            reason=Reason.TABLE_NOT_READY,
+            part=Part.TABLE,
             what=f"{manifest['metadata']['name']}: the SparkApplication is in state "
             f"{_spark_state(manifest)}: {message}",
         )

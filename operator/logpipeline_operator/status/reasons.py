@@ -172,9 +172,9 @@ class Reason(Enum):
         "Raise resources.limits.memory.",
     )
     # Its own words, where it could still say them, tell more than that it ends.
-    ARCHIVE_FAILED = Meaning(
-        "ArchiveFailed",
-        "The archive's job ended with an error, and is started again.",
+    TABLE_FAILED = Meaning(
+        "TableFailed",
+        "The table's job ended with an error, and is started again.",
         "Do what the message says; the job goes on where it was.",
     )
     CRASH_LOOPING = Meaning(
@@ -361,33 +361,33 @@ class Reason(Enum):
     )
 
     # The table.
-    ARCHIVE_FALLING_BEHIND = Meaning(
-        "ArchiveFallingBehind",
+    TABLE_FALLING_BEHIND = Meaning(
+        "TableFallingBehind",
         "A stream is about to delete lines that are not in the table yet.",
-        "Let the archive do more (spec.archive.maxBytesPerBatch, resources, executors), or keep "
+        "Let the table's job do more (spec.table.maxBytesPerBatch, resources, executors), or keep "
         "lines for longer (spec.stream.maxAge, maxBytes).",
     )
-    ARCHIVE_HOLDS_BACK = Meaning(
-        "ArchiveHoldsBack",
+    TABLE_HOLDS_BACK = Meaning(
+        "TableHoldsBack",
         "Streams are not trimmed, because the table alone has not read what they hold.",
-        "Bring the table's job back, or let it do more (spec.archive.maxBytesPerBatch, resources, "
+        "Bring the table's job back, or let it do more (spec.table.maxBytesPerBatch, resources, "
         "executors); until then, larger streams (spec.stream.maxBytes) keep more for it.",
     )
-    ARCHIVE_OVERTAKEN = Meaning(
-        "ArchiveOvertaken",
+    TABLE_OVERTAKEN = Meaning(
+        "TableOvertaken",
         "The table misses lines: streams were filling up, and files went on without it.",
         "Bring the table's job back: it goes on behind them. The files have these lines. "
-        "status.archive.missed says about how many messages they came in.",
+        "status.table.missed says about how many messages they came in.",
     )
     SPARK_OPERATOR_MISSING = Meaning(
         "SparkOperatorMissing",
-        "The archive shall be a SparkApplication, and no operator for Spark is there to run it.",
+        "The table's job shall be a SparkApplication, and no operator for Spark is there.",
         "Install one (Apache's or Kubeflow's; it is found within five minutes), or set "
-        "spec.archive.runner to native or embedded.",
+        "spec.table.runner to native or embedded.",
     )
-    ARCHIVE_NOT_READY = Meaning(
-        "ArchiveNotReady",
-        "The archive's pod is not ready.",
+    TABLE_NOT_READY = Meaning(
+        "TableNotReady",
+        "The table's pod is not ready.",
         "Java and Spark take some ten seconds to start; look at the pod when it lasts.",
         is_passing=True,
     )
@@ -437,8 +437,10 @@ class Reason(Enum):
         "Sidecars",
         "Shippers run in pods that `logpipeline inject` put them into; nobody counts them.",
     )
-    ARCHIVE_RUNNING = Meaning("ArchiveRunning", "The table follows the streams.")
-    ARCHIVE_DISABLED = Meaning("ArchiveDisabled", "spec.archive.enabled is false.")
+    TABLE_RUNNING = Meaning("TableRunning", "The table follows the streams.")
+    TABLE_DISABLED = Meaning(
+        "TableDisabled", "Neither spec.table.enabled nor the class asks for a table."
+    )
     SYNC_ALWAYS = Meaning("SyncAlways", "The server syncs each message before it acknowledges it.")
     VOLUME_REREAD = Meaning(
         "VolumeReread",

@@ -11,12 +11,12 @@ from logpipeline.spec.status import CHECKED_EVERY_S
 from logpipeline_operator.children.labels import selector
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status import former
-from logpipeline_operator.status.archive import archive_status
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
 from logpipeline_operator.status.judging import behind_hosts, findings
 from logpipeline_operator.status.lag import UNKNOWN, lag_text, size_text
 from logpipeline_operator.status.reasons import reason_of
+from logpipeline_operator.status.table import table_status
 from logpipeline_operator.status.text import bounded, clean, listed
 
 Status = dict[str, Any]
@@ -45,9 +45,9 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
         "version": facts.version,
         "checkedBy": facts.operator,
     }
-    archive = _archive(facts, previous, now)
-    if archive is not None:
-        status["archive"] = archive
+    table = _table(facts, previous, now)
+    if table is not None:
+        status["table"] = table
     if facts.nats is not None:
         status["nats"] = {"ready": _ready(facts.nats)}
     return {**status, "lastChecked": _checked(status, previous, now)}
@@ -196,13 +196,13 @@ def _nodes(facts: Facts, workload: Workload, previous: Mapping[str, Any]) -> Sta
     return {"notReadyNodes": not_ready, **late}
 
 
-def _archive(facts: Facts, previous: Mapping[str, Any], now: datetime) -> Status | None:
+def _table(facts: Facts, previous: Mapping[str, Any], now: datetime) -> Status | None:
     if facts.pipeline is None:
-        return former.archive(previous) or None
-    if not facts.pipeline.spec.archive.enabled:
+        return former.table(previous) or None
+    if not facts.pipeline.spec.table.enabled:
         return None
-    state = facts.jetstream.archive if facts.jetstream is not None else None
-    return archive_status(facts.pipeline, state, previous, now)
+    state = facts.jetstream.table if facts.jetstream is not None else None
+    return table_status(facts.pipeline, state, previous, now)
 
 
 def _kinds(figures: Mapping[str, Any]) -> dict[str, type]:

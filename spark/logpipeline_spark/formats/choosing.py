@@ -37,7 +37,7 @@ def check(name: Format, catalog: Mapping[str, str]) -> None:
             raise Refused("pyiceberg is not installed: pip install 'logpipeline[iceberg]'")
         if not catalog.get(TABLE_PROPERTY):
             raise Refused(
-                "spec.archive.catalog names no table: add `table: logs.lines`, or what yours is"
+                "spec.table.catalog names no table: add `table: logs.lines`, or what yours is"
             )
 
 

@@ -241,7 +241,7 @@ class IcebergLog:
             lines = str(error).splitlines() or [type(error).__name__]
             raise Refused(
                 f"The Iceberg catalogue of {self._identifier} does not do what it is asked for: "
-                f"see spec.archive.catalog, and whether it is well ({lines[0]:.{SAID_CHARS_MAX}})."
+                f"see spec.table.catalog, and whether it is well ({lines[0]:.{SAID_CHARS_MAX}})."
             ) from error
 
 

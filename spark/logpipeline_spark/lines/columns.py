@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline.spec.archive import Archive
 from logpipeline.spec.columns import LineField, LineSelector, ParseRule, TimeRule
+from logpipeline.spec.table import Table
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.opening import Opened
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED, TIME
@@ -42,16 +42,16 @@ class Columns:
     zone: str = "UTC"
 
     @staticmethod
-    def of(archive: Archive) -> Columns:
+    def of(table: Table) -> Columns:
         """Return what a resource asks for.
 
         Raises:
             Refused: an expression is none that RE2 knows.
         """
-        for rule in archive.parse:
+        for rule in table.parse:
             if rule.pattern is not None:
                 _check(rule.pattern)
-        return Columns(rules=archive.parse, times=archive.time, zone=archive.zone)
+        return Columns(rules=table.parse, times=table.time, zone=table.zone)
 
     @property
     def declared(self) -> dict[str, LineField]:
@@ -129,4 +129,4 @@ def _check(pattern: str) -> None:
     try:
         pc.extract_regex(empty, pattern)
     except pa.ArrowInvalid as error:
-        raise Refused(f"archive.parse: the pattern {pattern!r} cannot be used: {error}") from None
+        raise Refused(f"table.parse: the pattern {pattern!r} cannot be used: {error}") from None

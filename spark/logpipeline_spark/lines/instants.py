@@ -265,5 +265,5 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (OSError, LookupError):
-        sentence = f"archive.zone: {name} is not known here; install tzdata, or give it as +01:00"
+        sentence = f"table.zone: {name} is not known here; install tzdata, or give it as +01:00"
         raise Refused(sentence) from None

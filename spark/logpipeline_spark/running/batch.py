@@ -60,7 +60,7 @@ class Batches:
     work: Work
     run: RunTasks
     bytes_max: int
-    tasks_min: int
+    tasks_min: Callable[[], int]
     streams: tuple[str, ...]
     stops_on_loss: bool = False
     states: dict[str, StreamState] = field(default_factory=dict)
@@ -110,10 +110,10 @@ class Batches:
         self._tell(skipped.items())
         if not batch:
             return None
-        reach("archive.planned")
-        parts = planning.tasks(options, batch, self.tasks_min)
+        reach("table.planned")
+        parts = planning.tasks(options, batch, self.tasks_min())
         done = self.run(self.work, [Task(part=part) for part in parts])
-        reach("archive.written")
+        reach("table.written")
         # Of a stream that holds nothing the loss is committed with what comes next.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
         committed = self._commit(batch, skipped, done)
@@ -171,7 +171,7 @@ class Batches:
                 raise Refused(
                     f"stream {name} lost its messages {gone.first} to {gone.last} before they were "
                     "read (retention, or a purge): run this without --stop-on-loss, and it goes on "
-                    "behind them; `logpipeline archive verify` names them then"
+                    "behind them; `logpipeline table verify` names them then"
                 )
             if (name, gone) in self._told:
                 continue

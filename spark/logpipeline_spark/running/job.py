@@ -5,26 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
-from logpipeline_spark.errors import Refused, sentence_of
+from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.log import Overtaken
 from logpipeline_spark.lines.columns import encoded_schema_of
-from logpipeline_spark.running import task
-from logpipeline_spark.running.batch import Batches, RunTasks
+from logpipeline_spark.running.batch import Batches
+from logpipeline_spark.running.engine import Engine
 from logpipeline_spark.running.keeping import Keeper
 from logpipeline_spark.running.numbers import JobNumbers
 from logpipeline_spark.running.progress import Teller
 from logpipeline_spark.running.settings import JobSettings
-from logpipeline_spark.running.task import Done, Task, Work
+from logpipeline_spark.running.task import Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.table.compact import Sizes
@@ -41,29 +35,12 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 60
 
 
-def tasks_by(spark: SparkSession) -> RunTasks:
-    """Return what has tasks done by *spark*, which repeats those whose executor died."""
-
-    def run(work: Work, tasks: Sequence[Task]) -> list[Done]:
-        if not tasks:
-            return []
-        ranges = spark.sparkContext.parallelize(tasks, len(tasks))
-        try:
-            return list(ranges.map(partial(task.run, work)).collect())
-        except (Py4JError, PySparkException) as error:
-            # Its text is a trace of hundreds of lines, for who looks for a fault of ours.
-            log.debug("tasks failed", exc_info=error)
-            raise Refused(sentence_of(error)) from None
-
-    return run
-
-
 @dataclass(slots=True)
 class Job:
     """One table's job; *stop* ends it after the batch that is under way."""
 
     settings: JobSettings
-    spark: SparkSession
+    engine: Engine
     stop: threading.Event = field(default_factory=threading.Event)
     numbers: JobNumbers = field(default_factory=JobNumbers)
 
@@ -85,6 +62,7 @@ class Job:
                 raise
 
     def _keep(self, client: Client, teller: Teller) -> None:
+        self.engine.begin()
         settings, storage = self.settings, storage_for(self.settings)
         table = Table.open(
             storage,
@@ -104,9 +82,9 @@ class Job:
                 has_rollups=settings.has_rollups,
                 columns=settings.columns,
             ),
-            run=tasks_by(self.spark),
+            run=self.engine.run,
             bytes_max=settings.max_bytes,
-            tasks_min=self.spark.sparkContext.defaultParallelism,
+            tasks_min=lambda: self.engine.parallelism,
             streams=settings.streams,
             stops_on_loss=settings.stops_on_loss,
         )
@@ -145,6 +123,7 @@ class Job:
                 continue
             if self.settings.is_scheduled:
                 return
+            self.engine.rest()
             # What comes meanwhile makes one good file.
             self.stop.wait(max(0.0, self.settings.every_s - (time.monotonic() - begun_s)))
 
@@ -171,7 +150,7 @@ def s3_options(settings: JobSettings) -> S3Options:
 def source_options(settings: JobSettings) -> SourceOptions:
     """Return what tasks read."""
     return SourceOptions(
-        nats=settings.nats.named("logpipeline-archive"),
+        nats=settings.nats.named("logpipeline-table"),
         streams=settings.streams,
         partitions=settings.partitions,
         subject=settings.subject,

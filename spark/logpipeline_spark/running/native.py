@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from logpipeline.quantity import parse_bytes
-from logpipeline.spec.archive import Executors
+from logpipeline.spec.table import Executors
 from logpipeline_spark.errors import Refused
 
 MIB = 2**20

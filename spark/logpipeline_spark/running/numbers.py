@@ -18,7 +18,7 @@ from logpipeline_spark.running.batch import Committed
 class JobNumbers:
     """What Prometheus and probes are told."""
 
-    metrics: Metrics = field(default_factory=lambda: Metrics("archive"))
+    metrics: Metrics = field(default_factory=lambda: Metrics("table"))
     problem: str | None = "it starts"
 
     def __post_init__(self) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from logpipeline.archiving import ArchiveProgress
 from logpipeline.nats.bucket import Bucket
 from logpipeline.records import BadRecord, StreamPosition
+from logpipeline.tables.progress import TableProgress
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.running.state import StreamState
 from logpipeline_spark.source.client import Client
@@ -26,7 +26,7 @@ class Teller:
         self._client = client
         self._bucket = Bucket(client.js, bucket)
         self._key = key
-        self._told: ArchiveProgress | None = None
+        self._told: TableProgress | None = None
 
     def tell(
         self, url: str, table: Table, states: Mapping[str, StreamState], *, problem: str = ""
@@ -38,7 +38,7 @@ class Teller:
         """
         at = {name: state.position for name, state in states.items()}
         self._write(
-            ArchiveProgress(
+            TableProgress(
                 path=url,
                 commit=table.state.batches,
                 rows=table.state.lines,
@@ -61,14 +61,14 @@ class Teller:
             # What is told to whoever started it is the first problem, not this one.
             log.warning("the problem was not told: %s", error)
 
-    def _former(self) -> ArchiveProgress:
+    def _former(self) -> TableProgress:
         """Return what was told before this process began: that stays true."""
         entry = self._client.ask(lambda: self._bucket.get(self._key))
         if entry is not None:
             with suppress(BadRecord):
-                return ArchiveProgress.decode(entry.value)
-        return ArchiveProgress(path="", commit=-1, rows=0, at_ns=0, streams={})
+                return TableProgress.decode(entry.value)
+        return TableProgress(path="", commit=-1, rows=0, at_ns=0, streams={})
 
-    def _write(self, progress: ArchiveProgress) -> None:
+    def _write(self, progress: TableProgress) -> None:
         self._client.ask(lambda: self._bucket.put(self._key, progress.encode()))
         self._told = progress

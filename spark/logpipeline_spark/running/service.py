@@ -1,23 +1,22 @@
-"""``logpipeline archive run``: the job as a process, with its page, until it is asked to stop."""
+"""``logpipeline table run``: the job as a process, with its page, until it is asked to stop."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import check
 from logpipeline_spark.running import native
+from logpipeline_spark.running.engine import Engine
 from logpipeline_spark.running.job import Job
 from logpipeline_spark.running.numbers import JobNumbers, served
 from logpipeline_spark.running.session import session
@@ -25,8 +24,6 @@ from logpipeline_spark.running.settings import JobSettings
 
 log = logging.getLogger(__name__)
 
-# A JVM that was told to end and does not is ended by force.
-JVM_ENDS_WITHIN_S = 30.0
 # Locked for as long as the process lives.
 LOCK = "run.lock"
 
@@ -88,39 +85,25 @@ def _alone(settings: JobSettings) -> Iterator[None]:
 def _keep(settings: JobSettings, stop: threading.Event, numbers: JobNumbers) -> None:
     """Do one run, with a Spark of its own."""
     place = native.here()
-    spark = session(
-        f"archive of {settings.pipeline}",
-        folder=settings.folder / "spark",
-        master=None if native.is_submitted() else place.master if place else settings.master,
-        memory_bytes=settings.driver_memory_bytes,
-        more=native.options(place, settings.executors) if place else None,
-    )
-    # Spark put a handler of its own, which would end a batch half-way.
-    _listen(stop)
-    try:
+    is_submitted = native.is_submitted()
+
+    def start() -> SparkSession:
+        spark = session(
+            f"table of {settings.pipeline}",
+            folder=settings.folder / "work",
+            master=None if is_submitted else place.master if place else settings.master,
+            memory_bytes=settings.driver_memory_bytes,
+            more=native.options(place, settings.executors) if place else None,
+        )
+        # Spark put a handler of its own, which would end a batch half-way.
+        _listen(stop)
         if place:
             native.sweep(spark, place)
-        Job(settings, spark, stop, numbers).run()
-    finally:
-        end_jvm(spark)
+        return spark
 
-
-def end_jvm(spark: SparkSession) -> None:
-    """End *spark* and the JVM that it started, so that nothing of them is there until a next one.
-
-    PySpark itself keeps a JVM for as long as the process lives.
-    """
-    gateway = SparkContext._gateway
-    spark.stop()
-    process = gateway.proc if gateway is not None else None
-    # One that spark-submit started ends with this process.
-    if gateway is None or process is None:
-        return
-    gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
-    # It ends when nobody holds the other end of its standard input.
-    process.stdin.close()
+    # Executors that others have to find room for are not given back.
+    engine = Engine(start, rests=place is None and not is_submitted)
     try:
-        process.wait(JVM_ENDS_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+        Job(settings, engine, stop, numbers).run()
+    finally:
+        engine.end()

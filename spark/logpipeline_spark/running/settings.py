@@ -1,4 +1,4 @@
-"""What a resource says about its archive, as the job takes it."""
+"""What a resource says about its table, as the job takes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from logpipeline.nats.options import NatsOptions
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.archive import Executors
+from logpipeline.spec.table import Executors
 from logpipeline_spark.lines.columns import NONE, Columns
 
 NS = 10**9
@@ -51,16 +51,22 @@ class JobSettings:
 
 
 def settings_of(
-    pipeline: LogPipeline, *, key: str, folder: Path, nats: NatsOptions, master: str = "local[*]"
+    pipeline: LogPipeline,
+    *,
+    key: str,
+    path: str,
+    folder: Path,
+    nats: NatsOptions,
+    master: str = "local[*]",
 ) -> JobSettings:
-    """Return the settings of *pipeline*'s archive, which tells at *key* how far it is; a table
-    without a path of its own lies in *folder*.
+    """Return the settings of *pipeline*'s table, which tells at *key* how far it is; a table
+    without a path of its own lies at *path*. Spark has its own files in *folder*.
     """
     spec, names = pipeline.spec, pipeline.names
-    archive = spec.archive
+    table = spec.table
     return JobSettings(
         pipeline=f"{pipeline.namespace}/{pipeline.name}",
-        path=archive.path or str(folder / "table"),
+        path=table.path or path,
         folder=folder,
         nats=nats,
         streams=tuple(names.stream(number) for number in range(max(spec.partitions, 1))),
@@ -70,21 +76,21 @@ def settings_of(
         key=key,
         # One that is started again in its folder need not wait for itself to be given up.
         holder=f"{pipeline.namespace}/{pipeline.name} on {socket.gethostname()} in {folder}",
-        format=archive.format,
-        catalog=dict(archive.catalog),
-        is_scheduled=archive.trigger == "schedule",
-        every_s=archive.interval_ns / NS,
-        max_bytes=archive.max_bytes_per_batch,
-        has_rollups=archive.rollups.enabled,
-        columns=Columns.of(archive),
-        is_compacting=archive.compaction.enabled,
-        target_bytes=archive.compaction.target_bytes,
-        retain_s=None if archive.retention.max_age_ns is None
-        else archive.retention.max_age_ns / NS,
-        retain_bytes=archive.retention.max_bytes,
+        format=table.format,
+        catalog=dict(table.catalog),
+        is_scheduled=table.trigger == "schedule",
+        every_s=table.interval_ns / NS,
+        max_bytes=table.max_bytes_per_batch,
+        has_rollups=table.rollups.enabled,
+        columns=Columns.of(table),
+        is_compacting=table.compaction.enabled,
+        target_bytes=table.compaction.target_bytes,
+        retain_s=None if table.retention.max_age_ns is None
+        else table.retention.max_age_ns / NS,
+        retain_bytes=table.retention.max_bytes,
         master=master,
-        driver_memory_bytes=archive.driver_memory,
-        executors=archive.executors,
-        endpoint=archive.s3.endpoint,
-        region=archive.s3.region,
+        driver_memory_bytes=table.driver_memory,
+        executors=table.executors,
+        endpoint=table.s3.endpoint,
+        region=table.s3.region,
     )  # fmt: skip

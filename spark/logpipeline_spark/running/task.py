@@ -75,7 +75,7 @@ def run(work: Work, task: Task) -> Done:
         part.stream, part.end.incarnation, part.first, part.last, writer=work.writer, kind=kind
     )
     files = write_range(work.storage, reader.tables(), name)
-    reach("archive.lines-written")
+    reach("table.lines-written")
     if work.has_rollups:
         for area, schema, parts in (
             (ROLLUP_MINUTE, MINUTES, reader.minutes),
@@ -83,7 +83,7 @@ def run(work: Work, task: Task) -> Done:
         ):
             counts = added(parts, schema)
             files += write_range(work.storage, [counts], name, area=area)
-    reach("archive.task-done")
+    reach("table.task-done")
     return Done(
         stream=part.stream,
         first=part.first,

@@ -197,7 +197,7 @@ class S3Storage:
         if any(word in said for word in _KEYLESS):
             return (
                 f"{self.url} needs keys, and there are none: set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, in Kubernetes by spec.archive.s3.secret."
+                "AWS_SECRET_ACCESS_KEY, in Kubernetes by spec.table.s3.secret."
             )
         if any(word in said for word in _DENIED):
             return f"{self.url} refuses us: check the access key, the secret and its rights."

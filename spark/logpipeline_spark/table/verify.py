@@ -114,7 +114,7 @@ def state_of(storage: Storage, logs: Logs) -> State:
     """
     transaction = logs[LINES].transaction()
     if transaction is None:
-        raise Refused(f"There is no table at {storage.url}: see spec.archive.path, or --path.")
+        raise Refused(f"There is no table at {storage.url}: see spec.table.path, or --path.")
     state, _ = States(storage).load(transaction)
     return state
 

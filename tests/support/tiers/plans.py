@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster_bare import binaries, requirements
 from tiers.steps import BIN, Step, pytest_step
 
-SPARK42 = ".venv-spark42"
+SPARK43 = ".venv-spark43"
 KIND = "tests/cluster/kind"
 HELM = "build-helm"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
@@ -55,20 +55,20 @@ def test_all() -> list[Step]:
     built = [] if requirements.is_docker_there() else _built_for_nodes()
     return [
         *built,
-        *_built_for_spark42(),
+        *_built_for_spark43(),
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         *test(),
         _operator("operator", REST, after=tuple(step.name for step in built if step.name == HELM)),
         _spark("spark", REST),
         _faults("faults", REST),
         pytest_step(
-            "spark42",
-            "the older Spark, and Delta",
+            "spark43",
+            "the newest Spark",
             "tests/spark",
-            *("-m", "spark42"),
+            *("-m", "spark43"),
             load=1.2,
-            after=("venv-spark42", "jars-spark42"),
-            folder=Path(SPARK42) / "bin",
+            after=("venv-spark43", "jars-spark43"),
+            folder=Path(SPARK43) / "bin",
         ),
     ]
 
@@ -81,15 +81,15 @@ def is_cluster_at_hand() -> bool:
     return binaries.is_built() or requirements.is_docker_there()
 
 
-def _built_for_spark42() -> list[Step]:
+def _built_for_spark43() -> list[Step]:
     return [
         Step(
-            name="venv-spark42",
-            shows="a virtual environment with the older Spark",
-            command=("sh", "requirements/install", "spark42", SPARK42),
+            name="venv-spark43",
+            shows="a virtual environment with the newest Spark",
+            command=("sh", "requirements/install", "spark43", SPARK43),
             is_background=True,
         ),
-        _jars("jars-spark42", f"{SPARK42}/bin/python", after=("venv-spark42",)),
+        _jars("jars-spark43", f"{SPARK43}/bin/python", after=("venv-spark43",)),
     ]
 
 

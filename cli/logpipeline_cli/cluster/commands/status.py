@@ -50,7 +50,7 @@ def _known(resource: dict[str, Any]) -> dict[str, Any]:
         "conditions": seen.get("conditions") or [],
         "generation": resource["metadata"].get("generation"),
         "observedGeneration": seen.get("observedGeneration"),
-        **({"archive": seen["archive"]} if "archive" in seen else {}),
+        **({"table": seen["table"]} if "table" in seen else {}),
     }
 
 

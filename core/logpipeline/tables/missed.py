@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from logpipeline.archiving import KEYS as ARCHIVE_KEYS
 from logpipeline.records import BadRecord
+from logpipeline.tables.progress import KEYS as TABLE_KEYS
 
 KEYS = "missed."
 # Of one stream. Each further one takes a table that went on in between; the newest are kept.
@@ -87,11 +87,11 @@ class Missed:
             raise BadRecord(f"no record of what a table missed: {value[:80]!r}") from error
 
 
-def missed_key_of(archive_key: str) -> str:
+def missed_key_of(table_key: str) -> str:
     """Return the key at which stands what the table missed that tells its progress at
-    *archive_key*.
+    *table_key*.
     """
-    return KEYS + archive_key.removeprefix(ARCHIVE_KEYS)
+    return KEYS + table_key.removeprefix(TABLE_KEYS)
 
 
 def _range(data: Mapping[str, Any]) -> MissedRange:

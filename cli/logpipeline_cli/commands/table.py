@@ -1,4 +1,4 @@
-"""``logpipeline archive``: keeps a table of all lines, and looks after it."""
+"""``logpipeline table``: keeps a table of all lines, and looks after it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logpipeline.archiving import archive_key
 from logpipeline.spec import LogPipeline
+from logpipeline.tables.progress import table_key
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import bytes_text, print_json, table
@@ -36,12 +36,13 @@ def _run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise CliError(f"{error.name} is not installed: pip install 'logpipeline[spark]'") from None
     die_with_parent()
-    logs.setup("archive")
+    logs.setup("table")
     pipeline, layout = pipeline_and_layout(args)
     settings = settings_of(
         pipeline,
-        key=archive_key(pipeline.namespace, pipeline.name),
-        folder=Path(layout.archive),
+        key=table_key(pipeline.namespace, pipeline.name),
+        path=str(layout.table),
+        folder=Path(layout.spark),
         nats=server_of(pipeline, args.nats),
         master=args.master,
     )
@@ -108,7 +109,7 @@ def _compact(args: argparse.Namespace) -> int:
 
     pipeline, upkeep = _upkeep(args)
     merges = upkeep.compact(
-        datetime.now(UTC), Sizes.of(pipeline.spec.archive.compaction.target_bytes)
+        datetime.now(UTC), Sizes.of(pipeline.spec.table.compaction.target_bytes)
     )
     print(f"{sum(len(merge.sources) for merge in merges)} files of {len(merges)} hours were merged")
     return EXIT_OK
@@ -118,7 +119,7 @@ def _retain(args: argparse.Namespace) -> int:
     from logpipeline_spark.table.retain import Limits
 
     pipeline, upkeep = _upkeep(args)
-    kept = pipeline.spec.archive.retention
+    kept = pipeline.spec.table.retention
     age = None if kept.max_age_ns is None else timedelta(microseconds=kept.max_age_ns / 1000)
     gone = upkeep.retain(datetime.now(UTC), Limits(age=age, total_bytes=kept.max_bytes))
     print(f"{len(gone)} files were removed")

@@ -69,9 +69,9 @@ def namespace(operator: Operator) -> str:
 
 
 @pytest.fixture(scope="module")
-def little(archive_image: str) -> dict[str, Any]:
-    """An archive that fits, of the image that was built: the operator of all may not know it."""
-    return LITTLE | {"image": archive_image}
+def little(table_image: str) -> dict[str, Any]:
+    """A table that fits, of the image that was built: the operator of all may not know it."""
+    return LITTLE | {"image": table_image}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     """Lines of both nodes stand in it once and in order; the resource says that it runs."""
     assert spread.namespace == namespace
     files_of_nodes = {"include": [f"/var/log/{namespace}/**/*.log"]}
-    spec = small(archive=little | {"persistence": {"size": "1Gi"}})
+    spec = small(table=little | {"persistence": {"size": "1Gi"}})
     spec["shippers"] = {"containerLogs": False, "hostFiles": [files_of_nodes]}
     pipeline = create(cluster, namespace, "table", spec)
     pipeline.wait_ready()
@@ -113,7 +113,7 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
         await eventually(
             lambda: rows_in(table_of(pipeline)) > 0, within_s=IN_TABLE_S, what="rows in the table"
         )
-        pipeline.kubectl("delete", "pod/table-archive-0", "--force", "--grace-period=0")
+        pipeline.kubectl("delete", "pod/table-table-0", "--force", "--grace-period=0")
         for writer in writers:
             writer.write(LINES_OF_PHASE)
             writer.close()
@@ -131,7 +131,7 @@ async def test_one_pod_keeps_a_table_on_its_volume_whoever_deletes_it(
     assert verdict.is_clean, f"{verdict.summary()}\n{verdict.explain()}"
     assert verdict.lines == written
     assert verify(table_of(pipeline), logs(table_of(pipeline))).is_well
-    pipeline.wait_reason("ArchiveRunning", "ArchiveRunning")
+    pipeline.wait_reason("TableRunning", "TableRunning")
     # Its Spark would take a processor from that of the next test.
     pipeline.kubectl("delete", "logpipeline/table", "--wait=false")
 
@@ -147,7 +147,7 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
     backlog = Backlog(str(pipeline.get()["status"]["subject"]), PARTITIONS, HOSTS, seed=SEED)
     await backlog.publish(nats_of(pipeline, tmp_path), batches=MESSAGES)
     cluster.apply(keys(namespace))
-    pipeline.patch({"archive": little | native(bucket, namespace)})
+    pipeline.patch({"table": little | native(bucket, namespace)})
     storage = bucket.storage(namespace)
 
     first = await busy_executors(pipeline)
@@ -157,7 +157,7 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
     # On which node the new one is, is the scheduler's business: the spread is a wish, and the dead
     # pod is counted where it was until its end is known.
     assert set(second) - set(first)
-    [driver] = containers(pipeline, "archive")
+    [driver] = containers(pipeline, "table")
     driver.kill()
 
     total = len(HOSTS) * MESSAGES * LINES_OF_BATCH
@@ -170,14 +170,14 @@ async def test_executors_on_both_nodes_do_a_backlog_though_one_and_the_driver_ar
     )
     assert digests_of(rows) == backlog.digests
     assert verify(storage, logs(storage)).is_well
-    asked, denied = used(cluster, account(namespace, "spread-archive"))
+    asked, denied = used(cluster, account(namespace, "spread-table"))
     assert denied == set()
     assert asked <= granted(operator)["spark"]
 
 
 def table_of(pipeline: Pipeline) -> LocalStorage:
-    """The table on the volume of the pipeline's archive."""
-    folders = pipeline.volumes("archive")
+    """The table on the volume of the pipeline's table."""
+    folders = pipeline.volumes("table")
     assert folders, "the volume is not there yet"
     return LocalStorage(folders[0] / pipeline.name)
 
@@ -188,7 +188,7 @@ def rows_in(storage: Storage) -> int:
 
 
 def native(bucket: S3Server, prefix: str) -> dict[str, Any]:
-    """An archive in a bucket, by executors in pods."""
+    """A table in a bucket, by executors in pods."""
     return {
         "runner": "native",
         "path": f"s3://{BUCKET}/{prefix}",

@@ -1,4 +1,4 @@
-"""The archive's children on a real API server: it takes them as they are, and they come and go with
+"""The table's children on a real API server: it takes them as they are, and they come and go with
 what the resource says.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+import cluster_classes
 from child_manifests import SETTINGS, child, resource
 from cluster_handle import Cluster
 from cluster_states import NAME
@@ -28,7 +29,7 @@ BUCKET: dict[str, Any] = {
     "path": "s3://logs/prod",
     "s3": {"endpoint": "http://s3.example.net:9000", "secret": {"name": "keys"}},
 }
-ARCHIVES: dict[str, dict[str, Any]] = {
+TABLES: dict[str, dict[str, Any]] = {
     "claim": {"persistence": {"size": "1.5Gi", "storageClassName": ""}},
     "shared": {"persistence": {"existingClaim": "c"}, "path": "/srv/tables"},
     "fleeting": {"persistence": {"emptyDir": {"sizeLimit": 1_500_000}}, "driverMemory": "1.5Gi"},
@@ -43,12 +44,12 @@ MANAGED: dict[str, Any] = {
     "collectors": {"nodeSelector": NOWHERE, "persistence": {"emptyDir": {}}},
     "shippers": {"enabled": False},
 }
-ARCHIVE: dict[str, Any] = {"enabled": True, "nodeSelector": NOWHERE}
+TABLE: dict[str, Any] = {"enabled": True, "nodeSelector": NOWHERE}
 
 
-def made_in(namespace: str, name: str, archive: dict[str, Any]) -> list[Manifest]:
+def made_in(namespace: str, name: str, table: dict[str, Any]) -> list[Manifest]:
     """The children of the pipeline *name*, without an owner that is not there."""
-    spec = {"archive": {**ARCHIVE, **archive}, "networkPolicy": {"enabled": True}}
+    spec = {"table": {**TABLE, **table}, "networkPolicy": {"enabled": True}}
     return build(resource(spec, name=name, namespace=namespace, uid=""), SPARK)
 
 
@@ -59,10 +60,10 @@ def apply(cluster: Cluster, made: list[Manifest]) -> None:
     cluster.kubectl(*words, input=text)
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_an_archive_is_stored_as_it_is_applied(cluster: Cluster, namespace: str, name: str) -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_stored_as_it_is_applied(cluster: Cluster, namespace: str, name: str) -> None:
     """Applied again, nothing of it is written: no field has a form that Kubernetes changes."""
-    made = made_in(namespace, name, ARCHIVES[name])
+    made = made_in(namespace, name, TABLES[name])
     apply(cluster, made)
     first = cluster.stored(made)
     apply(cluster, made)
@@ -78,9 +79,9 @@ def test_pod_security_lets_driver_and_executors_pass(cluster: Cluster, namespace
     cluster.kubectl(
         "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
     )
-    made = made_in(namespace, "prod", ARCHIVES["executors"])
-    driver = child(made, "StatefulSet", "prod-archive")["spec"]["template"]
-    texts = child(made, "ConfigMap", "prod-archive")["data"]
+    made = made_in(namespace, "prod", TABLES["executors"])
+    driver = child(made, "StatefulSet", "prod-table")["spec"]["template"]
+    texts = child(made, "ConfigMap", "prod-table")["data"]
     executor = yaml.safe_load(texts["executor.yaml"])
 
     for name, pod in (("driver", driver), ("executor", executor)):
@@ -92,6 +93,42 @@ def test_pod_security_lets_driver_and_executors_pass(cluster: Cluster, namespace
         }
         words = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
         assert "created" in cluster.kubectl(*words, input=json.dumps(whole))
+
+
+def test_the_former_name_of_a_table_is_told(cluster: Cluster, namespace: str) -> None:
+    """And not dropped without a word, as what no schema knows."""
+    spec = {"archive": {"enabled": True}}
+    manifest = {
+        "apiVersion": "logpipeline.dev/v1alpha1",
+        "kind": "LogPipeline",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "spec": spec,
+    }
+    words = ("create", "--dry-run=server", "--validate=ignore", "-f", "-")
+    said = cluster.kubectl(*words, input=json.dumps(manifest), check=False)
+
+    assert "spec.archive" in said
+    assert "is called table now" in said
+
+
+@pytest.mark.timeout(180)
+async def test_a_class_says_whether_there_are_tables(cluster: Cluster, here: World) -> None:
+    """To pipelines that do not say it themselves."""
+    name = f"tables-{here.namespace}"
+    cluster_classes.allow(cluster, name, **cluster_classes.EVERYTHING, tableByDefault=True)
+    here.operator("--no-lease").start()
+    await write(here, className=name, table={"nodeSelector": NOWHERE})
+
+    async def is_there() -> bool:
+        return await there(here, "StatefulSet", f"{NAME}-table") is not None
+
+    await eventually(is_there, within_s=60, what="a table's driver")
+    await write(here, table={"enabled": False})
+
+    async def is_gone() -> bool:
+        return not await is_there()
+
+    await eventually(is_gone, within_s=60, what="no driver")
 
 
 async def write(here: World, **spec: Any) -> None:
@@ -114,7 +151,7 @@ async def there(here: World, name: str, child_name: str) -> Manifest | None:
 
 
 @pytest.mark.timeout(180)
-async def test_an_archive_comes_and_goes_and_nobody_s_password_changes(here: World) -> None:
+async def test_a_table_comes_and_goes_and_nobody_s_password_changes(here: World) -> None:
     """To a pipeline that was there before: its server gets one user more, and the others stay."""
     operator = here.operator("--no-lease", LOGPIPELINE_SPARK_ROLE="ClusterRole/view")
     await write(here)
@@ -129,39 +166,39 @@ async def test_an_archive_comes_and_goes_and_nobody_s_password_changes(here: Wor
 
     await has("StatefulSet", server)
     before = await there(here, "Secret", f"{server}-auth")
-    await write(here, archive={**ARCHIVE, **ARCHIVES["executors"]})
-    for each in (("StatefulSet", f"{NAME}-archive"), ("RoleBinding", f"{NAME}-archive")):
+    await write(here, table={**TABLE, **TABLES["executors"]})
+    for each in (("StatefulSet", f"{NAME}-table"), ("RoleBinding", f"{NAME}-table")):
         await has(*each)
-    user = await there(here, "Secret", f"{server}-auth-archive")
+    user = await there(here, "Secret", f"{server}-auth-table")
     assert user is not None
 
     async def is_known() -> bool:
         return user["metadata"]["name"] in json.dumps(await there(here, "StatefulSet", server))
 
-    await eventually(is_known, within_s=60, what="a server that knows the archive's user")
-    condition = await here.condition("ArchiveRunning")
-    await write(here, archive={"enabled": False})
-    for each in (("StatefulSet", f"{NAME}-archive"), ("RoleBinding", f"{NAME}-archive")):
+    await eventually(is_known, within_s=60, what="a server that knows the table's user")
+    condition = await here.condition("TableRunning")
+    await write(here, table={"enabled": False})
+    for each in (("StatefulSet", f"{NAME}-table"), ("RoleBinding", f"{NAME}-table")):
         await has(*each, is_there=False)
 
     assert before is not None
     assert before == await there(here, "Secret", f"{server}-auth")
-    assert user == await there(here, "Secret", f"{server}-auth-archive")
+    assert user == await there(here, "Secret", f"{server}-auth-table")
     assert condition["status"] == "False"
 
 
 @pytest.mark.timeout(120)
-async def test_an_archive_that_rests_causes_no_write(here: World) -> None:
+async def test_a_table_that_rests_causes_no_write(here: World) -> None:
     """A new operator finds all of it as it should be, the status included."""
     operator = here.operator("--no-lease", LOGPIPELINE_SPARK_ROLE="ClusterRole/view")
-    archive = {**ARCHIVE, **ARCHIVES["executors"]}
-    await here.apply({**MANAGED, "archive": archive})
+    table = {**TABLE, **TABLES["executors"]}
+    await here.apply({**MANAGED, "table": table})
     operator.start()
     state = await here.settles()
     operator.kill()
     await here.has_nothing_to_do()
 
-    assert "StatefulSet p-archive" in state["children"]
+    assert "StatefulSet p-table" in state["children"]
 
 
 def definition(api: str) -> Manifest:
@@ -191,23 +228,23 @@ def definition(api: str) -> Manifest:
 @pytest.mark.timeout(180)
 async def test_an_application_is_made_where_somebody_runs_it(here: World, cluster: Cluster) -> None:
     """Without an API for it the condition says what to do, and with one there it is."""
-    archive = {**ARCHIVE, **BUCKET, "runner": "sparkApplication", "executors": {"instances": 1}}
-    await here.apply({**MANAGED, "archive": archive})
+    table = {**TABLE, **BUCKET, "runner": "sparkApplication", "executors": {"instances": 1}}
+    await here.apply({**MANAGED, "table": table})
     operator = here.operator("--no-lease")
     operator.start()
 
     async def reason() -> str:
-        return str((await here.condition("ArchiveRunning")).get("reason"))
+        return str((await here.condition("TableRunning")).get("reason"))
 
     async def is_missed() -> bool:
         return await reason() == "SparkOperatorMissing"
 
     async def is_awaited() -> bool:
-        return await reason() == "ArchiveNotReady"
+        return await reason() == "TableNotReady"
 
     async def is_made() -> bool:
         what = "sparkapplications.spark.apache.org"
-        return "/p-archive-" in cluster.kubectl("get", what, "-n", here.namespace, "-o", "name")
+        return "/p-table-" in cluster.kubectl("get", what, "-n", here.namespace, "-o", "name")
 
     await eventually(is_missed, within_s=60, what="a condition that says what is missing")
     operator.kill()

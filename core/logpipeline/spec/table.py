@@ -115,13 +115,17 @@ class Executors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive(PodOptions):
+class Table(PodOptions):
     """A table of all lines, kept by Spark."""
 
-    enabled: bool = spec("Whether there is one.", default=False)
+    enabled: bool | None = spec(
+        "Whether there is one. By default one machine has one if it can run Spark, and a cluster "
+        "if the class says so.",
+        default=None,
+    )
     path: str | None = spec(
         "Folder or s3://bucket/prefix; by default a volume of its own, and on one machine "
-        "${DATA}/archive.",
+        "${DATA}/table.",
         default=None, max_length=1024, pattern=TABLE_PATH, example="s3://logs/prod",
     )  # fmt: skip
     format: Literal["delta", "iceberg"] = spec(

@@ -1,11 +1,11 @@
-"""The archive: one pod that keeps the table, alone or as the driver of executors in pods of their
+"""The table's job: one pod that keeps it, alone or as the driver of executors in pods of their
 own. It has a stable name, so that one that is started again takes its table back at once.
 """
 
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.archive import TableVolume
+from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import (
     application,
     config,
@@ -18,10 +18,10 @@ from logpipeline_operator.children import (
     table,
 )
 from logpipeline_operator.children.model import (
-    ARCHIVE_PORT,
     FROM_FIRST,
     SPARK_BLOCKS_PORT,
     SPARK_DRIVER_PORT,
+    TABLE_PORT,
     ChildSettings,
     Component,
     Manifest,
@@ -35,69 +35,69 @@ DRIVER_PORTS = {"driver": SPARK_DRIVER_PORT, "blocks": SPARK_BLOCKS_PORT}
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that the archive needs, nothing where there shall be none.
+    """Return all that the table's job needs, nothing where there shall be none.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
     """
-    archive, name = pipeline.spec.archive, names.archive(pipeline)
-    is_application = archive.runner == "sparkApplication"
-    if not archive.enabled or (is_application and not settings.spark_api):
+    asked, name = pipeline.spec.table, names.table(pipeline)
+    is_application = asked.runner == "sparkApplication"
+    if not asked.enabled or (is_application and not settings.spark_api):
         return []
     is_native = executors.is_native(pipeline)
-    text = config.render(config.for_archive(pipeline))
+    text = config.render(config.for_table(pipeline))
     more = {executors.FILE: executors.render(pipeline, settings)} if is_native else {}
-    ports = {"http": ARCHIVE_PORT, **(DRIVER_PORTS if is_native else {})}
+    ports = {"http": TABLE_PORT, **(DRIVER_PORTS if is_native else {})}
     runs = (
         application.build(pipeline, settings, text)
         if is_application
         else _stateful_set(pipeline, settings, [text, *more.values()])
     )
     children = [
-        config.config_map(pipeline, name, Component.ARCHIVE, text, more),
-        services.service(pipeline, Component.ARCHIVE, name, ports, is_headless=True),
+        config.config_map(pipeline, name, Component.TABLE, text, more),
+        services.service(pipeline, Component.TABLE, name, ports, is_headless=True),
         runs,
     ]
-    if archive.service_account_name is None:
-        children.append(pods.service_account(pipeline, Component.ARCHIVE, name))
+    if asked.service_account_name is None:
+        children.append(pods.service_account(pipeline, Component.TABLE, name))
     if executors.has_executors(pipeline) and settings.spark_role:
         children.append(_binding(pipeline, settings.spark_role))
     return children
 
 
 def account(pipeline: LogPipeline) -> str:
-    """Return the ServiceAccount of the archive's pods."""
-    return pipeline.spec.archive.service_account_name or names.archive(pipeline)
+    """Return the ServiceAccount of the table's pods."""
+    return pipeline.spec.table.service_account_name or names.table(pipeline)
 
 
 def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, texts: list[str]) -> Manifest:
-    name, volume = names.archive(pipeline), pipeline.spec.archive.persistence or TableVolume()
+    name, volume = names.table(pipeline), pipeline.spec.table.persistence or TableVolume()
     spec: Manifest = {
         "serviceName": name,
         "replicas": 1,
         "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": labels.selector(pipeline, Component.ARCHIVE)},
+        "selector": {"matchLabels": labels.selector(pipeline, Component.TABLE)},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": FROM_FIRST},
         "template": pods.template(pipeline, _plan(pipeline, settings, texts), settings),
     }
     if table.has_own_claim(pipeline):
-        spec |= services.own_claims(pipeline, Component.ARCHIVE, table.VOLUME, volume)
+        spec |= services.own_claims(pipeline, Component.TABLE, table.VOLUME, volume)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": labels.metadata(pipeline, name, Component.ARCHIVE),
+        "metadata": labels.metadata(pipeline, name, Component.TABLE),
         "spec": spec,
     }
 
 
 def _plan(pipeline: LogPipeline, settings: ChildSettings, texts: list[str]) -> pods.Pods:
-    is_native, name = executors.is_native(pipeline), names.archive(pipeline)
+    is_native, name = executors.is_native(pipeline), names.table(pipeline)
     files = [config.FILE, *([executors.FILE] if is_native else [])]
-    mounted = config.volume(pipeline, name, nats_auth.ARCHIVE, files)
+    mounted = config.volume(pipeline, name, nats_auth.TABLE, files)
     return pods.Pods(
-        component=Component.ARCHIVE,
-        field="spec.archive.image",
-        options=pipeline.spec.archive,
+        component=Component.TABLE,
+        field="spec.table.image",
+        options=pipeline.spec.table,
         container=_container(pipeline, settings),
         volumes=[mounted, table.SCRATCH_VOLUME, *table.volumes(pipeline)],
         security=pods.RESTRICTED_POD,
@@ -111,9 +111,9 @@ def _plan(pipeline: LogPipeline, settings: ChildSettings, texts: list[str]) -> p
 
 def _container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container:
     is_native = executors.is_native(pipeline)
-    ports = {"http": ARCHIVE_PORT, **(DRIVER_PORTS if is_native else {})}
+    ports = {"http": TABLE_PORT, **(DRIVER_PORTS if is_native else {})}
     return pods.Container(
-        args=table.arguments(ARCHIVE_PORT),
+        args=table.arguments(TABLE_PORT),
         env=[
             pods.from_field("POD_NAME", "metadata.name"),
             *table.environment(pipeline),
@@ -129,9 +129,9 @@ def _container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container
 
 def _spark_environment(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     """Return what the driver has to know to make executors that find it."""
-    image = pipeline.spec.archive.image or settings.image(Component.EXECUTOR)
+    image = pipeline.spec.table.image or settings.image(Component.EXECUTOR)
     # The pod's own name is in no other's way, and stays when the pod gets another address.
-    host = f"$(POD_NAME).{names.archive(pipeline)}.{pipeline.namespace}.svc"
+    host = f"$(POD_NAME).{names.table(pipeline)}.{pipeline.namespace}.svc"
     values = {
         "LOGPIPELINE_SPARK_MASTER": KUBERNETES,
         "LOGPIPELINE_SPARK_NAMESPACE": pipeline.namespace,
@@ -149,7 +149,7 @@ def _binding(pipeline: LogPipeline, role: str) -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": labels.metadata(pipeline, names.archive(pipeline), Component.ARCHIVE),
+        "metadata": labels.metadata(pipeline, names.table(pipeline), Component.TABLE),
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": kind or "ClusterRole",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs import Archive
+from spark_jobs import Table
 from spark_streams import Streams, running_streams
 
 
@@ -21,6 +21,6 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:
 
 
 @pytest.fixture
-def archive(streams: Streams, tmp_path: Path) -> Archive:
+def table(streams: Streams, tmp_path: Path) -> Table:
     """A table that nobody kept yet."""
-    return Archive(streams, tmp_path / "archive")
+    return Table(streams, tmp_path / "table")

@@ -1,4 +1,4 @@
-"""The archive's children: a pod that keeps the table, and the pods of its executors."""
+"""The table's children: a pod that keeps the table, and the pods of its executors."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ BUCKET: dict[str, Any] = {
     "s3": {"endpoint": "http://s3.example.net:9000", "secret": {"name": "keys"}},
 }
 NATIVE: dict[str, Any] = {"runner": "native", "executors": {"instances": 2}, **BUCKET}
-NAME = "prod-archive"
+NAME = "prod-table"
 
 
-def made(archive: dict[str, Any] | None = None, **spec: Any) -> list[Manifest]:
+def made(table: dict[str, Any] | None = None, **spec: Any) -> list[Manifest]:
     """The children of a pipeline that keeps a table."""
-    return children({"archive": {"enabled": True, **(archive or {})}, **spec}, SETTINGS_SPARK)
+    return children({"table": {"enabled": True, **(table or {})}, **spec}, SETTINGS_SPARK)
 
 
 def pod_of(manifests: list[Manifest]) -> Manifest:
-    """The archive's pod."""
+    """The table's pod."""
     return pod_spec(child(manifests, "StatefulSet", NAME))
 
 
@@ -67,31 +67,31 @@ def read_back(manifests: list[Manifest]) -> LogPipeline:
     return parse(yaml.safe_load(child(manifests, "ConfigMap", NAME)["data"][config.FILE]))
 
 
-def of_archive(manifests: list[Manifest]) -> set[str]:
-    """Kinds of what belongs to the archive."""
+def of_table(manifests: list[Manifest]) -> set[str]:
+    """Kinds of what belongs to the table."""
     return {
         m["kind"]
         for m in manifests
-        if m["metadata"]["labels"].get("app.kubernetes.io/component") in ("archive", "executor")
+        if m["metadata"]["labels"].get("app.kubernetes.io/component") in ("table", "executor")
     }
 
 
-def test_there_is_an_archive_where_one_is_asked_for() -> None:
+def test_there_is_a_table_where_one_is_asked_for() -> None:
     """And nothing of it without: what was there before is found by its kind, and deleted."""
-    assert of_archive(children({})) == set()
-    assert of_archive(made()) == {"ConfigMap", "Service", "ServiceAccount", "StatefulSet"}
-    assert "ServiceAccount" not in of_archive(made({"serviceAccountName": "mine"}))
+    assert of_table(children({})) == set()
+    assert of_table(made()) == {"ConfigMap", "Service", "ServiceAccount", "StatefulSet"}
+    assert "ServiceAccount" not in of_table(made({"serviceAccountName": "mine"}))
 
 
 @pytest.mark.parametrize(
-    "archive",
+    "table",
     [{}, NATIVE, {"persistence": {"existingClaim": "c"}}, {"persistence": {"emptyDir": {}}}],
 )
-def test_its_pods_pass_the_restricted_standard(archive: dict[str, Any]) -> None:
+def test_its_pods_pass_the_restricted_standard(table: dict[str, Any]) -> None:
     """The driver's and the executors'; nothing is written outside of volumes."""
-    manifests = made(archive)
+    manifests = made(table)
     pods = [pod_of(manifests)]
-    if archive is NATIVE:
+    if table is NATIVE:
         pods.append(executor_of(manifests)["spec"])
 
     for pod in pods:
@@ -103,7 +103,7 @@ def test_the_job_reads_what_the_pipeline_says() -> None:
     """Its settings, from its ConfigMap, are those that the whole resource gives."""
     spec = {
         "cluster": "c", "partitions": 7, "subject": "logs", "stream": {"name": "LOGS"},
-        "archive": {
+        "table": {
             "enabled": True, "path": "s3://logs/prod", "format": "iceberg", "every": "20s",
             "catalog": {"table": "logs.prod"}, "maxBytesPerBatch": "64Mi",
             "rollups": {"enabled": False}, "retention": {"maxAge": "9d", "maxBytes": "9Gi"},
@@ -117,7 +117,7 @@ def test_the_job_reads_what_the_pipeline_says() -> None:
 
     def told(pipeline: LogPipeline) -> dict[str, Any]:
         nats = config.nats_options(resource(spec), Path("/x"))
-        made = settings_of(pipeline, key="k", folder=Path("/f"), nats=nats)
+        made = settings_of(pipeline, key="k", path="/t", folder=Path("/f"), nats=nats)
         return {field.name: getattr(made, field.name) for field in fields(made)}
 
     whole = resource(spec)
@@ -129,31 +129,31 @@ def test_the_job_reads_what_the_pipeline_says() -> None:
 
 def test_on_schedule_the_job_waits_in_its_pod() -> None:
     """It ends its JVM between two runs, and itself only when it is asked to."""
-    archive = read_back(made({"trigger": "schedule"})).spec.archive
+    table = read_back(made({"trigger": "schedule"})).spec.table
 
-    assert (archive.trigger, archive.interval_ns) == ("schedule", 3600 * 10**9)
+    assert (table.trigger, table.interval_ns) == ("schedule", 3600 * 10**9)
 
 
 @pytest.mark.parametrize(
-    ("archive", "path", "source"),
+    ("table", "path", "source"),
     [
-        ({"persistence": {"existingClaim": "c"}}, "/archive", "persistentVolumeClaim"),
-        ({"persistence": {"emptyDir": {"sizeLimit": "1Gi"}}}, "/archive", "emptyDir"),
-        ({}, "/archive", None),
+        ({"persistence": {"existingClaim": "c"}}, "/table", "persistentVolumeClaim"),
+        ({"persistence": {"emptyDir": {"sizeLimit": "1Gi"}}}, "/table", "emptyDir"),
+        ({}, "/table", None),
         ({"path": "/srv/tables"}, "/srv/tables", None),
-        ({"path": "${DATA}/tables"}, "/archive", None),
+        ({"path": "${DATA}/tables"}, "/table", None),
     ],
 )
 def test_a_table_in_a_folder_has_a_folder_of_its_volume(
-    archive: dict[str, Any], path: str, source: str | None
+    table: dict[str, Any], path: str, source: str | None
 ) -> None:
     """At the path that the job is told, in whatever volume was chosen."""
-    manifests = made(archive)
+    manifests = made(table)
     pod = pod_of(manifests)
     (volume,) = [v for v in pod["volumes"] if v["name"] == "table"] or [{"name": "claim"}]
     spec = child(manifests, "StatefulSet", NAME)["spec"]
 
-    assert read_back(manifests).spec.archive.path == path
+    assert read_back(manifests).spec.table.path == path
     assert mounts(pod)["table"] == {"name": "table", "mountPath": path, "subPath": "prod"}
     assert (source in volume) is (source is not None)
     assert ("volumeClaimTemplates" in spec) is (source is None)
@@ -183,7 +183,7 @@ def test_a_table_in_a_bucket_needs_keys_and_no_volume() -> None:
     assert known["AWS_SECRET_ACCESS_KEY"] == {
         "secretKeyRef": {"name": "keys", "key": "secretAccessKey"}
     }
-    assert read_back(manifests).spec.archive.s3.secret is None
+    assert read_back(manifests).spec.table.s3.secret is None
 
 
 def test_a_user_without_a_name_has_one_for_hadoop() -> None:
@@ -205,14 +205,14 @@ def test_room_is_asked_for_beside_the_heap() -> None:
 
 
 @pytest.mark.parametrize(
-    "archive", [{}, {**BUCKET, "runner": "native"}, {**BUCKET, "executors": {"instances": 0}}]
+    "table", [{}, {**BUCKET, "runner": "native"}, {**BUCKET, "executors": {"instances": 0}}]
 )
-def test_one_pod_that_does_it_all_asks_kubernetes_nothing(archive: dict[str, Any]) -> None:
+def test_one_pod_that_does_it_all_asks_kubernetes_nothing(table: dict[str, Any]) -> None:
     """No token, no rights, no master, no ports for executors."""
-    manifests = made(archive)
+    manifests = made(table)
 
     assert pod_of(manifests)["automountServiceAccountToken"] is False
-    assert "RoleBinding" not in of_archive(manifests)
+    assert "RoleBinding" not in of_table(manifests)
     assert not any(name.startswith("LOGPIPELINE_SPARK") for name in environment(pod_of(manifests)))
     ports = child(manifests, "Service", NAME)["spec"]["ports"]
     assert [port["port"] for port in ports] == [9104]
@@ -255,7 +255,7 @@ def test_a_driver_is_bound_to_the_operator_s_role(
     account: str | None, role: str, kind: str
 ) -> None:
     """In its own namespace only, and to none that it could choose."""
-    spec = {"archive": {"enabled": True, **NATIVE, "serviceAccountName": account}}
+    spec = {"table": {"enabled": True, **NATIVE, "serviceAccountName": account}}
     binding = child(children(spec, replace(SETTINGS, spark_role=role)), "RoleBinding", NAME)
 
     assert binding["roleRef"] == {
@@ -264,7 +264,7 @@ def test_a_driver_is_bound_to_the_operator_s_role(
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": account or NAME, "namespace": "logging"}
     ]
-    assert "RoleBinding" not in of_archive(children(spec))
+    assert "RoleBinding" not in of_table(children(spec))
 
 
 def test_executors_see_what_the_driver_sees() -> None:
@@ -292,7 +292,7 @@ def test_executors_see_what_the_driver_sees() -> None:
     assert secrets[0] == secrets[1] != []
 
 
-def test_executors_are_placed_as_the_archive_is_and_ask_kubernetes_nothing() -> None:
+def test_executors_are_placed_as_the_table_is_and_ask_kubernetes_nothing() -> None:
     """They are found by labels of their own, and their own resources count."""
     options = {"nodeSelector": {"disk": "fast"}, "tolerations": [{"operator": "Exists"}]}
     executors = {"instances": 2, "resources": {"limits": {"cpu": "2"}}}
@@ -320,8 +320,8 @@ def test_another_template_of_executors_restarts_the_driver() -> None:
 
 
 def rules(spec: dict[str, Any]) -> dict[str, Manifest]:
-    """The policies of the archive by their names."""
-    whole = resource({"networkPolicy": {"enabled": True}, "archive": spec})
+    """The policies of the table by their names."""
+    whole = resource({"networkPolicy": {"enabled": True}, "table": spec})
     made = policies(whole, SETTINGS_SPARK)
     return {p["metadata"]["name"]: p["spec"] for p in made}
 
@@ -343,7 +343,7 @@ def ports(policy: Manifest, direction: str) -> set[int]:
         ),
     ],
 )
-def test_a_policy_lets_the_archive_reach_its_table(spec: dict[str, Any], wanted: set[int]) -> None:
+def test_a_policy_lets_the_table_reach_its_table(spec: dict[str, Any], wanted: set[int]) -> None:
     """Its bucket and its catalog by their ports, and where a cloud tells who a pod is."""
     found = rules({"enabled": True, **spec})
 
@@ -363,16 +363,16 @@ def test_policies_let_driver_and_executors_find_each_other() -> None:
     assert rules({"enabled": False}).keys() == {"prod-collector", "prod-shipper", "prod-nats"}
 
 
-def test_the_server_knows_the_archive_s_user_only_where_there_is_one() -> None:
+def test_the_server_knows_the_table_s_user_only_where_there_is_one() -> None:
     """Its password is in a Secret of its own, so that the others' Secret stays as it was made."""
-    without, there = resource({}), resource({"archive": {"enabled": True}})
-    secret = nats_auth.archive_secret(there, "archive-0123456789abcdef")
+    without, there = resource({}), resource({"table": {"enabled": True}})
+    secret = nats_auth.table_secret(there, "table-0123456789abcdef")
     volumes = [
         str(pod_spec(child(build(each, SETTINGS), "StatefulSet", "prod-nats"))["volumes"])
         for each in (without, there)
     ]
 
-    assert [nats_auth.ARCHIVE_FILE in nats_conf.render(each) for each in (without, there)] == [
+    assert [nats_auth.TABLE_FILE in nats_conf.render(each) for each in (without, there)] == [
         False, True,
     ]  # fmt: skip
     assert [secret["metadata"]["name"] in volume for volume in volumes] == [False, True]
@@ -381,7 +381,7 @@ def test_the_server_knows_the_archive_s_user_only_where_there_is_one() -> None:
     assert nats_auth.secret(without, others) == nats_auth.secret(there, others)
 
 
-def test_an_archive_without_an_image_says_where_to_name_one() -> None:
+def test_a_table_without_an_image_says_where_to_name_one() -> None:
     """Instead of a pod that can never start."""
-    with pytest.raises(ValueError, match=r"spec\.archive\.image.*LOGPIPELINE_IMAGE_ARCHIVE"):
-        build(resource({"archive": {"enabled": True}}), replace(SETTINGS, image_archive=""))
+    with pytest.raises(ValueError, match=r"spec\.table\.image.*LOGPIPELINE_IMAGE_TABLE"):
+        build(resource({"table": {"enabled": True}}), replace(SETTINGS, image_table=""))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from logpipeline.records import BadRecord, StreamPosition
 
-KEYS = "archive."
-# A line must not get nearer than this share to what its stream keeps before it is archived: later
-# than that is late for whoever has to do something.
+KEYS = "table."
+# A line must not get nearer than this share to what its stream keeps before it is in the table:
+# later than that is late for whoever has to do something.
 NEAR = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveProgress:
+class TableProgress:
     """Up to where each stream stands in a table at *path*, written after each commit.
 
     *commit* counts the table's batches, *rows* the lines that came in; *problem* is why it does not
@@ -35,7 +35,7 @@ class ArchiveProgress:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @staticmethod
-    def decode(value: bytes) -> ArchiveProgress:
+    def decode(value: bytes) -> TableProgress:
         """Return what `encode` wrote.
 
         Raises:
@@ -44,11 +44,11 @@ class ArchiveProgress:
         try:
             data = json.loads(value)
             streams = {str(name): StreamPosition(**at) for name, at in data["streams"].items()}
-            progress = ArchiveProgress(**(data | {"streams": streams}))
+            progress = TableProgress(**(data | {"streams": streams}))
             _check(progress)
             return progress
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadRecord(f"no progress of an archive: {value[:80]!r}") from error
+            raise BadRecord(f"no progress of a table: {value[:80]!r}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,31 +60,15 @@ class StreamLag:
     age_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveState:
-    """How a table stands: the *progress* that was told, None before the first; what of each stream
-    is behind it; the streams that are about to delete what is not in the table, those that are not
-    trimmed because of the table alone, those of which it *misses* lines that it did not go on
-    behind yet, and all that it missed, in messages.
-    """
-
-    progress: ArchiveProgress | None = None
-    lags: Mapping[str, StreamLag] = field(default_factory=dict)
-    overtaken_soon: tuple[str, ...] = ()
-    held_back: tuple[str, ...] = ()
-    misses: tuple[str, ...] = ()
-    missed_messages: int = 0
-
-
-def archive_key(namespace: str, name: str) -> str:
-    """Return the key at which the archive of a pipeline tells how far it is."""
+def table_key(namespace: str, name: str) -> str:
+    """Return the key at which the table of a pipeline tells how far it is."""
     return f"{KEYS}{namespace}/{name}"
 
 
-def archive_floor(
+def table_floor(
     position: StreamPosition | None, *, created: str, last_sequence: int, time_ns: int | None
 ) -> int:
-    """Return the last message of a stream that an archive needs no more; whatever is in doubt is 0.
+    """Return the last message of a stream that a table needs no more; whatever is in doubt is 0.
 
     *created* and *last_sequence* are the stream's; *time_ns* is the server's time of the message
     at *position*, None where it has no such message.
@@ -105,9 +89,9 @@ def done_of(position: StreamPosition | None, *, created: str, last_sequence: int
 
 
 def is_overtaken_soon(lag: StreamLag, limits: Mapping[str, Any]) -> bool:
-    """Return whether a stream is about to delete lines that are not archived: by their age, or,
-    where it makes room for newer ones, by its size. *limits* is its configuration, as the server
-    has it.
+    """Return whether a stream is about to delete lines that are not in the table: by their age,
+    or, where it makes room for newer ones, by its size. *limits* is its configuration, as the
+    server has it.
     """
     if not lag.messages:
         return False
@@ -120,17 +104,17 @@ def is_overtaken_soon(lag: StreamLag, limits: Mapping[str, Any]) -> bool:
     return any(limit > 0 and used > NEAR * limit for used, limit in fills)
 
 
-def lag_of(position: StreamPosition | None, state: Mapping[str, Any], age_s: float) -> StreamLag:
-    """Return what lies behind *position* in a stream of which the server tells *state*."""
-    done = position.sequence if position else 0
+def lag_of(done: int, state: Mapping[str, Any]) -> StreamLag:
+    """Return what lies behind the message *done* in a stream of which the server tells *state*; it
+    says nothing of the age.
+    """
     unread = max(0, int(state["last_seq"]) - max(done, int(state["first_seq"]) - 1))
     messages = min(unread, int(state["messages"]))
     mean = int(state["bytes"]) / int(state["messages"]) if state["messages"] else 0.0
-    age_s = age_s if messages else 0.0
-    return StreamLag(messages=messages, bytes=int(messages * mean), age_s=age_s)
+    return StreamLag(messages=messages, bytes=int(messages * mean), age_s=0.0)
 
 
-def _check(progress: ArchiveProgress) -> None:
+def _check(progress: TableProgress) -> None:
     """Raise where fields are of other kinds: whoever may write the bucket may write anything."""
     numbers = [progress.commit, progress.rows, progress.at_ns]
     texts = [progress.path, progress.problem]

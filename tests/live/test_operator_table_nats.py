@@ -1,4 +1,4 @@
-"""The archive at the managed server: its job reads and tells with the rights of its role alone, and
+"""The table at the managed server: its job reads and tells with the rights of its role alone, and
 the operator sees how its table stands.
 """
 
@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-from logpipeline.archiving import ArchiveProgress, archive_key
-from logpipeline.missed import Missed, MissedRange, missed_key_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState
-from logpipeline.tables import tables_of
+from logpipeline.tables.missed import Missed, MissedRange, missed_key_of
+from logpipeline.tables.progress import StreamLag, TableProgress, table_key
+from logpipeline.tables.standing import TableState, table_of, tables_of
 from logpipeline_operator.children import config, nats_auth
-from logpipeline_operator.jetstream.archive import archive_state
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
 from logpipeline_spark.lines.schema import LINES_ENCODED
 from logpipeline_spark.running import task
@@ -36,8 +35,8 @@ from logpipeline_spark.table.local import LocalStorage
 from managed_server import Managed, connected, managed, resource
 from tables_made import opened
 
-PIPELINE = resource(archive={"enabled": True})
-KEY = archive_key("logging", "prod")
+PIPELINE = resource(table={"enabled": True})
+KEY = table_key("logging", "prod")
 
 
 @pytest.fixture
@@ -76,15 +75,15 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
     """Do what the job does once, with its own user; return the table's rows, and what the server
     denied.
     """
-    local = config.for_archive(at.pipeline)
-    nats = at.options(nats_auth.ARCHIVE, local)
-    settings = settings_of(local, key=KEY, folder=folder, nats=nats)
+    local = config.for_table(at.pipeline)
+    nats = at.options(nats_auth.TABLE, local)
+    settings = settings_of(local, key=KEY, path="", folder=folder, nats=nats)
     storage, options = LocalStorage(folder / "table"), source_options(settings)
     with Client(options) as client:
         table = opened(storage, pipeline=settings.pipeline, schema=LINES_ENCODED)
         work = Work(options=options, storage=storage, writer=table.writer, has_rollups=False)
         batches = Batches(
-            client=client, table=table, work=work, run=here, bytes_max=2**20, tasks_min=2,
+            client=client, table=table, work=work, run=here, bytes_max=2**20, tasks_min=lambda: 2,
             streams=settings.streams,
         )  # fmt: skip
         batches.load()
@@ -102,14 +101,19 @@ async def test_the_job_does_its_work_with_its_own_rights(
     """It reads the streams, tells how far it is, and is denied nothing; the operator hears it."""
     await send(js, 3)
     rows, denied = await asyncio.to_thread(batch, server, tmp_path)
-    state = (await seen(js)).archive
+    state = (await seen(js)).table
 
     assert (rows, denied) == (3, None)
     assert state is not None
     assert state.progress is not None
     assert (state.progress.rows, state.progress.problem) == (3, "")
-    assert [lag.messages for lag in state.lags.values()] == [0, 0]
+    assert [each.lag.messages for each in state.streams] == [0, 0]
     assert state.overtaken_soon == ()
+
+
+def lag_in(state: TableState) -> StreamLag:
+    """What of the first stream is not in the table."""
+    return next(each.lag for each in state.streams if each.stream == PIPELINE.names.stream(0))
 
 
 async def test_what_came_since_is_behind(server: Managed, js: JetStream, tmp_path: Path) -> None:
@@ -118,10 +122,10 @@ async def test_what_came_since_is_behind(server: Managed, js: JetStream, tmp_pat
     await asyncio.to_thread(batch, server, tmp_path)
     before_ns = time.time_ns()
     await send(js, 2)
-    state = await archive_state(js, PIPELINE)
+    state = await table_of(js, PIPELINE)
     elapsed_s = (time.time_ns() - before_ns) / 1e9
 
-    lags = state.lags[PIPELINE.names.stream(0)]
+    lags = lag_in(state)
     assert lags.messages == 2
     assert 0 <= lags.age_s <= elapsed_s
     assert lags.bytes > 0
@@ -130,16 +134,16 @@ async def test_what_came_since_is_behind(server: Managed, js: JetStream, tmp_pat
 async def test_before_the_first_commit_everything_is_behind(js: JetStream) -> None:
     """Nobody told anything, so that nothing is in a table."""
     await send(js, 2)
-    state = await archive_state(js, PIPELINE)
+    state = await table_of(js, PIPELINE)
 
     assert state.progress is None
-    assert state.lags[PIPELINE.names.stream(0)].messages == 2
+    assert lag_in(state).messages == 2
 
 
 async def told(js: JetStream, *, created: str, sequence: int = 5, commit: int = 1) -> None:
     """Have the bucket say that the first stream is in the table up to *sequence*."""
     streams = {PIPELINE.names.stream(0): StreamPosition(created, sequence, 1)}
-    progress = ArchiveProgress(path="/t", commit=commit, rows=1, at_ns=1, streams=streams)
+    progress = TableProgress(path="/t", commit=commit, rows=1, at_ns=1, streams=streams)
     await Bucket(js, PIPELINE.names.state_bucket).put(KEY, progress.encode())
 
 
@@ -148,9 +152,9 @@ async def test_a_stream_that_was_made_anew_is_in_no_table(js: JetStream) -> None
     await send(js, 2)
     await told(js, created="2020-01-01T00:00:00Z", sequence=1)
 
-    state = await archive_state(js, PIPELINE)
+    state = await table_of(js, PIPELINE)
 
-    assert state.lags[PIPELINE.names.stream(0)].messages == 2
+    assert lag_in(state).messages == 2
 
 
 async def test_a_line_that_is_gone_is_not_waited_for(js: JetStream) -> None:
@@ -160,7 +164,7 @@ async def test_a_line_that_is_gone_is_not_waited_for(js: JetStream) -> None:
     await js.call(f"STREAM.MSG.DELETE.{stream}", {"seq": 1})
     await js.call(f"STREAM.MSG.DELETE.{stream}", {"seq": 2})
 
-    lag = (await archive_state(js, PIPELINE)).lags[stream]
+    lag = lag_in(await table_of(js, PIPELINE))
 
     assert lag.messages == 1
     assert lag.age_s < 60
@@ -171,10 +175,10 @@ async def test_the_warning_comes_while_the_lines_are_there(js: JetStream) -> Non
     await send(js, 1)
     stream = PIPELINE.names.stream(0)
     info = await js.call(f"STREAM.INFO.{stream}")
-    calm = await archive_state(js, PIPELINE)
+    calm = await table_of(js, PIPELINE)
     full = {**info["config"], "max_bytes": info["state"]["bytes"], "discard": "old"}
     await js.call(f"STREAM.UPDATE.{stream}", full)
-    late = await archive_state(js, PIPELINE)
+    late = await table_of(js, PIPELINE)
 
     assert calm.overtaken_soon == ()
     assert late.overtaken_soon == (stream,)
@@ -192,16 +196,16 @@ async def test_a_table_whose_job_never_began_is_seen_holding_trimming_back(
     await js.call(f"STREAM.UPDATE.{stream}", {**await config_of(js, stream), "max_msgs": 10})
     await send(js, 7)
     seven = [partition_of(7)]
-    held, tables = await archive_state(js, PIPELINE, seven), await tables_of(js, PIPELINE, seven)
+    held, tables = await table_of(js, PIPELINE, seven), await tables_of(js, PIPELINE, seven)
     await send(js, 3)
     created, at = (await js.call(f"STREAM.INFO.{stream}"))["created"], missed_key_of(KEY)
     gone = MissedRange(created=created, first=1, last=2, at_ns=1)
     bucket = Bucket(js, PIPELINE.names.state_bucket)
     await bucket.put(at, Missed().with_range(stream, gone).encode())
-    overtaken = await archive_state(js, PIPELINE, [partition_of(10)])
+    overtaken = await table_of(js, PIPELINE, [partition_of(10)])
 
     assert (held.held_back, held.misses) == ((stream,), ())
-    assert [(each.name, each.commit) for each in tables] == [("logging/prod", -1)]
+    assert [(each.name, each.is_unknown) for each in tables] == [("logging/prod", True)]
     assert [row.holds_back for each in tables for row in each.streams] == [True]
     assert (overtaken.misses, overtaken.missed_messages) == ((stream,), 2)
 
@@ -223,17 +227,17 @@ async def test_nonsense_in_the_bucket_is_no_table(js: JetStream) -> None:
     odd = b'{"path": 1, "commit": "x", "rows": 0, "at_ns": 0, "streams": {}}'
     for nonsense in (b"", b"[]", odd):
         await bucket.put(KEY, nonsense)
-        assert (await archive_state(js, PIPELINE)).progress is None
+        assert (await table_of(js, PIPELINE)).progress is None
 
 
 async def test_a_job_that_could_not_begin_is_heard(js: JetStream) -> None:
     """It knows nothing of the table, and so the lag is not known either."""
     await told(js, created="", commit=-1)
 
-    state = await archive_state(js, PIPELINE)
+    state = await table_of(js, PIPELINE)
 
     assert state.progress is not None
-    assert (state.lags, state.overtaken_soon) == ({}, ())
+    assert (state.is_unknown, state.overtaken_soon) == (True, ())
 
 
 async def test_a_table_that_is_no_longer_kept_holds_external_streams_no_more(
@@ -244,8 +248,8 @@ async def test_a_table_that_is_no_longer_kept_holds_external_streams_no_more(
     external = {"name": names.stream_base, "external": True}
     guest = resource(stream=external, subject=names.subject, collectors={"group": "audit"})
     guest = replace(guest, name="guest")
-    key, bucket = archive_key("logging", "guest"), Bucket(js, names.state_bucket)
-    progress = ArchiveProgress(path="/t", commit=1, rows=1, at_ns=1, streams={})
+    key, bucket = table_key("logging", "guest"), Bucket(js, names.state_bucket)
+    progress = TableProgress(path="/t", commit=1, rows=1, at_ns=1, streams={})
     await bucket.put(key, progress.encode())
     await bucket.put(KEY, progress.encode())
     await bucket.put(missed_key_of(key), Missed().encode())

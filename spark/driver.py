@@ -1,0 +1,11 @@
+"""What a driver runs that was submitted to a cluster (`spark-submit driver.py table run …`): the
+command, with its words. In the image it lies at /opt/logpipeline/driver.py.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from logpipeline_cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,114 @@
+"""The Spark that does a job's tasks: started when there are some, and ended when none came for
+long, so that a table to which no lines come costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from logpipeline_spark.errors import Refused, sentence_of
+from logpipeline_spark.needs import missing
+from logpipeline_spark.running import task
+from logpipeline_spark.running.task import Done, Task, Work
+
+log = logging.getLogger(__name__)
+
+# A start takes some five seconds of CPU: with a line now and then, that is less than one percent.
+REST_AFTER_S = 600.0
+# A JVM that was told to end and does not is ended by force.
+JVM_ENDS_WITHIN_S = 30.0
+
+
+class Engine:
+    """Has tasks done by a Spark that *start* starts. One that *rests* is ended when it had nothing
+    to do for `REST_AFTER_S`, and started again with the next task; any other one is there for as
+    long as the job is.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession], *, rests: bool = False) -> None:
+        self._start = start
+        self._rests = rests
+        self._spark: SparkSession | None = None
+        self._used_s = 0.0
+
+    def begin(self) -> None:
+        """See that tasks can be done here.
+
+        Raises:
+            Refused: there is no Java.
+        """
+        if not self._rests:
+            self._started()
+        elif sentence := missing():
+            raise Refused(sentence)
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks it does at once."""
+        return self._started().sparkContext.defaultParallelism
+
+    def run(self, work: Work, tasks: Sequence[Task]) -> list[Done]:
+        """Return what *tasks* did, in any order; those whose executor died are repeated.
+
+        Raises:
+            Refused: one of them could not be done.
+        """
+        if not tasks:
+            return []
+        ranges = self._started().sparkContext.parallelize(tasks, len(tasks))
+        try:
+            return list(ranges.map(partial(task.run, work)).collect())
+        except (Py4JError, PySparkException) as error:
+            # Its text is a trace of hundreds of lines, for who looks for a fault of ours.
+            log.debug("tasks failed", exc_info=error)
+            raise Refused(sentence_of(error)) from None
+        finally:
+            self._used_s = time.monotonic()
+
+    def rest(self) -> None:
+        """End a Spark that had nothing to do for long, if it rests."""
+        is_idle = time.monotonic() - self._used_s >= REST_AFTER_S
+        if self._rests and self._spark is not None and is_idle:
+            log.info("no lines come: Spark ends until some do")
+            self.end()
+
+    def end(self) -> None:
+        """End the Spark, where one is there, and the JVM that it started: nothing of them is there
+        until a next one.
+        """
+        spark, self._spark = self._spark, None
+        if spark is not None:
+            _end_jvm(spark)
+
+    def _started(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = self._start()
+            self._used_s = time.monotonic()
+        return self._spark
+
+
+def _end_jvm(spark: SparkSession) -> None:
+    # PySpark itself keeps a JVM for as long as the process lives.
+    gateway = SparkContext._gateway
+    spark.stop()
+    process = gateway.proc if gateway is not None else None
+    # One that spark-submit started ends with this process.
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    # It ends when nobody holds the other end of its standard input.
+    process.stdin.close()
+    try:
+        process.wait(JVM_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
