@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zstandard
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -152,6 +153,6 @@ def content(file: CommittedFile) -> bytes:
     return data[: file.length]
 
 
-TestArchive = Archive.TestCase
+TestArchive = pytest.mark.long(Archive.TestCase)
 # Most faults need a file, a commit, a rotation and some more; the default of 50 has few of them.
 TestArchive.settings = settings(stateful_step_count=80)

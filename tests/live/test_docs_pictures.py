@@ -21,6 +21,8 @@ BYTES_MAX = 200_000
 PARTITIONS = 6
 # Longer than any picture takes; it is ended before.
 BUSY_S = 60
+pytestmark = pytest.mark.long
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

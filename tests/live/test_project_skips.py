@@ -12,6 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+# Each runs pytest in a process of its own, with all that it loads.
+pytestmark = pytest.mark.long
+
 SKIPPED = "import pytest\ndef test_one():\n    pytest.skip('no second disk here')\n"
 SKIPPED_FILE = "import pytest\npytest.skip('no Java here', allow_module_level=True)\n"
 MARKED = "import pytest\n@pytest.mark.skip(reason='no second disk here')\ndef test_one(): pass\n"

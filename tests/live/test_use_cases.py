@@ -305,6 +305,7 @@ async def test_a_use_case_works(nats_server: EmbeddedServer, tmp_path: Path, nam
     await holds(nats_server, tmp_path / "sample", name, CASES[name][0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 async def test_it_does_not_without_its_option(
     nats_server: EmbeddedServer, tmp_path: Path, name: str
@@ -314,6 +315,7 @@ async def test_it_does_not_without_its_option(
     await fails(nats_server, tmp_path / "sample", name, scenario, without)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 async def test_it_works_from_python(nats_server: EmbeddedServer, tmp_path: Path, name: str) -> None:
     """By the program that docs/consuming.md shows for it, under the same kills."""

@@ -179,6 +179,7 @@ async def test_a_writing_use_case_works(
     await holds(nats_server, tmp_path / "sample", name, CASES[name][0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 async def test_it_does_not_write_so_without_its_option(
     nats_server: EmbeddedServer, tmp_path: Path, name: str

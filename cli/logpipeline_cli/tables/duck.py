@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pyarrow as pa
-
 from logpipeline_cli.errors import CliError
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import Logs
@@ -38,43 +36,21 @@ def opened(
         Refused: there is no table, or it is damaged.
     """
     connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'")
     empty = True
     for name, area, schema in VIEWS:
         entries = files(logs, since, until, area=area)
         # Also columns that people asked for.
         schema = logs[area].schema() or schema
         empty = empty and not entries
-        connection.register(f"all_{name}", dataset(storage, entries, _without_zone(schema)))
+        connection.register(f"all_{name}", dataset(storage, entries, schema))
         conditions = [
-            f"ts {comparison} TIMESTAMP '{moment.astimezone(UTC).replace(tzinfo=None)}'"
+            f"ts {comparison} TIMESTAMPTZ '{moment.astimezone(UTC).isoformat()}'"
             for comparison, moment in ((">=", since), ("<", until))
             if moment is not None
         ]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        columns = f"* REPLACE ({_times(schema)})"
-        connection.execute(
-            f"CREATE VIEW {name} AS SELECT * FROM (SELECT {columns} FROM all_{name}){where}"
-        )
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM all_{name}{where}")
     if empty and not files(logs):
         raise Refused(f"{storage.url} holds no lines: see spec.table, and `logpipeline status`")
     return connection
-
-
-def _times(schema: pa.Schema) -> str:
-    """Return the times of *schema* so that DuckDB compares them itself: Arrow, which it would ask
-    to, sees zones in the files and none in the question, and refuses.
-    """
-    names = [field.name for field in schema if pa.types.is_timestamp(field.type)]
-    return ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in names)
-
-
-def _without_zone(schema: pa.Schema) -> pa.Schema:
-    """Return *schema* with times that have no zone: all are UTC. What DuckDB does with zones is an
-    extension, which it would fetch from elsewhere.
-    """
-    return pa.schema(
-        [
-            field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
-            for field in schema
-        ]
-    )

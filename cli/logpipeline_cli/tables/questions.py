@@ -145,7 +145,7 @@ def _lags(logs: Logs) -> list[Point]:
     lags: list[Point] = []
     for version in logs[LINES].history():
         if newest_us := int(version.said.get("newest_us") or 0):
-            at = datetime.fromtimestamp(version.time_us / 1e6, UTC).replace(tzinfo=None)
+            at = datetime.fromtimestamp(version.time_us / 1e6, UTC)
             lags.append((at, max(0.0, (version.time_us - newest_us) / 1e6)))
     return lags
 

@@ -9,22 +9,33 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
+from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.storage import Storage
 
 
 def dataset(storage: Storage, entries: Sequence[FileEntry], schema: pa.Schema) -> ds.Dataset:
-    """Return the rows of *entries*; columns that a file lacks are null."""
-    paths = [entry.path for entry in entries]
+    """Return the rows of *entries*; columns that a file lacks are null. Files are not opened whose
+    times a condition on `ts` leaves out.
+    """
+    above = ""
     if isinstance(storage, LocalStorage):
-        paths = [f"{storage.url}/{path}" for path in paths]
+        above = f"{storage.url}/"
         files: pafs.FileSystem = pafs.LocalFileSystem()
     else:
         sizes = {entry.path: entry.bytes for entry in entries}
         files = pafs.PyFileSystem(_Files(storage, sizes))
-    fragments = [ds.ParquetFileFormat().make_fragment(path, files) for path in paths]
+    fragments = [
+        ds.ParquetFileFormat().make_fragment(f"{above}{entry.path}", files, _times_of(entry))
+        for entry in entries
+    ]
     return ds.FileSystemDataset(fragments, schema, ds.ParquetFileFormat(), files)
+
+
+def _times_of(entry: FileEntry) -> ds.Expression:
+    first, last = (pa.scalar(at, TIME) for at in (entry.first_us, entry.last_us))
+    return (ds.field("ts") >= first) & (ds.field("ts") <= last)
 
 
 class _Files(pafs.FileSystemHandler):  # type: ignore[misc]  # Arrow has no types

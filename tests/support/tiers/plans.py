@@ -14,6 +14,7 @@ SPARK43 = ".venv-spark43"
 KIND = "tests/cluster/kind"
 HELM = "build-helm"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
+QUICK, LONG = ("-m", "not long"), ("-m", "long")
 # Tests of live wait for servers and disks more than they compute.
 LIVE_WORKERS = "4"
 
@@ -40,7 +41,7 @@ def test() -> list[Step]:
             is_background=True,
         ),
         *check(),
-        pytest_step("live", "real nats-servers", "tests/live", "-n", LIVE_WORKERS, load=1.2),
+        _live("live", QUICK),
         _faults("faults-smoke", SMOKE),
         _spark("spark-smoke", SMOKE),
         _operator("operator-smoke", SMOKE),
@@ -61,6 +62,7 @@ def test_all() -> list[Step]:
         _operator("operator", REST, after=tuple(step.name for step in built if step.name == HELM)),
         _spark("spark", REST),
         _faults("faults", REST),
+        _live("live-long", LONG),
         pytest_step(
             "spark43",
             "the newest Spark",
@@ -126,6 +128,11 @@ def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
         after=after,
         is_background=True,
     )
+
+
+def _live(name: str, marks: tuple[str, ...]) -> Step:
+    words = ("tests/live", "-n", LIVE_WORKERS, *marks)
+    return pytest_step(name, "real nats-servers", *words, load=1.2)
 
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:
