@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -80,6 +80,22 @@ def test_a_question_is_answered_from_lines_and_from_counts(table: Table, run: Ru
 
     assert of_lines.splitlines()[1:] == of_counts.splitlines()[1:]
     assert json.loads(of_sources) == [{"n": LINES}]
+
+
+def test_a_condition_on_times_leaves_files_unread(
+    table: Table, storage: LocalStorage, run: Run
+) -> None:
+    """Also one that the question has: files of other times need not even be there."""
+    first, *_, last = sorted(files_of(logs(storage)), key=lambda entry: entry.first_us)
+    at = datetime.fromtimestamp(last.first_us / 1e6, UTC)
+    (Path(storage.url) / first.path).unlink()
+    count = "SELECT count(*) AS n FROM lines"
+
+    asked = run("query", f"{count} WHERE ts >= '{at.isoformat()}'", "-o", "json")
+    told = run("query", count, "--since", at.isoformat(), "-o", "json")
+
+    assert [json.loads(out) for _, out, _ in (asked, told)] == [[{"n": last.rows}]] * 2
+    assert run("query", f"{count} WHERE host = 'a'")[0] == 1
 
 
 def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:
