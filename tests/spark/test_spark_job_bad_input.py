@@ -225,3 +225,18 @@ def test_wrong_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
         assert "not-this-one" not in str(told.value)
         assert table.lines() == [("node-a", "one")]
+
+
+def test_a_java_that_does_not_start(streams: Streams, table: Table, tmp_path: Path) -> None:
+    """It is told to whoever started the job, and to whoever looks at the pipeline."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho no memory >&2\nexit 1\n")
+    java.chmod(0o755)
+    streams.send("node-a", "one")
+    home = {"JAVA_HOME": str(java.parents[1])}
+
+    said = one_sentence(table.command("run", "--once", environment=home))
+
+    assert "Spark could not be started: [JAVA_GATEWAY_EXITED]" in said
+    assert table.told().problem in said

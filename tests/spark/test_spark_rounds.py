@@ -85,9 +85,11 @@ class Rounds:
     async def strike(self, victim: str, moment_s: float) -> None:
         """Kill *victim* so long after a commit behind which another batch has begun."""
         await self._top_up()
+        before = self.commits
         if not self.job.is_running:
             self.job.start()
-        before = self.commits
+            # A start is a commit itself, before there is a JVM.
+            before += 1
         await eventually(
             lambda: self.commits > before or self._ended(), within_s=COMMIT_S, what="a commit"
         )

@@ -44,7 +44,7 @@ class Engine:
         """See that tasks can be done here.
 
         Raises:
-            Refused: there is no Java.
+            Refused: there is no Java, or Spark cannot be started.
         """
         if not self._rests:
             self._started()
@@ -53,14 +53,18 @@ class Engine:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks it does at once."""
+        """How many tasks it does at once.
+
+        Raises:
+            Refused: Spark cannot be started.
+        """
         return self._started().sparkContext.defaultParallelism
 
     def run(self, work: Work, tasks: Sequence[Task]) -> list[Done]:
         """Return what *tasks* did, in any order; those whose executor died are repeated.
 
         Raises:
-            Refused: one of them could not be done.
+            Refused: one of them could not be done, or Spark cannot be started.
         """
         if not tasks:
             return []
@@ -91,7 +95,14 @@ class Engine:
 
     def _started(self) -> SparkSession:
         if self._spark is None:
-            self._spark = self._start()
+            try:
+                self._spark = self._start()
+            except PySparkException as error:
+                log.debug("Spark did not start", exc_info=error)
+                raise Refused(
+                    f"Spark could not be started: {sentence_of(error)}. What Java said stands in "
+                    "this job's log."
+                ) from None
             self._used_s = time.monotonic()
         return self._spark
 
