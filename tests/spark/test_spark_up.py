@@ -82,6 +82,23 @@ async def test_lines_stand_in_the_table_once_whatever_ends(up: UpWithTable) -> N
 
 
 @pytest.mark.timeout(240)
+async def test_other_shippers_leave_the_table_as_it_is(up: UpWithTable) -> None:
+    """They are stopped and started; the table's job runs on."""
+    async with up:
+        up.append(numbered(0, 10))
+        await up.in_table(numbered(0, 10))
+        before = up.pids()["table"]
+        more = {"name": "more", "host": "web2", "files": [{"include": [f"{up.logs}/*.other"]}]}
+        up.spec["local"]["shippers"].append(more)
+        up.write()
+        await eventually(lambda: "shipper-more" in up.pids(), within_s=IN_TABLE_S)
+        up.append(numbered(10, 20))
+        await up.in_table(numbered(0, 20))
+
+        assert up.pids()["table"] == before
+
+
+@pytest.mark.timeout(240)
 async def test_a_pipeline_of_which_nothing_is_said_keeps_a_table(tmp_path: Path) -> None:
     """The first question about its lines is answered without a word of YAML about tables."""
     up = PipelineUp(tmp_path)

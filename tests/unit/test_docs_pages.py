@@ -96,14 +96,14 @@ def test_every_example_of_a_resource_is_a_good_one() -> None:
 
 
 def test_every_example_of_the_readme_is_a_good_one() -> None:
-    """The first resource that somebody copies is accepted, with what is put beside it."""
+    """The first resource that somebody copies is accepted, as it stands."""
     tried = 0
     for found in examples(README):
         head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}}
         parse(head | found)
         tried += 1
 
-    assert tried >= 2
+    assert tried >= 1
 
 
 def test_every_command_of_the_readme_is_one() -> None:

@@ -96,13 +96,14 @@ def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
 
     Trimming waits for a table until the streams are nearly full, also if nobody writes the table.
     """
-    asked = pipeline.spec.table.enabled
-    sentence = why_no_table(pipeline)
-    if asked is not False and sentence:
-        log.log(logging.WARNING if asked else logging.INFO, "no table is kept: %s", sentence)
-    # One that cannot be had now is one that nobody decided about.
-    enabled = None if sentence and asked is not False else asked is not False
-    table = replace(pipeline.spec.table, enabled=enabled)
+    table = pipeline.spec.table
+    if table.enabled is False:
+        return pipeline
+    if sentence := why_no_table(pipeline):
+        is_asked_for = table.enabled is not None
+        log.log(logging.WARNING if is_asked_for else logging.INFO, "no table is kept: %s", sentence)
+    # What is neither wanted nor unwanted is looked at again by who asks why there is none.
+    table = replace(table, enabled=None if sentence else True)
     return replace(pipeline, spec=replace(pipeline.spec, table=table))
 
 

@@ -117,8 +117,7 @@ class Supervisor:
         """Let the shippers send what stands in the files and the collectors write it, and stop
         them all.
         """
-        others = (*self._members, TABLE)
-        shippers = [name for name in self._parts if name not in others]
+        shippers = self._shippers
         control = self.pipeline.names.control_subject
         if shippers and not await await_shipped(self.js, control, shippers=len(shippers)):
             log.warning("not everything was sent before the stop; the next start goes on there")
@@ -131,6 +130,10 @@ class Supervisor:
             with contextlib.suppress(asyncio.CancelledError):
                 await assigner
         self.layout.run_file.unlink(missing_ok=True)
+
+    @property
+    def _shippers(self) -> list[str]:
+        return [name for name in self._parts if name not in (*self._members, TABLE)]
 
     def write_record(self) -> None:
         """Tell other commands what runs now; a full disk keeps that from them, and nothing else."""
@@ -167,7 +170,7 @@ class Supervisor:
             await self._stop(member)
 
     async def _restart_shippers(self) -> None:
-        for name in [name for name in self._parts if name not in self._members]:
+        for name in self._shippers:
             await self._stop(name)
         for shipper in self.pipeline.spec.local.shippers:
             self._start_shipper(shipper.name)
