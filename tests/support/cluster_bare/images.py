@@ -20,7 +20,7 @@ from cluster_bare.running import ToolError, run, say
 
 TARGETS = ("operator", "shipper", "collector", "nats")
 # Larger than all others together, and only for tests with tables.
-SPARK_TARGETS = ("archive",)
+SPARK_TARGETS = ("table",)
 # What may come into an image: the build sees nothing else, so the hash misses nothing.
 INGREDIENTS = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements"),
@@ -114,7 +114,7 @@ def _packed(names: dict[str, str], context: Path | None) -> Images:
 def _build(context: Path, target: str, name: str) -> None:
     arguments = {"BASE": base_name()}
     _build_base(base_name(), BASE_PACKAGES)
-    if target == "archive":
+    if target == "table":
         _build_base(java_name(), JAVA_PACKAGES)
         arguments["JAVA"] = java_name()
     say(f"building the image of {target}")
