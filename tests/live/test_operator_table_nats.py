@@ -112,7 +112,7 @@ async def test_the_job_does_its_work_with_its_own_rights(
 
 
 def lag_in(state: TableState) -> StreamLag:
-    """What of the first stream is not in the table."""
+    """The lag of the first stream."""
     return next(each.lag for each in state.streams if each.stream == PIPELINE.names.stream(0))
 
 

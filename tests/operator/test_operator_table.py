@@ -95,15 +95,19 @@ def test_pod_security_lets_driver_and_executors_pass(cluster: Cluster, namespace
         assert "created" in cluster.kubectl(*words, input=json.dumps(whole))
 
 
-def test_the_former_name_of_a_table_is_told(cluster: Cluster, namespace: str) -> None:
-    """And not dropped without a word, as what no schema knows."""
-    spec = {"archive": {"enabled": True}}
-    manifest = {
+def written(namespace: str, spec: dict[str, Any]) -> Manifest:
+    """The pipeline with *spec*, as a user writes it."""
+    return {
         "apiVersion": "logpipeline.dev/v1alpha1",
         "kind": "LogPipeline",
         "metadata": {"name": NAME, "namespace": namespace},
         "spec": spec,
     }
+
+
+def test_the_former_name_of_a_table_is_told(cluster: Cluster, namespace: str) -> None:
+    """And not dropped without a word, as what no schema knows."""
+    manifest = written(namespace, {"archive": {"enabled": True}})
     words = ("create", "--dry-run=server", "--validate=ignore", "-f", "-")
     said = cluster.kubectl(*words, input=json.dumps(manifest), check=False)
 
@@ -133,12 +137,7 @@ async def test_a_class_says_whether_there_are_tables(cluster: Cluster, here: Wor
 
 async def write(here: World, **spec: Any) -> None:
     """Write the pipeline, with a managed server, as its user does."""
-    manifest = {
-        "apiVersion": "logpipeline.dev/v1alpha1",
-        "kind": "LogPipeline",
-        "metadata": {"name": NAME, "namespace": here.namespace},
-        "spec": {**MANAGED, **spec},
-    }
+    manifest = written(here.namespace, {**MANAGED, **spec})
     if await here.resource() is None:
         await here.kube.create(manifest)
     else:

@@ -228,7 +228,7 @@ def test_wrong_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_java_that_does_not_start(streams: Streams, table: Table, tmp_path: Path) -> None:
-    """It is told to whoever started the job, and to whoever looks at the pipeline."""
+    """The sentence is printed, and told in the bucket."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho no memory >&2\nexit 1\n")

@@ -116,7 +116,7 @@ async def gather(js: JetStream, target: Target) -> dict[str, Any]:
 
 
 def _no_table(target: Target) -> str:
-    """Return why no table is kept by what runs here, though nobody said that none shall be."""
+    """Return why a pipeline that runs here keeps no table; empty where its resource decides."""
     if target.run is None or target.pipeline.spec.table.enabled is not None:
         return ""
     return why_no_table(target.pipeline)

@@ -94,7 +94,7 @@ def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* with a table, unless it wants none; without one, and say why, where none
     can be kept here.
 
-    Trimming waits for a table until the streams are nearly full, also if nobody writes the table.
+    A table that is kept on paper alone would hold trimming back until the streams are nearly full.
     """
     table = pipeline.spec.table
     if table.enabled is False:
@@ -102,7 +102,7 @@ def with_table_if_possible(pipeline: LogPipeline) -> LogPipeline:
     if sentence := why_no_table(pipeline):
         is_asked_for = table.enabled is not None
         log.log(logging.WARNING if is_asked_for else logging.INFO, "no table is kept: %s", sentence)
-    # What is neither wanted nor unwanted is looked at again by who asks why there is none.
+    # With None, `status` and `query` say what is missing; False is a decision of the resource.
     table = replace(table, enabled=None if sentence else True)
     return replace(pipeline, spec=replace(pipeline.spec, table=table))
 

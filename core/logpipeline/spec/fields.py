@@ -32,7 +32,7 @@ class Rule:
     max_items: int | None = None
     # What may not occur twice in a list: this field of its entries, or ("") the entries themselves.
     unique_by: str | None = None
-    # What it was called once: whoever still writes that is told the name.
+    # Its former name: a resource that still has that is refused, and told the present one.
     former: str | None = None
 
 

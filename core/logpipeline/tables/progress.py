@@ -10,8 +10,8 @@ from typing import Any
 from logpipeline.records import BadRecord, StreamPosition
 
 KEYS = "table."
-# A line must not get nearer than this share to what its stream keeps before it is in the table:
-# later than that is late for whoever has to do something.
+# When lines that are not in the table yet have used up this share of a stream's age or size, there
+# is a warning: what is left is the time to act.
 NEAR = 0.75
 
 

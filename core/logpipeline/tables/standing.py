@@ -78,7 +78,7 @@ class TableState:
 
     @property
     def overtaken_soon(self) -> tuple[str, ...]:
-        """Streams that are about to delete what is not in the table, as far as that is known."""
+        """Streams about to delete lines that are not in the table; none while that is unknown."""
         if self.is_unknown:
             return ()
         return tuple(each.stream for each in self.streams if each.is_overtaken_soon)

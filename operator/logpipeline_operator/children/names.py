@@ -68,7 +68,7 @@ def callout_auth(pipeline: LogPipeline) -> str:
 
 
 def executor(pipeline: LogPipeline) -> str:
-    """Return the name of what is about the table's executors."""
+    """Return the name of the objects that are made for the table's executors."""
     return f"{pipeline.name}-executor"
 
 

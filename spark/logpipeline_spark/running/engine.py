@@ -117,7 +117,7 @@ def _end_jvm(spark: SparkSession) -> None:
         return
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
-    # It ends when nobody holds the other end of its standard input.
+    # It ends with its standard input.
     process.stdin.close()
     try:
         process.wait(JVM_ENDS_WITHIN_S)
