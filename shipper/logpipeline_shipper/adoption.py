@@ -7,6 +7,7 @@ that read it under its former name: told by its inode, or, where it was copied, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +21,11 @@ from logpipeline_shipper.intents import Key
 Identity = tuple[int, int, int]
 
 
-# A copy is being made, or its original is about to be truncated, for so long at most; one that is
-# being packed may take longer, and grows meanwhile.
+# A copy that does not grow any more waits for so long for its original to be truncated.
 HELD_S = 5.0
+# A copy that grows is still being made: at 100 MB/s this is one of 60 GB. A program that writes the
+# same lines to two logs makes the second one wait, which is why there is a limit.
+HELD_GROWING_S = 600.0
 
 
 class Adoption:
@@ -43,8 +46,10 @@ class Adoption:
         self._owners: dict[Identity, Key] = {}
         self._claimed: dict[Key, frozenset[Identity]] = {}
         self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
-        # Since when, and with which packed size.
-        self._held_since: dict[Identity, tuple[float, int]] = {}
+        # Files that nobody reads yet, by the source whose name they have.
+        self._held: dict[Key, dict[Identity, _Held]] = {}
+        # Replaced as a whole at each change: threads that read chains look into it.
+        self._undecided: dict[Key, float] = {}
 
     def end(self) -> None:
         """Note that nobody writes, or copies, any more: nothing is held."""
@@ -70,29 +75,56 @@ class Adoption:
         """Return which files of *listing*, of the source *key*, are its own."""
         lent: dict[Key, tuple[ChainFile, ...]] = {}
         kept: list[ChainFile] = []
-        is_held = False
+        held: dict[Identity, _Held] = {}
+        now_s = self._clock()
         for file in listing.files:
             owner = self._owner_of(file, key)
-            if owner is None:
-                is_held = True
-            elif owner == key:
+            if isinstance(owner, frozenset):
+                size = _size_of(file)
+                former_hold = self._held.get(key, {}).get(file.identity)
+                hold = former_hold or _Held(since_s=now_s, size=size, grown_s=now_s)
+                hold = hold.seen(size, now_s, self._patience_s)
+                held[file.identity] = replace(hold, owners=owner)
+                if not hold.is_over:
+                    continue
+                owner = key
+            if owner == key:
                 kept.append(file)
             else:
                 lent[owner] = (*lent.get(owner, ()), replace(file, is_live=False))
+        self._hold(key, held)
         former = self._lent.pop(key, {})
         if lent:
             self._lent[key] = lent
         changed = {
             owner for owner in former.keys() | lent.keys() if former.get(owner) != lent.get(owner)
         }
+        is_held = not all(hold.is_over for hold in held.values())
         return Sorted(replace(listing, files=tuple(kept)), changed, is_held)
+
+    def undecided_since_s(self, key: Key) -> float:
+        """Return since when there is a file that may be one of the source *key*, which cannot be
+        told yet; infinity where there is none.
+        """
+        return self._undecided.get(key, math.inf)
+
+    def _hold(self, key: Key, held: dict[Identity, _Held]) -> None:
+        if held:
+            self._held[key] = held
+        elif self._held.pop(key, None) is None:
+            return
+        undecided: dict[Key, float] = {}
+        for hold in (hold for holds in self._held.values() for hold in holds.values()):
+            for owner in hold.owners if not hold.is_over else ():
+                undecided[owner] = min(hold.since_s, undecided.get(owner, math.inf))
+        self._undecided = undecided
 
     def of(self, key: Key) -> tuple[ChainFile, ...]:
         """Return the files of *key* that have other sources' names."""
         return tuple(file for lent in self._lent.values() for file in lent.get(key, ()))
 
-    def _owner_of(self, file: ChainFile, key: Key) -> Key | None:
-        """Return whose *file* is; None while that cannot be told."""
+    def _owner_of(self, file: ChainFile, key: Key) -> Key | frozenset[Key]:
+        """Return whose *file* is, or those of whom it may be while that cannot be told."""
         known = self._owners.get(file.identity)
         if known is not None or file.is_aside:
             return known or key
@@ -101,18 +133,30 @@ class Adoption:
             return key  # its next live file, whatever it holds
         likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
         owner = _owner_by_content(file, likely) if likely else NOBODY
-        if owner == NOBODY and any(_may_be_of(file, key, other) for other in self._expected()):
-            owner = None  # a source that the last process read may know it, once its files are read
-        if owner is not None:
-            self._held_since.pop(file.identity, None)
-            return owner if owner != NOBODY else key
-        packed_size = file.size if file.compressed else 0
-        held = self._held_since.get(file.identity)
-        if held is None or held[1] != packed_size:
-            held = self._held_since[file.identity] = (self._clock(), packed_size)
-        if self._clock() - held[0] < self._patience_s:
-            return None
-        return key
+        if owner is None:
+            return frozenset(other for other, _ in likely)
+        if owner != NOBODY:
+            return owner
+        # A source that the last process read may know it, once its files are read.
+        return frozenset(o for o in self._expected() if _may_be_of(file, key, o)) or key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A file that may turn out to belong to one of *owners*. It grew to *size* at *grown_s*."""
+
+    since_s: float
+    size: int
+    grown_s: float
+    owners: frozenset[Key] = frozenset()
+    is_over: bool = False  # for good: from then on it grows as any log does
+
+    def seen(self, size: int, now_s: float, patience_s: float) -> _Held:
+        """Return it as it is when the file has *size* now."""
+        grown_s = self.grown_s if size == self.size else now_s
+        is_waiting = now_s - grown_s < patience_s and now_s - self.since_s < HELD_GROWING_S
+        is_over = self.is_over or not is_waiting
+        return replace(self, size=size, grown_s=grown_s, is_over=is_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +171,14 @@ class Sorted:
 
 
 NOBODY = Key("", "")
+
+
+def _size_of(file: ChainFile) -> int:
+    """Return how long *file* is now: no new listing comes for each write to a file."""
+    try:
+        return file.path.stat().st_size
+    except OSError:
+        return file.size
 
 
 def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | None:

@@ -18,7 +18,7 @@ from logpipeline_shipper.files.chain import Chain, ReadFrom
 from logpipeline_shipper.files.generation import has_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.selection import Take
-from logpipeline_shipper.files.sight import Sight
+from logpipeline_shipper.files.sight import FolderSight, SourceSight
 from logpipeline_shipper.files.sources import Listing, SourceId, id_of
 from logpipeline_shipper.intents import Key
 from logpipeline_shipper.parcels import Packer
@@ -55,7 +55,7 @@ class SourceOptions:
     cluster: str
     read_from: ReadFrom
     limits: ReadLimits
-    sight: Sight
+    sight: FolderSight
     is_compressing: bool
 
 
@@ -409,7 +409,7 @@ class Fleet:
             # What an intent tells of was read before: its beginning is not the file's end now.
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
-            sight=options.sight,
+            sight=SourceSight(options.sight, lambda: self._adoption.undecided_since_s(key)),
         )
         for birth in record.births:
             chain.remember(birth)

@@ -26,7 +26,7 @@ from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.gate import Gate
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.sight import Sight
+from logpipeline_shipper.files.sight import FolderSight
 from logpipeline_shipper.fleet import TICK_S, Fleet, SourceOptions
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
 from logpipeline_shipper.healing import Rollbacks
@@ -117,7 +117,7 @@ class Shipper:
             changed=self._keeper.changed,
             clock=loop.time,
         )
-        self._sight = Sight(-math.inf)
+        self._sight = FolderSight(-math.inf)
         options = SourceOptions(
             subjects=Subjects(config.subject_root, config.partitions),
             installation=folder.installation,

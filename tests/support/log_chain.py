@@ -10,7 +10,7 @@ from logpipeline_shipper.files.chain import Chain, Chunk
 from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.sight import Sight
+from logpipeline_shipper.files.sight import FolderSight, Sight
 from logpipeline_shipper.files.sources import HostSources, Listing
 
 GRACE_S = 2.0
@@ -48,7 +48,8 @@ class Folder:
             **limits,
         )
         self.saved, self.read_from = saved, read_from
-        self.sight = Sight()
+        self.folders_sight = FolderSight()
+        self.sight: Sight = self.folders_sight
         self._chain: Chain | None = None
         self._listing: Listing | None = None
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from log_chain import GRACE_S, Folder, joined
-from logpipeline_shipper.adoption import HELD_S, Adoption
+from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S, Adoption
 from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
 from logpipeline_shipper.files.opening import open_reader
+from logpipeline_shipper.files.sight import FolderSight, SourceSight
 from logpipeline_shipper.files.sources import HostSources
 from logpipeline_shipper.intents import Key
 
@@ -295,38 +296,117 @@ def test_packed_copies_of_a_log_that_goes_on_bring_nothing(tmp_path: Path) -> No
     assert joined(read) == folder.live.read_bytes()
 
 
+class OldFolder:
+    """A folder beside the log's own, into which a rotator moves or copies the log."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "old"
+        self.path.mkdir()
+        self.log = Folder(tmp_path / "logs")
+        self._key = Key("h", str(self.log.live))
+        self._adoption = Adoption(
+            lambda: {self._key: self.log.chain}, lambda: (), lambda: self.log.now_s
+        )
+        self.log.sight = SourceSight(
+            FolderSight(), lambda: self._adoption.undecided_since_s(self._key)
+        )
+        host = HostSources(host="h", include=(f"{self.path}/**",))
+        self._discovery = Discovery([host], skipped=lambda path, reason: None)
+
+    def owner(self, path: Path) -> str:
+        """Look, and return whose the file at *path* is: empty where that cannot be told."""
+        owner = ""
+        for listing in self._discovery.scan():
+            found = self._adoption.sort(Key("h", listing.id.source), listing)
+            if path in [file.path for file in found.listing.files]:
+                owner = "itself"
+        lent = self._adoption.of(self._key)
+        return "log" if path in [file.path for file in lent] else owner
+
+    def lend(self) -> list[Chunk]:
+        """Have the log's source look at the files that it was lent, and read on."""
+        (own,) = self.log.discovery.scan()
+        self.log.now_s += GRACE_S
+        self.log.take(replace(own, files=(*self._adoption.of(self._key), *own.files)))
+        return self.log.read_on()
+
+
 def test_what_is_packed_slowly_into_another_folder_is_no_log_of_its_own(tmp_path: Path) -> None:
     """Half of a packed file tells nothing; it is waited for as long as it grows."""
-    folder = Folder(tmp_path / "logs")
-    append(folder.live, HEADER + os.urandom(4096).hex().encode() + b"\n")
-    folder.drain()
-    chains = {Key("h", str(folder.live)): folder.chain}
-    now_s = 0.0
-    adoption = Adoption(lambda: chains, lambda: (), lambda: now_s)
-    old = tmp_path / "old" / "app.log.1"
-    old.parent.mkdir()
-    folder.live.rename(old)
-    packed, data = old.with_name("app.log.1.gz"), gzip.compress(old.read_bytes())
-    host = HostSources(host="h", include=(f"{old.parent}/**",))
-    discovery = Discovery([host], skipped=lambda path, reason: None)
-
-    def owner() -> list[str]:
-        (listing,) = [
-            each for each in discovery.scan() if packed in [file.path for file in each.files]
-        ]
-        found = adoption.sort(Key("h", listing.id.source), listing)
-        kept = ["itself"] if packed in [file.path for file in found.listing.files] else []
-        lent = [file.path for file in adoption.of(Key("h", str(folder.live)))]
-        return kept + (["the log"] if packed in lent else [])
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, HEADER + os.urandom(4096).hex().encode() + b"\n")
+    folder.log.drain()
+    old, packed = folder.path / "app.log.1", folder.path / "app.log.1.gz"
+    folder.log.live.rename(old)
+    data = gzip.compress(old.read_bytes())
 
     for end in range(1, len(data), len(data) // 8):
         packed.write_bytes(data[:end])
-        now_s += 0.9 * HELD_S
-        assert "itself" not in owner(), end
+        folder.log.now_s += 0.9 * HELD_S
+        assert folder.owner(packed) != "itself", end
     packed.write_bytes(data)
     old.unlink()
-    folder.look()
-    assert owner() == ["the log"]
+    folder.log.look()
+    assert folder.owner(packed) == "log"
+
+
+def test_what_is_copied_slowly_into_another_folder_is_no_log_of_its_own(tmp_path: Path) -> None:
+    """As logrotate's `copytruncate` with `olddir` does it: a large log takes longer than is waited
+    for one that does not grow.
+    """
+    folder = OldFolder(tmp_path)
+    data, _ = write_and_read_most(folder.log)
+    folder.log.drain()
+    copy = folder.path / "app.log.1"
+
+    for end in range(1, len(data), len(data) // 8):
+        copy.write_bytes(data[:end])
+        folder.log.now_s += 0.9 * HELD_S
+        assert folder.owner(copy) == "", end
+    copy.write_bytes(data)
+    os.truncate(folder.log.live, 0)
+    append(folder.log.live, HEADER + b"1\n")
+    folder.log.look()
+    assert folder.owner(copy) == "log"
+
+
+def test_a_second_log_with_the_same_lines_is_read_in_the_end(tmp_path: Path) -> None:
+    """It grows as long as the first one does, and looks like a copy that is being made."""
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, HEADER)
+    folder.log.drain()
+    twin = folder.path / "app-twin.log"
+    owners, began_s = [], folder.log.now_s
+    while folder.log.now_s <= began_s + HELD_GROWING_S:
+        append(folder.log.live, b"a line\n")
+        twin.write_bytes(folder.log.live.read_bytes())
+        owners.append(folder.owner(twin))
+        folder.log.now_s += HELD_S / 2
+
+    assert set(owners[:-1]) == {""}
+    assert owners[-1] == "itself"
+
+
+def test_what_an_undecided_file_may_hold_is_not_missed(tmp_path: Path) -> None:
+    """The log was cut before its last lines were acknowledged; its copy is still being written."""
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, HEADER)
+    folder.log.drain()
+    append(folder.log.live, b"1\n2\n")
+    folder.log.look()
+    copy = folder.path / "app.log.1"
+    copy.write_bytes(HEADER)
+    assert folder.owner(copy) == ""
+    os.truncate(folder.log.live, 0)
+    append(folder.log.live, b"3\n")
+    read = folder.log.drain()
+    assert folder.log.chain.take_losses() == []
+
+    copy.write_bytes(HEADER + b"1\n2\n")
+    assert folder.owner(copy) == "log"
+    read += folder.lend()
+    assert sorted(joined(read).splitlines()) == [b"1", b"2", b"3"]
+    assert folder.log.chain.take_losses() == []
 
 
 def test_a_packed_log_is_not_taken_for_a_copy_of_a_live_one_that_was_renamed(

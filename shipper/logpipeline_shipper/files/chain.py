@@ -34,7 +34,7 @@ from logpipeline_shipper.files.recognition import (
     resemblance,
 )
 from logpipeline_shipper.files.remembered import Remembered
-from logpipeline_shipper.files.sight import Sight
+from logpipeline_shipper.files.sight import FolderSight, Sight
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
 from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
 from logpipeline_shipper.files.turns import Turns
@@ -78,7 +78,7 @@ class Chain(Counts):
         super().__init__()
         self.id = id
         self._limits = limits
-        self._sight = sight if sight is not None else Sight()
+        self._sight = sight if sight is not None else FolderSight()
         self._tail = Tail(id.format, limits, self)
         self._holding = Holding(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()

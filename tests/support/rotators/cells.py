@@ -19,7 +19,7 @@ import warm
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import NoResponders, NotSent
 from logpipeline.nats.jetstream import JetStream
-from logpipeline_shipper import adoption, service
+from logpipeline_shipper import service
 from logpipeline_shipper.config import ShipperConfig
 from logpipeline_shipper.files.sources import HostSources
 from rotators.ledger import Arrivals, Counted, Writing, count
@@ -35,13 +35,11 @@ ARRIVES_WITHIN_S = 8.0
 KILL_AFTER_S_MAX = 0.08
 READ_OUT_S = 10.0
 TICK_S = 0.1
-HELD_S = 0.5
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all times of the shipper as short as the one between two scans is here: a tenth."""
     monkeypatch.setattr(service, "TICK_S", TICK_S)
-    monkeypatch.setattr(adoption, "HELD_S", HELD_S)
 
 
 @dataclass
