@@ -11,6 +11,9 @@ from typing import TypeVar, cast, overload
 T = TypeVar("T")
 
 POLL_S = 0.01
+# A condition that takes long, as a command does, is looked at again after as long a pause: those
+# that run beside it need the processors in order to make it true.
+POLL_S_MAX = 0.5
 # The limit for a wait that will never end. It is wide, since other tests may use the processors.
 WITHIN_S = 30.0
 
@@ -37,6 +40,7 @@ async def eventually(
     """
     deadline = time.monotonic() + within_s
     while True:
+        began = time.monotonic()
         seen: object
         try:
             value = condition()
@@ -48,4 +52,4 @@ async def eventually(
                 return cast(T, seen)
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {what or condition}; last: {seen!r}")
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(min(max(POLL_S, time.monotonic() - began), POLL_S_MAX))

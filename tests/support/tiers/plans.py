@@ -15,8 +15,9 @@ KIND = "tests/cluster/kind"
 HELM = "build-helm"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
 QUICK, LONG = ("-m", "not long"), ("-m", "long")
-# Tests of live wait for servers and disks more than they compute.
-LIVE_WORKERS = "4"
+# They wait more than they compute: for servers and disks, for an operator's next look, for what
+# heals by itself after some seconds.
+LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
 
 
 def check() -> list[Step]:
@@ -60,8 +61,8 @@ def test_all() -> list[Step]:
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
         *test(),
         _operator("operator", REST, after=tuple(step.name for step in built if step.name == HELM)),
-        _spark("spark", REST),
         _faults("faults", REST),
+        _spark("spark", REST),
         _live("live-long", LONG),
         pytest_step(
             "spark43",
@@ -137,7 +138,7 @@ def _live(name: str, marks: tuple[str, ...]) -> Step:
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:
     shows = "kills, cuts and full disks"
-    words = ("tests/faults", "-n", "2", *marks)
+    words = ("tests/faults", "-n", FAULT_WORKERS, *marks)
     return pytest_step(name, shows, *words, load=0.8, after=("jars",))
 
 
@@ -148,10 +149,10 @@ def _spark(name: str, marks: tuple[str, ...]) -> Step:
 
 def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "the operator and a real kube-apiserver"
-    words = ("tests/operator", "-n", "2", "--timeout=180", *marks)
-    return pytest_step(name, shows, *words, load=0.8, after=("build-api", *after))
+    words = ("tests/operator", "-n", OPERATOR_WORKERS, "--timeout=180", *marks)
+    return pytest_step(name, shows, *words, load=0.6, after=("build-api", *after))
 
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=0.8, after=after)
+    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=0.6, after=after)
