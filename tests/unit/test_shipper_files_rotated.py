@@ -109,6 +109,31 @@ def test_a_length_from_before_a_cut_is_not_missed(tmp_path: Path) -> None:
     assert lost == [(0, len(HEADER + b"4\n"))]
 
 
+@pytest.mark.parametrize("is_seen_by_reading", [True, False])
+def test_a_length_from_before_a_cut_is_not_that_of_the_new_file(
+    tmp_path: Path, is_seen_by_reading: bool
+) -> None:
+    """A listing of before the cut comes again, or late, as when a copy turns up in another folder.
+    The new file seems to have been longer, and to have lost what it never had.
+    """
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n2\n3\n")
+    read = folder.drain()
+    (old,) = folder.discovery.scan()
+    os.utime(folder.live, ns=(0, old.files[-1].mtime_ns + 1))
+    copytruncate(folder.live, folder.live.with_name("app.log.1"))
+    append(folder.live, HEADER)
+    os.utime(folder.live, ns=(0, old.files[-1].mtime_ns + 2))
+    read += folder.read_on() if is_seen_by_reading else folder.read()
+    folder.take(old)
+    read += folder.drain()
+    copytruncate(folder.live, folder.live.with_name("app.log.2"))
+    append(folder.live, b"4\n")
+
+    assert joined(read + folder.drain()) == HEADER + b"1\n2\n3\n" + HEADER + b"4\n"
+    assert folder.chain.take_losses() == []
+
+
 def test_a_copy_of_a_log_that_is_new_itself_brings_nothing(tmp_path: Path) -> None:
     """Seen for the first time, the log and its copy are one file's lines."""
     folder = Folder(tmp_path)

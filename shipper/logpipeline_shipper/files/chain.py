@@ -18,7 +18,7 @@ from logpipeline_shipper.files.counts import Counts
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.holding import Holding
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.opening import NotNow, Unreadable
+from logpipeline_shipper.files.opening import NotNow, Unreadable, look_now
 from logpipeline_shipper.files.reading import PACKED_BADLY, Reader
 from logpipeline_shipper.files.recognition import (
     NOT_READ,
@@ -164,10 +164,7 @@ class Chain(Counts):
                     self._look_again(now_s + _REWRITTEN_S)
                 return generation
             case Replaced(file, generation, is_cut, size):
-                made = self._replace(generation, file, now_s, is_cut=is_cut)
-                if size < file.size:
-                    made.forget_size(size)
-                return made
+                return self._replace(generation, file, now_s, is_cut=is_cut, size=size)
             case Copy(file, generation, has_more):
                 if generation in self._past:
                     self._past.remove(generation)
@@ -194,10 +191,10 @@ class Chain(Counts):
         self._look_again_at_s = min(self._look_again_at_s or at_s, at_s)
 
     def _replace(
-        self, generation: Generation, file: ChainFile, now_s: float, *, is_cut: bool
+        self, generation: Generation, file: ChainFile, now_s: float, *, is_cut: bool, size: int = 0
     ) -> Generation:
-        """Begin a generation in *file*, which held *generation* and has other bytes now. A copy of
-        the former, where there is one, takes its place.
+        """Begin a generation in *file*, which held *generation* and has other bytes now, *size* of
+        them at least. A copy of the former, where there is one, takes its place.
         """
         if is_cut:
             self.truncations += 1
@@ -213,6 +210,7 @@ class Chain(Counts):
                 generation.bind(copy, now_s)
                 generation.newer_since_s = now_s
         made = Generation.new(file, now_s)
+        made.begin_anew(*(look_now(file) or (size, file.mtime_ns)))
         self._generations.insert(self._generations.index(generation) + 1, made)
         return made
 
@@ -294,7 +292,7 @@ class Chain(Counts):
 
     def _cut_off(self, generation: Generation, file: ChainFile, now_s: float) -> None:
         """Note that *file* has other bytes than those of *generation* since it was listed."""
-        self._replace(generation, file, now_s, is_cut=True).forget_size()
+        self._replace(generation, file, now_s, is_cut=True)
         self._note_newer(now_s)
 
     def _read_oldest(self, now_s: float) -> Chunk | Generation | None:

@@ -160,6 +160,7 @@ class Generation:
     size: int = 0  # how long it was seen to be, and since when
     grown_s: float = 0.0
     stamp: tuple[int, int] = (0, 0)  # length and time of its file, as a listing saw them last
+    began_ns: int | None = None  # what a listing saw of its file before is not of its bytes
     searched: int = 0  # bytes up to here hold no end of a line behind the offset
     handle: Handle | None = None
     newer_since_s: float | None = None
@@ -296,7 +297,10 @@ class Generation:
             self.is_passed = False
         self.file, self.identity, self.is_compressed = file, file.identity, file.compressed
         self.is_recalled = False
-        self.stamp, self.touched, self.gone_since_s = (file.size, file.mtime_ns), None, None
+        self.touched, self.gone_since_s = None, None
+        if self.began_ns is not None and file.mtime_ns <= self.began_ns:
+            return
+        self.stamp = (file.size, file.mtime_ns)
         if not file.compressed and file.size > self.size:
             self._grow(file.size, now_s)
 
@@ -347,11 +351,12 @@ class Generation:
         if not content.compressed and (size := content.size()) > self.size:
             self._grow(size, now_s)
 
-    def forget_size(self, size: int = 0) -> None:
-        """Note that the listing spoke of other bytes than those that are there now, which are
-        *size* at least.
+    def begin_anew(self, size: int, mtime_ns: int) -> None:
+        """Note that its file, which is *size* bytes long now and was changed last at *mtime_ns*,
+        held other bytes before. A listing of then may still come, with their length: it is known
+        by its time.
         """
-        self.size, self.stamp = size, (0, 0)
+        self.size, self.stamp, self.began_ns = size, (size, mtime_ns), mtime_ns
 
     def search(self, end: int) -> None:
         """Note that no line ends between the offset and *end*."""

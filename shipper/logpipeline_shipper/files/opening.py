@@ -85,6 +85,18 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
     return PackedReader(descriptor, file.path.suffix.removeprefix("."))
 
 
+def look_now(file: ChainFile) -> tuple[int, int] | None:
+    """Return the length of *file* now, and the time in nanoseconds at which it was changed last;
+    None where another file stands at its path.
+    """
+    try:
+        found = file.path.stat()
+    except OSError:
+        return None
+    is_same = (found.st_dev, found.st_ino) == file.key
+    return (found.st_size, found.st_mtime_ns) if is_same else None
+
+
 def _explained(error: OSError) -> Exception:
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
         return Moved(str(error.filename))
