@@ -179,18 +179,19 @@ class DeltaLog:
 
     def former(self) -> list[Former]:
         """Return files that former versions name, and that are still there."""
-        stored = {found.path: found for found in self._storage.list(self._area)}
-        commits = sorted(path for path in stored if f"/{LOG}/" in path and path.endswith(".json"))
-        others = stored.keys() - {entry.path for entry in self.files()}
-        # What a batch is writing now is in no commit yet, and is left out.
-        waiting = {path: stored[path].modified for path in others if f"/{LOG}/" not in path}
+        stored = {found.path for found in self._storage.list(self._area)}
+        logged = {path for path in stored if path.startswith(f"{self._area}/{LOG}/")}
+        commits = sorted(path for path in logged if path.endswith(".json"))
+        waiting = stored - logged - {entry.path for entry in self.files()}
         gone = []
+        # All of them: what a batch is writing now is in none, and when files were written says
+        # nothing, since one that came from a backup is newer than its commit.
         for place in reversed(commits):
-            # A file is removed after it was written: older commits say nothing of these.
-            if not waiting or stored[place].modified < min(waiting.values()):
+            if not waiting:
                 break
             for path, at in self._removals(place):
-                if waiting.pop(path, None) is not None:
+                if path in waiting:
+                    waiting.remove(path)
                     gone.append(Former(path, at + timedelta(hours=GRACE_HOURS)))
         return gone
 
