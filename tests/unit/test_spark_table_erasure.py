@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -32,13 +33,14 @@ from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.erasure import Erasure
 from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.merge import groups_of
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.streams import WrongRange
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
 from tables_erased import FORMATS, Lake, Row, mixed, rows_of
-from tables_made import BEGIN, LIFE, STREAM, kept, table_files, upkeep
+from tables_made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep
 
 OVER = BEGIN + timedelta(days=1)
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -76,10 +78,11 @@ BY_NAME: dict[str, tuple[dict[str, Any], Callable[[Row], bool]]] = {
     "a time": (
         {
             "host": "web1",
-            "since": BEGIN + timedelta(minutes=30),
-            "until": BEGIN + timedelta(minutes=90),
+            # At both there is a line of this host.
+            "since": BEGIN + timedelta(minutes=29),
+            "until": BEGIN + timedelta(minutes=92),
         },
-        lambda row: is_web1(row) and 30 <= row["seq"] - 1 < 90,
+        lambda row: is_web1(row) and 29 <= row["seq"] - 1 < 92,
     ),
     "all of several": (
         {"host": "web2", "pod": "cart-1", "container": "cart", "namespace": "other"},
@@ -138,35 +141,52 @@ def test_a_file_without_such_lines_is_not_touched(lake: Lake, table: Table) -> N
     assert lake.rows() == rows_of(1, 150)
 
 
-def test_new_files_keep_checksums_groups_and_folders(
-    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that readers find changed bits, times are found by folder, and merges go on."""
-    monkeypatch.setattr("logpipeline_spark.table.parquet.GROUP_ROWS_MAX", 20)
-    lake.batch(table, 151, 200)
+def test_new_files_are_found_by_time_and_can_be_merged(lake: Lake, table: Table) -> None:
+    """They lie in the folder of their hour, have plain types, and each group of rows is of one
+    stream.
+    """
+    name = FileName("LOGS_1", LIFE, 1, 40, table.writer)
+    added = write_range(lake.storage, [lines(1, 40, stream="LOGS_1")], name)
+    table.commit_batch("other", {"LOGS_1": Range(LIFE, 1, 40)}, added, kept(table, "LOGS_1"))
+    upkeep(lake.storage, lake.new_logs()).compact(OVER)
 
     proof = lake.erasure(host="web1").erase(NOW)
 
     for each in proof.replaced:
         [entry] = each.by
         assert entry.path.rpartition("/")[0] == each.found.entry.path.rpartition("/")[0]
-        path = Path(lake.storage.url) / entry.path
-        groups = pq.ParquetFile(path).metadata.num_row_groups
-        former = Path(lake.storage.url) / each.found.entry.path
-        assert groups >= pq.ParquetFile(former).metadata.num_row_groups
-        assert pq.ParquetFile(path).schema_arrow.equals(LINES)
-    changed = bytearray(path.read_bytes())
-    with pq.ParquetFile(path) as parquet:
+        assert pq.ParquetFile(Path(lake.storage.url) / entry.path).schema_arrow.equals(LINES)
+        assert len({group.life for group in groups_of(lake.storage, entry.path)}) <= 2
+    # As if a late batch had come to each hour.
+    lake.batch(table, 151, 152)
+    assert upkeep(lake.storage, lake.new_logs()).compact(OVER) != []
+    own = [row for row in lake.rows() if row["stream"] == STREAM]
+    assert own == rows_of(1, 152, without=lambda row: is_web1(row) and row["seq"] <= 150)
+    assert len(lake.rows()) == len(own) + 80
+    assert lake.problems == ()
+
+
+def test_each_changed_bit_of_a_new_file_is_found(lake: Lake) -> None:
+    """Its pages have checksums, as those of batches have."""
+    table = lake.open()
+    rows = mixed(1, 59)
+    # Nothing that could be compressed, where another bit is another letter and no more.
+    texts = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(rows.num_rows)]
+    rows = rows.set_column(LINES.get_field_index("line"), "line", pa.array(texts))
+    added = write_range(lake.storage, [rows], FileName(STREAM, LIFE, 1, 59, table.writer))
+    table.commit_batch("0", {STREAM: Range(LIFE, 1, 59)}, added, kept(table))
+    [replaced] = lake.erasure(host="web1").erase(NOW).replaced
+    file = Path(lake.storage.url) / replaced.by[0].path
+    whole = file.read_bytes()
+    with pq.ParquetFile(file) as parquet:
         column = parquet.metadata.row_group(0).column(LINES.get_field_index("line"))
-    changed[column.data_page_offset + column.total_compressed_size - 1] ^= 1
-    path.write_bytes(changed)
-    assert any(entry.path in problem for problem in lake.problems)
-    changed[column.data_page_offset + column.total_compressed_size - 1] ^= 1
-    path.write_bytes(changed)
+    end = column.data_page_offset + column.total_compressed_size
+    for at_byte in range(end - 1, end - column.total_compressed_size // 2, -97):
+        changed = bytearray(whole)
+        changed[at_byte] ^= 1
+        file.write_bytes(changed)
 
-    upkeep(lake.storage, lake.new_logs()).compact(OVER)
-
-    assert lake.rows() == rows_of(1, 200, without=is_web1)
+        assert any(replaced.by[0].path in problem for problem in lake.problems), at_byte
 
 
 def test_a_batch_that_is_repeated_brings_nothing_back(lake: Lake, table: Table) -> None:
@@ -359,6 +379,8 @@ def test_done_again_it_finds_nothing_and_makes_no_version(lake: Lake, table: Tab
 
 def test_former_files_go_when_the_proof_says(lake: Lake, table: Table) -> None:
     """Also those that a merge had replaced before; not a minute earlier, for readers need them."""
+    # Files that are as old as those of a table at rest are needed until they were replaced.
+    age(lake, hours=2 * GRACE_HOURS)
     upkeep(lake.storage, lake.new_logs()).compact(OVER)
     begun = datetime.now(UTC)
     proof = lake.erasure(host="web1").erase(begun)
@@ -369,7 +391,7 @@ def test_former_files_go_when_the_proof_says(lake: Lake, table: Table) -> None:
     assert b"web1" in lake.stored_text()
     age(lake, hours=GRACE_HOURS - 0.1)
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
-    assert b"web1" in lake.stored_text()
+    assert table_files(Path(lake.storage.url)) > {former.path for former in proof.remaining}
 
     age(lake, hours=0.2)
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
@@ -384,16 +406,22 @@ def test_without_grace_former_files_go_at_once(lake: Lake, table: Table) -> None
     batch writes now.
     """
     upkeep(lake.storage, lake.new_logs()).compact(OVER)
-    writing = lake.write(table, 151, 160)
+    added = write_range(
+        lake.storage, [lines(151, 152)], FileName(STREAM, LIFE, 151, 152, table.writer)
+    )
+    table.commit_batch("other", {STREAM: Range(LIFE, 151, 152)}, added, kept(table))
+    [other] = lake.erasure(host="node-a").erase(NOW).remaining
+    writing = lake.write(table, 153, 160)
 
     proof = lake.erasure(host="web1").erase(NOW, has_grace=False)
 
     assert proof.remaining == ()
     assert len(proof.dropped) > len(proof.replaced) > 0
     there = {entry.path for entry in lake.new_logs()["lines"].files()}
-    assert table_files(Path(lake.storage.url)) == there | {entry.path for entry in writing}
-    table.commit_batch("151", {STREAM: Range(LIFE, 151, 160)}, writing, kept(table))
-    assert lake.rows() == rows_of(1, 150, without=is_web1) + rows_of(151, 160)
+    left = {other.path, *(entry.path for entry in writing)}
+    assert table_files(Path(lake.storage.url)) == there | left
+    table.commit_batch("153", {STREAM: Range(LIFE, 153, 160)}, writing, kept(table))
+    assert lake.rows() == rows_of(1, 150, without=is_web1) + rows_of(153, 160)
     assert lake.problems == ()
 
 
