@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from pyiceberg.catalog import load_catalog
 
 from logpipeline_cli.tables import duck
 from logpipeline_spark.formats.choosing import Logs, logs_of
-from logpipeline_spark.formats.iceberg import CATALOG_NAME
+from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import FileEntry, Range
@@ -82,6 +84,10 @@ class Lake:
             assert connection.execute(asked).fetchall() == _five(found)
         return found
 
+    def age(self, *, hours: float) -> None:
+        """Let all that was done have been done *hours* earlier."""
+        age(self.storage, self.new_logs(), hours=hours)
+
     @property
     def problems(self) -> tuple[str, ...]:
         """What verify finds."""
@@ -128,6 +134,39 @@ def iceberg(folder: Path) -> Lake:
         return load_catalog(CATALOG_NAME, **properties).load_table(IDENTIFIER).scan().to_arrow()
 
     return Lake(storage, new_logs, read)
+
+
+def age(storage: LocalStorage, logs: Logs, *, hours: float) -> None:
+    """Let all that was done to a table have been done *hours* earlier."""
+    folder = Path(storage.url)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            old = path.stat().st_mtime - hours * 3600
+            for_log = path.parent.name == "_delta_log" and path.suffix == ".json"
+            if for_log:
+                _age_commit(path, hours)
+            os.utime(path, (old, old))
+    log = logs["lines"]
+    if isinstance(log, IcebergLog):
+        _age_snapshots(log, hours)
+
+
+def _age_commit(path: Path, hours: float) -> None:
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= int(hours * 3_600_000)
+    path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def _age_snapshots(log: IcebergLog, hours: float) -> None:
+    table = log._loaded()
+    assert table is not None
+    path = Path(table.metadata_location.removeprefix("file://"))
+    data = json.loads(path.read_text())
+    for snapshot in data["snapshots"]:
+        snapshot["timestamp-ms"] -= int(hours * 3_600_000)
+    path.write_text(json.dumps(data))
 
 
 FORMATS = {"delta": delta, "iceberg": iceberg}

@@ -23,6 +23,7 @@ from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
+from tables_erased import age
 from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
 
 # 100 messages of two lines; of three messages one has no level.
@@ -390,6 +391,21 @@ def test_lines_are_erased_with_a_proof(table: Table, storage: LocalStorage, run:
         "json",
     )
     assert json.loads(rest) == [{"l": LINES - 120, "m": LINES}]
+
+
+def test_the_same_words_later_remove_former_files(
+    table: Table, storage: LocalStorage, run: Run
+) -> None:
+    """Where no job runs, nothing else does; the proof says then that there is none."""
+    words = ("table", "erase", "--host", "node-a", "--yes", "-o", "json")
+    former = [file["path"] for file in json.loads(run(*words)[1])["remaining"]]
+    age(storage, logs(storage), hours=2.1)
+
+    status, out, _ = run(*words)
+
+    assert (status, json.loads(out)["remaining"]) == (0, [])
+    assert former
+    assert not any((Path(storage.url) / path).exists() for path in former)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -380,7 +378,7 @@ def test_done_again_it_finds_nothing_and_makes_no_version(lake: Lake, table: Tab
 def test_former_files_go_when_the_proof_says(lake: Lake, table: Table) -> None:
     """Also those that a merge had replaced before; not a minute earlier, for readers need them."""
     # Files that are as old as those of a table at rest are needed until they were replaced.
-    age(lake, hours=2 * GRACE_HOURS)
+    lake.age(hours=2 * GRACE_HOURS)
     upkeep(lake.storage, lake.new_logs()).compact(OVER)
     begun = datetime.now(UTC)
     proof = lake.erasure(host="web1").erase(begun)
@@ -389,11 +387,11 @@ def test_former_files_go_when_the_proof_says(lake: Lake, table: Table) -> None:
     grace = timedelta(hours=GRACE_HOURS)
     assert abs(proof.gone_by - begun - grace) < timedelta(minutes=1)
     assert b"web1" in lake.stored_text()
-    age(lake, hours=GRACE_HOURS - 0.1)
+    lake.age(hours=GRACE_HOURS - 0.1)
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
     assert table_files(Path(lake.storage.url)) > {former.path for former in proof.remaining}
 
-    age(lake, hours=0.2)
+    lake.age(hours=0.2)
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
 
     assert b"web1" not in lake.stored_text()
@@ -437,7 +435,7 @@ def test_lists_of_files_with_values_of_lines_go_as_well(tmp_path: Path) -> None:
     lake.erasure(host="web2").erase(NOW, has_grace=False)
     assert not set(before) <= set(manifests(lake))
     lake.batch(table, 21, 21)
-    age(lake, hours=GRACE_HOURS + 1)
+    lake.age(hours=GRACE_HOURS + 1)
 
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
 
@@ -512,36 +510,3 @@ def at(monkeypatch: pytest.MonkeyPatch, place: str, do: Callable[[], object]) ->
             waiting.pop()()
 
     monkeypatch.setattr(erasure_module, "reach", reach)
-
-
-def age(lake: Lake, *, hours: float) -> None:
-    """Let all that was done to the table have been done *hours* earlier."""
-    folder = Path(lake.storage.url)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            old = path.stat().st_mtime - hours * 3600
-            for_log = path.parent.name == "_delta_log" and path.suffix == ".json"
-            if for_log:
-                _age_commit(path, hours)
-            os.utime(path, (old, old))
-    log = lake.new_logs()["lines"]
-    if isinstance(log, iceberg_module.IcebergLog):
-        _age_snapshots(log, hours)
-
-
-def _age_commit(path: Path, hours: float) -> None:
-    actions = [json.loads(line) for line in path.read_text().splitlines()]
-    for action in actions:
-        if "remove" in action:
-            action["remove"]["deletionTimestamp"] -= int(hours * 3_600_000)
-    path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-
-
-def _age_snapshots(log: iceberg_module.IcebergLog, hours: float) -> None:
-    table = log._loaded()
-    assert table is not None
-    path = Path(table.metadata_location.removeprefix("file://"))
-    data = json.loads(path.read_text())
-    for snapshot in data["snapshots"]:
-        snapshot["timestamp-ms"] -= int(hours * 3_600_000)
-    path.write_text(json.dumps(data))

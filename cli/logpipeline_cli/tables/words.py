@@ -17,9 +17,9 @@ ACTIONS = (
 
 DESCRIPTIONS = {
     "erase": "Erase the lines that have all that is given, and print a proof. They leave the\n"
-    "table at once, in one version of its log, also beside the job. Files that held them stay for\n"
-    "two hours, for readers that began before; so does each former version. Counts stay.\n"
-    "Streams, collectors' files and what is not in the table yet are not touched.",
+    "table at once, in one version of its log, also beside the job. Files that held them stay\n"
+    "for two hours, for readers that began before, and so do former versions. Counts stay.\n"
+    "Streams, collectors' files and lines that are not in the table yet are not touched.",
 }
 
 
