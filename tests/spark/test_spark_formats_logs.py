@@ -23,7 +23,9 @@ from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
 from logpipeline_spark.formats.log import Overtaken
 from logpipeline_spark.lines.schema import LINES
+from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import Range
+from logpipeline_spark.table.erasure import Erasure
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files
@@ -135,6 +137,25 @@ def test_of_two_writers_the_log_takes_one(lake: Lake) -> None:
     lake.batch(successor, 11, 20)
 
     assert lake.keys == keys(1, 20)
+
+
+@pytest.mark.timeout(120)
+def test_what_is_erased_is_gone_for_who_knows_the_format(lake: Lake) -> None:
+    """Also from the disk or the bucket, and the next batch goes on."""
+    table = opened(lake.storage, of=lake.new_logs())
+    lake.batch(table, 1, 40)
+    lake.batch(table, 41, 100)
+    condition = Condition(host="node-a", until=BEGIN + timedelta(minutes=50))
+
+    proof = Erasure(lake.storage, lake.new_logs(), condition).erase(OVER, has_grace=False)
+    lake.batch(table, 101, 110)
+
+    assert lake.keys == keys(51, 110)
+    assert proof.lines == 100
+    assert sorted(proof.dropped) == sorted(each.found.entry.path for each in proof.replaced)
+    stored = {found.path for found in lake.storage.list("lines") if "/dt=" in found.path}
+    assert stored == {entry.path for entry in files(lake.new_logs())}
+    assert verify(lake.storage, lake.new_logs()).problems == ()
 
 
 @pytest.mark.timeout(120)

@@ -23,6 +23,7 @@ from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
+from tables_erased import age
 from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
 
 # 100 messages of two lines; of three messages one has no level.
@@ -357,3 +358,97 @@ def test_a_table_of_another_format_is_refused(table: Table, run: Run) -> None:
     assert status == 1
     assert "is a table of format delta: ask for that" in error
     assert "Traceback" not in error
+
+
+def test_lines_are_erased_with_a_proof(table: Table, storage: LocalStorage, run: Run) -> None:
+    """What would go, then what went, as text and as JSON; counts stay, and the table is well."""
+    words = ("table", "erase", "--host", "node-a", "--until", "2026-11-21T11:00:00Z")
+    former = [entry.path for entry in files(storage) if "hour=10" in entry.path]
+    status, planned, _ = run(*words, "--dry-run", "-o", "json")
+    assert (status, json.loads(planned)["lines"], len(files(storage))) == (0, 120, 5)
+    assert "120 lines with" in run(*words, "--dry-run")[1]
+
+    status, out, _ = run(*words, "--yes", "-o", "json")
+
+    proof = json.loads(out)
+    assert status == 0
+    assert proof["condition"] == {"host": "node-a", "until": "2026-11-21T11:00:00+00:00"}
+    assert (proof["lines"], proof["version_after"]) == (120, proof["version_before"] + 1)
+    assert [file["path"] for file in proof["files"]] == former
+    assert [file["path"] for file in proof["remaining"]] == former
+    time, gone_by = (datetime.fromisoformat(proof[name]) for name in ("time", "gone_by"))
+    assert timedelta(hours=2) <= gone_by - time <= timedelta(hours=2, minutes=1)
+    _, again, _ = run(*words, "--yes", "--without-grace")
+    assert "The table holds no such lines" in again
+    assert f"{len(former)} files that held such lines were removed for good" in again
+    assert "collectors' files" in again
+    assert not any((Path(storage.url) / path).exists() for path in former)
+    assert run("table", "verify")[0] == 0
+    _, rest, _ = run(
+        "query",
+        "SELECT (SELECT count(*) FROM lines) AS l, (SELECT sum(lines)::int FROM minutes) AS m",
+        "-o",
+        "json",
+    )
+    assert json.loads(rest) == [{"l": LINES - 120, "m": LINES}]
+
+
+def test_the_same_words_later_remove_former_files(
+    table: Table, storage: LocalStorage, run: Run
+) -> None:
+    """Where no job runs, nothing else does; the proof says then that there is none."""
+    words = ("table", "erase", "--host", "node-a", "--yes", "-o", "json")
+    former = [file["path"] for file in json.loads(run(*words)[1])["remaining"]]
+    age(storage, logs(storage), hours=2.1)
+
+    status, out, _ = run(*words)
+
+    assert (status, json.loads(out)["remaining"]) == (0, [])
+    assert former
+    assert not any((Path(storage.url) / path).exists() for path in former)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Nothing says whose lines are meant"),
+        (("--until", "10m", "--yes"), "Nothing says whose lines are meant"),
+        (("--host", "", "--yes"), "--host is empty"),
+        (("--host", "a", "--since", "2026-99-99"), "is no time; write"),
+        (("--host", "a", "--since", "10x"), "10x"),
+        (("--host", "node-a"), "give --yes if you mean it"),
+        (("--host", "node-a", "-o", "json"), "give --dry-run first, then --yes"),
+    ],
+)
+def test_what_does_not_say_enough_erases_nothing(
+    table: Table, storage: LocalStorage, run: Run, words: tuple[str, ...], said: str
+) -> None:
+    """One sentence, status 1, and the table is as before."""
+    before = files(storage)
+
+    status, _, error = run("table", "erase", *words)
+
+    assert status == 1
+    assert said in error
+    assert len(error.splitlines()) == 1
+    assert files(storage) == before
+
+
+@pytest.mark.parametrize(("answer", "is_erased"), [("y", True), ("", False)])
+def test_a_person_at_a_terminal_is_asked(
+    table: Table,
+    storage: LocalStorage,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    is_erased: bool,
+) -> None:
+    """After what would go; only a yes erases."""
+    terminal = io.StringIO(f"{answer}\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+
+    status, out, _ = run("table", "erase", "--host", "node-a")
+
+    assert f"Erase {LINES} lines for good? [y/N]" in out
+    assert (status, files(storage) == []) == ((0, True) if is_erased else (1, False))

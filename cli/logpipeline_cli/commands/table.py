@@ -126,6 +126,13 @@ def _retain(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _erase(args: argparse.Namespace) -> int:
+    from logpipeline_cli.tables.erasing import erase
+
+    storage = storage_for(args)
+    return erase(args, storage, logs_for(args, storage))
+
+
 def _upkeep(args: argparse.Namespace) -> tuple[LogPipeline, Upkeep]:
     """Return what looks after the table, which may be done beside the job that writes it."""
     from logpipeline_spark.table.upkeep import Upkeep
@@ -145,4 +152,5 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": _verify,
     "compact": _compact,
     "retain": _retain,
+    "erase": _erase,
 }

@@ -12,7 +12,15 @@ ACTIONS = (
     ("verify", "prove that the table is whole", "logpipeline table verify"),
     ("compact", "put small files together now", "logpipeline table compact"),
     ("retain", "delete what is too old now", "logpipeline table retain"),
+    ("erase", "erase lines of the table for good", "logpipeline table erase --host web1 --dry-run"),
 )
+
+DESCRIPTIONS = {
+    "erase": "Erase the lines that have all that is given, and print a proof. They leave the\n"
+    "table at once, in one version of its log, also beside the job. Files that held them stay\n"
+    "for two hours, for readers that began before, and so do former versions. Counts stay.\n"
+    "Streams, collectors' files and lines that are not in the table yet are not touched.",
+}
 
 
 def _where(parser: argparse.ArgumentParser) -> None:
@@ -33,16 +41,43 @@ def _table(parser: argparse.ArgumentParser) -> None:
         sub = actions.add_parser(
             name,
             help=help_text,
-            description=f"{help_text[0].upper()}{help_text[1:]}.",
+            description=DESCRIPTIONS.get(name, f"{help_text[0].upper()}{help_text[1:]}."),
             epilog=example(usage),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         _where(sub)
         if name == "run":
             _run(sub)
-        if name in ("ls", "verify"):
+        if name == "erase":
+            _erase(sub)
+        if name in ("ls", "verify", "erase"):
             sub.add_argument("-o", "--output", choices=("text", "json"), default="text",
                              help="how to print (text)")  # fmt: skip
+
+
+def _erase(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", metavar="NAME", help="only lines of this host")
+    parser.add_argument(
+        "--namespace", metavar="NS", dest="pod_namespace", help="only lines of this namespace"
+    )
+    parser.add_argument("--pod", metavar="NAME", help="only lines of this pod")
+    parser.add_argument("--container", metavar="NAME", help="only lines of this container")
+    parser.add_argument(
+        "--source",
+        metavar="GLOB",
+        help="only lines of this source, by its whole name, or by a pattern (* stands for / too)",
+    )
+    _times(parser)
+    parser.add_argument(
+        "--without-grace",
+        action="store_true",
+        help="remove the files that held them at once: a reader that began before fails, and sees "
+        "no wrong lines; former versions that need these files cannot be read any more",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only print what would go, and change nothing"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _run(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Overtaken, Version
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
@@ -93,6 +93,10 @@ class DeltaLog:
                 return None
             self._version = table.version()
             return int(table.transaction_version(APPLICATION) or 0)
+
+    def version(self) -> int:
+        """Return the version that was looked at, or committed, last."""
+        return self._version
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         """Make the log where there is none, and add the columns of *schema* that it lacks.
@@ -172,6 +176,36 @@ class DeltaLog:
                 return
         for info in reversed(kept):
             yield Version(int(info["timestamp"]) * 1000, info.get(SAID) or {})
+
+    def former(self) -> list[Former]:
+        """Return files that former versions name, and that are still there."""
+        stored = {found.path for found in self._storage.list(self._area)}
+        logged = {path for path in stored if path.startswith(f"{self._area}/{LOG}/")}
+        commits = sorted(path for path in logged if path.endswith(".json"))
+        waiting = stored - logged - {entry.path for entry in self.files()}
+        gone = []
+        # All of them: what a batch is writing now is in none, and when files were written says
+        # nothing, since one that came from a backup is newer than its commit.
+        for place in reversed(commits):
+            if not waiting:
+                break
+            for path, at in self._removals(place):
+                if path in waiting:
+                    waiting.remove(path)
+                    gone.append(Former(path, at + timedelta(hours=GRACE_HOURS)))
+        return gone
+
+    def _removals(self, place: str) -> Iterator[tuple[str, datetime]]:
+        with self._said():
+            for line in (self._storage.read(place) or b"").splitlines():
+                if removed := json.loads(line).get("remove"):
+                    at_s = (removed.get("deletionTimestamp") or 0) / 1000
+                    path = f"{self._area}/{unquote(removed['path'])}"
+                    yield path, datetime.fromtimestamp(at_s, UTC)
+
+    def drop(self, paths: Sequence[str]) -> None:
+        """Remove files that former versions alone name; the log says already that they went."""
+        self._storage.delete(paths)
 
     def keep_up(self, now: datetime) -> None:
         """Write a checkpoint when it is time, and remove what no version needs any more."""

@@ -9,10 +9,11 @@ came since: so each change makes one, also that which has no files.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
@@ -20,10 +21,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Snapshot
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Overtaken, Version
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import is_ours, name_of
 from logpipeline_spark.table.storage import Storage
@@ -37,6 +39,8 @@ METADATA = "_iceberg"
 GRACE = timedelta(hours=GRACE_HOURS)
 # Others commit rarely: by then something is wrong that more attempts do not mend.
 ATTEMPTS_MAX = 100
+# What Iceberg's lists of files end with.
+MANIFEST_SUFFIX = ".avro"
 # Of what a catalogue says; a sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 _PROPERTIES = {
@@ -66,6 +70,7 @@ class IcebergLog:
         self._identifier = identifier
         self._properties = dict(properties)
         self._seen = 0
+        self._version = -1
 
     @cached_property
     def _catalog(self) -> Catalog:
@@ -82,7 +87,12 @@ class IcebergLog:
             if table is None:
                 return None
             self._seen = int(table.properties.get(TRANSACTION, 0))
+            self._version = _version_of(table)
             return self._seen
+
+    def version(self) -> int:
+        """Return the snapshot that was looked at, or committed, last; -1 where there is none."""
+        return self._version
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         """Make the table where there is none, and add the columns of *schema* that it lacks.
@@ -134,6 +144,7 @@ class IcebergLog:
                     # Somebody else's came first: see what it was.
                     continue
             self._seen = change.transaction or self._seen
+            self._version = _version_of(table)
             reach("table.committed")
             return
         raise Refused(f"{self._identifier} is committed to all the time: see what writes there.")
@@ -169,27 +180,79 @@ class IcebergLog:
             said = snapshot.summary.get(SAID) if snapshot.summary is not None else None
             yield Version(snapshot.timestamp_ms * 1000, json.loads(said) if said else {})
 
+    def former(self) -> list[Former]:
+        """Return files that former snapshots name."""
+        with self._said():
+            table = self._loaded()
+            if table is None:
+                return []
+            goes_at: dict[str, datetime] = {}
+            for snapshot, end in _ended(table):
+                for path in self._named(table, [snapshot]):
+                    goes_at[path] = end + GRACE
+            there = self._named(table, [table.current_snapshot()])
+        return [Former(path, at) for path, at in goes_at.items() if path not in there]
+
+    def drop(self, paths: Sequence[str]) -> None:
+        """Remove files that former snapshots alone name, and these snapshots with them."""
+        with self._said():
+            table = self._loaded()
+            if table is None:
+                return
+            dropped = set(paths)
+            assert not dropped & self._named(table, [table.current_snapshot()])
+            former = [snapshot for snapshot, _ in _ended(table)]
+            gone = [each for each in former if dropped & self._named(table, [each])]
+            # Lines first: who is killed in between leaves snapshots that expire like others.
+            self._storage.delete(paths)
+            lists = _manifests(table, gone)
+            self._expire(table, gone)
+            lists -= _manifests(table, table.snapshots())
+            self._storage.delete(self._path(url) for url in lists)
+
     def keep_up(self, now: datetime) -> None:
         """Expire old snapshots, and remove files that none needs any more."""
         with self._said():
             table = self._loaded()
             if table is None:
                 return
-            table.maintenance.expire_snapshots().older_than(now - GRACE).commit()
-            table.refresh()
-            named = {
-                self._path(entry.data_file.file_path)
-                for snapshot in table.snapshots()
-                for manifest in snapshot.manifests(table.io)
-                for entry in manifest.fetch_manifest_entry(table.io)
-            }
-        self._storage.delete(
+            # By when another one came, not by its own time: the last snapshot of a quiet night is
+            # read until then.
+            self._expire(table, [each for each, end in _ended(table) if end <= now - GRACE])
+            named = self._named(table, table.snapshots())
+            lists = {self._path(url) for url in _manifests(table, table.snapshots())}
+        old = [
             stored.path
-            for stored in self._storage.list(self._area)
-            if stored.path not in named
-            and is_ours(name_of(stored.path))
-            and stored.modified <= now - GRACE
+            for folder in (self._area, f"{METADATA}/{self._area}")
+            for stored in self._storage.list(folder)
+            if stored.modified <= now - GRACE
+        ]
+        self._storage.delete(path for path in old if path not in named and is_ours(name_of(path)))
+        # Lists of files hold the smallest and the largest value of most columns.
+        self._storage.delete(
+            path for path in old if path not in lists and path.endswith(MANIFEST_SUFFIX)
         )
+
+    def _expire(self, table: Table, snapshots: Collection[Snapshot]) -> None:
+        held = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        numbers = [each.snapshot_id for each in snapshots if each.snapshot_id not in held]
+        if numbers:
+            table.maintenance.expire_snapshots().by_ids(numbers).commit()
+            table.refresh()
+
+    def _named(self, table: Table, snapshots: Sequence[Snapshot | None]) -> set[str]:
+        """Return the paths of all data files that *snapshots* name."""
+        manifests = {
+            manifest.manifest_path: manifest
+            for snapshot in snapshots
+            if snapshot is not None
+            for manifest in snapshot.manifests(table.io)
+        }
+        return {
+            self._path(entry.data_file.file_path)
+            for manifest in manifests.values()
+            for entry in manifest.fetch_manifest_entry(table.io)
+        }
 
     def _loaded(self) -> Table | None:
         try:
@@ -243,6 +306,28 @@ class IcebergLog:
                 f"The Iceberg catalogue of {self._identifier} does not do what it is asked for: "
                 f"see spec.table.catalog, and whether it is well ({lines[0]:.{SAID_CHARS_MAX}})."
             ) from error
+
+
+def _version_of(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return -1 if snapshot is None else snapshot.snapshot_id
+
+
+def _ended(table: Table) -> list[tuple[Snapshot, datetime]]:
+    """Return the snapshots that another one followed, with when it did."""
+    kept = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+    return [
+        (one, datetime.fromtimestamp(following.timestamp_ms / 1000, UTC))
+        for one, following in itertools.pairwise(kept)
+    ]
+
+
+def _manifests(table: Table, snapshots: Collection[Snapshot]) -> set[str]:
+    """Return where *snapshots* have their lists of files, and the lists of these."""
+    lists = {snapshot.manifest_list for snapshot in snapshots}
+    return lists | {
+        manifest.manifest_path for each in snapshots for manifest in each.manifests(table.io)
+    }
 
 
 def _evolve(transaction: Transaction, schema: pa.Schema) -> None:

@@ -51,6 +51,16 @@ class Version:
     said: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A file that former versions name, and the last one does not; from *goes_at* on upkeep
+    removes it.
+    """
+
+    path: str
+    goes_at: datetime
+
+
 class Log(Protocol):
     """The log of one area of a table."""
 
@@ -60,6 +70,11 @@ class Log(Protocol):
 
         Raises:
             Refused: it cannot be read.
+        """
+
+    def version(self) -> int:
+        """Return the version that was looked at, or committed, last: a number that only its own
+        format compares.
         """
 
     def begin(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
@@ -94,6 +109,20 @@ class Log(Protocol):
 
     def history(self) -> Iterator[Version]:
         """Give the versions that are kept, the oldest first."""
+
+    def former(self) -> list[Former]:
+        """Return files that former versions name, whether they are still there or not.
+
+        Raises:
+            Refused: the log cannot be read.
+        """
+
+    def drop(self, paths: Sequence[str]) -> None:
+        """Remove files that former versions alone name, at once: who reads such a version fails.
+
+        Raises:
+            Refused: the log or the storage does not do it.
+        """
 
     def keep_up(self, now: datetime) -> None:
         """Keep the log short, and remove files that no version has needed for `GRACE_HOURS`."""

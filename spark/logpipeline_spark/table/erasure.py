@@ -1,0 +1,258 @@
+"""Take lines out of a table for good: files that hold some are written again without them, one
+version of the log takes the new files for the old ones, and the old ones go.
+
+It writes no new line, and so needs no right to write: like other upkeep it is done beside the job.
+A batch is in the table by its range and the log's transaction, not by its lines, so that no batch
+brings a line back. Killed anywhere, it can be done again: what is not committed was not done, and
+what is committed is found in what the log knows of former versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from logpipeline.failpoints import reach
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.choosing import Logs
+from logpipeline_spark.formats.log import Change, Conflict, Former
+from logpipeline_spark.lines.schema import LINES as SCHEMA
+from logpipeline_spark.table.compact import Parts, Sizes
+from logpipeline_spark.table.condition import Condition
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import LINES, folder_of
+from logpipeline_spark.table.parquet import checked_file
+from logpipeline_spark.table.reading import fitted
+from logpipeline_spark.table.storage import Storage
+
+# How often it looks again where others merged or removed the same files. A merge takes as long as
+# this: of two that go on, one is done each time.
+ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file with so many *lines* that are meant, whose text has so many bytes."""
+
+    entry: FileEntry
+    lines: int
+    text_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a version of the table holds of the lines that are meant."""
+
+    version: int
+    files: tuple[Found, ...]
+    schema: pa.Schema
+
+    @property
+    def lines(self) -> int:
+        """How many lines go."""
+        return sum(found.lines for found in self.files)
+
+    @property
+    def text_bytes(self) -> int:
+        """How many bytes of text go."""
+        return sum(found.text_bytes for found in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A file that left the table, and what stands for it: nothing where all of its lines went."""
+
+    found: Found
+    by: tuple[FileEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was done: of the lines that *condition* means, those of *version_before* are in no file
+    of *version_after*. Files of former versions that still hold such lines are *remaining*.
+    """
+
+    table: str
+    condition: Condition
+    time: datetime
+    version_before: int
+    version_after: int
+    replaced: tuple[Replaced, ...]
+    remaining: tuple[Former, ...]
+    dropped: tuple[str, ...]
+
+    @property
+    def lines(self) -> int:
+        """How many lines went."""
+        return sum(each.found.lines for each in self.replaced)
+
+    @property
+    def text_bytes(self) -> int:
+        """How many bytes of text went."""
+        return sum(each.found.text_bytes for each in self.replaced)
+
+    @property
+    def gone_by(self) -> datetime | None:
+        """When upkeep may remove the last of the former files; None where there is none."""
+        return max((former.goes_at for former in self.remaining), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """Erases lines of one table; its *logs* are its own, and nobody else's objects."""
+
+    storage: Storage
+    logs: Logs
+    condition: Condition
+
+    def plan(self) -> Plan:
+        """Look for the lines that are meant; nothing is changed.
+
+        Raises:
+            Damaged: a file is missing or cannot be read.
+            Refused: there is no table.
+        """
+        log = self.logs[LINES]
+        # A log that was looked at knows after which version a change of it comes.
+        if log.transaction() is None:
+            raise Refused(
+                f"There is no table at {self.storage.url}: see spec.table.path, or --path."
+            )
+        version = log.version()
+        entries = sorted(log.files(), key=lambda entry: entry.path)
+        # All columns of these files, whoever wrote them: so it is asked for behind them.
+        schema = log.schema()
+        assert schema is not None, "there are files, and no log"
+        return Plan(version, tuple(self._found(entries)), schema)
+
+    def erase(self, now: datetime, *, has_grace: bool = True) -> Proof:
+        """Erase the lines that are meant. Files of former versions that hold such lines stay for
+        readers that began before; without *grace* they go at once.
+
+        Raises:
+            Damaged: a file is missing or cannot be read; nothing was changed.
+            Refused: the log cannot be written, or others change the same files all the time.
+        """
+        plan, replaced = self._committed()
+        after = self.logs[LINES].version()
+        former = tuple(self._former())
+        if not has_grace and former:
+            self.logs[LINES].drop([each.path for each in former])
+            reach("table.erased-files-dropped")
+        return Proof(
+            table=f"{self.storage.url}/{LINES}",
+            condition=self.condition,
+            time=now,
+            version_before=plan.version,
+            version_after=after,
+            replaced=replaced,
+            remaining=former if has_grace else (),
+            dropped=() if has_grace else tuple(each.path for each in former),
+        )
+
+    def _committed(self) -> tuple[Plan, tuple[Replaced, ...]]:
+        """Take the lines out of the table, in one version."""
+        for _ in range(ATTEMPTS):
+            plan = self.plan()
+            if not plan.files:
+                return plan, ()
+            replaced = tuple(
+                Replaced(found, self._rewritten(found, plan.schema)) for found in plan.files
+            )
+            reach("table.erasure-written")
+            added = [entry for each in replaced for entry in each.by]
+            change = Change(
+                operation="DELETE",
+                added=added,
+                removed=[each.found.entry for each in replaced],
+                # Not whose lines: a history that names a person would need to be erased as well.
+                said={"erased_lines": plan.lines},
+            )
+            try:
+                self.logs[LINES].commit(change)
+            except Conflict:
+                # Somebody merged or removed some of them: the lines are in other files by now.
+                self.storage.delete([entry.path for entry in added])
+                continue
+            reach("table.erasure-committed")
+            return plan, replaced
+        raise Refused(
+            f"Others merge or remove the same files of {self.storage.url} all the time, and "
+            "nothing was erased: try again when they are done."
+        )
+
+    def _found(self, entries: Iterable[FileEntry]) -> Iterator[Found]:
+        for entry in entries:
+            if self.condition.may_be_in(entry):
+                found = self._counted(entry)
+                if found.lines:
+                    yield found
+
+    def _counted(self, entry: FileEntry) -> Found:
+        lines = text_bytes = 0
+        with checked_file(self.storage, entry.path) as file:
+            for number in range(file.num_row_groups):
+                is_meant = self._is_meant(file, number)
+                count = _sum(is_meant)
+                if count:
+                    texts = file.read_row_group(number, columns=["line"])["line"].filter(is_meant)
+                    lines += count
+                    text_bytes += _sum(pc.binary_length(texts))
+        return Found(entry, lines, text_bytes)
+
+    def _is_meant(self, file: pq.ParquetFile, number: int) -> pa.ChunkedArray:
+        columns = self.condition.columns
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
+        return self.condition.matches(fitted(file.read_row_group(number, columns=columns), schema))
+
+    def _rewritten(self, found: Found, schema: pa.Schema) -> tuple[FileEntry, ...]:
+        """Write a file's other lines, in their order and their groups, into its folder."""
+        entry = found.entry
+        entries: list[FileEntry] = []
+        parts = Parts(self.storage, folder_of(entry.path), schema, entries)
+        erased = 0
+        with checked_file(self.storage, entry.path) as file, parts.stack:
+            for number in range(file.num_row_groups):
+                table = fitted(file.read_row_group(number), schema)
+                is_meant = self.condition.matches(table)
+                erased += _sum(is_meant)
+                rest = table.filter(pc.invert(is_meant))
+                if rest.num_rows:
+                    # A group is of one stream's life, so that it can be merged by its statistics.
+                    parts.add(rest, is_new_group=True, sizes=Sizes())
+            parts.end()
+        kept = sum(each.rows for each in entries)
+        assert erased == found.lines, f"{entry.path}: {found.lines} lines were found, and {erased}"
+        assert kept + erased == entry.rows, f"{entry.path}: {entry.rows} rows became {kept}"
+        return tuple(entries)
+
+    def _former(self) -> Iterator[Former]:
+        """Give the files of former versions that hold lines that are meant, also of versions that
+        came before a merge.
+        """
+        for former in sorted(self.logs[LINES].former(), key=lambda former: former.path):
+            try:
+                with checked_file(self.storage, former.path) as file:
+                    groups = range(file.num_row_groups)
+                    holds_some = any(_sum(self._is_meant(file, number)) for number in groups)
+            except Damaged:
+                # It is gone already, or cannot be read any more: then it is kept from nobody.
+                if not _is_there(self.storage, former.path):
+                    continue
+                holds_some = True
+            if holds_some:
+                yield former
+
+
+def _is_there(storage: Storage, path: str) -> bool:
+    return any(stored.path == path for stored in storage.list(folder_of(path)))
+
+
+def _sum(values: Sequence[int]) -> int:
+    return int(pc.sum(values).as_py() or 0)
