@@ -50,6 +50,15 @@ def test_steps_start_as_far_as_there_is_room() -> None:
     assert [each.name for each in chosen] == ["a", "b", "d"]
 
 
+def test_what_the_longest_step_waits_for_is_not_built_behind_all_others() -> None:
+    """Other builds take what nobody else wants of the processors."""
+    steps = {each.name: each for each in PLANS["test-all"]()}
+    waited_for = [steps[name] for name in steps["nodes"].after]
+
+    assert {each.nice for each in waited_for} <= {0}
+    assert steps["jars"].nice > steps["unit"].nice == 0
+
+
 def test_a_step_larger_than_the_machine_runs_alone() -> None:
     """It is not left waiting for ever."""
     large, small = step("large", load=5.0), step("small")

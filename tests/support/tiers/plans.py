@@ -97,26 +97,30 @@ def _built_for_spark43() -> list[Step]:
 
 
 def _built_for_nodes() -> list[Step]:
+    """Return what the tests on nodes wait for, which take longer than any others."""
+    cluster = (sys.executable, KIND, "build")
     return [
         Step(
             name=HELM,
             shows="Helm from its modules, once",
-            command=(sys.executable, KIND, "build", "helm"),
+            command=(*cluster, "helm"),
             is_background=True,
+            is_urgent=True,
         ),
         Step(
             name="build-all",
             shows="all of Kubernetes from its modules, once",
-            command=(sys.executable, KIND, "build", "all"),
+            command=(*cluster, "all"),
             after=(HELM,),
             is_background=True,
+            is_urgent=True,
         ),
         Step(
             name="build-images",
             shows="the project's images",
-            command=(sys.executable, KIND, "build", "images"),
-            after=("build-all",),
+            command=(*cluster, "images"),
             is_background=True,
+            is_urgent=True,
         ),
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from log_tails import tail_of
 from tiers.results import Result, cases_in
-from tiers.steps import BACKGROUND_NICE, ROOT, Step
+from tiers.steps import ROOT, Step
 
 ENDS_WITHIN_S = 20.0
 POLL_S = 0.05
@@ -35,7 +35,7 @@ class StepProcess:
         if step.has_tests:
             command += [f"--junitxml={self._report}", "-o", "junit_family=xunit1"]
         # A program that is not there is then an exit code and a line in the log.
-        command = ["nice", "-n", str(BACKGROUND_NICE if step.is_background else 0), *command]
+        command = ["nice", "-n", str(step.nice), *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

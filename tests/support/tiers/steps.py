@@ -19,7 +19,9 @@ class Step:
     """One command of a run.
 
     *load* is how many processors it keeps busy, on average. *after* names the steps that have to
-    have ended before, well or not: without what they build, tests say what is lacking.
+    have ended before, well or not: without what they build, tests say what is lacking. One in the
+    background takes no room, and the processors when nobody else wants them; unless it *is_urgent*,
+    since the longest step waits for it.
     """
 
     name: str
@@ -28,7 +30,13 @@ class Step:
     load: float = 1.0
     after: tuple[str, ...] = ()
     is_background: bool = False
+    is_urgent: bool = False
     limit_s: float = LIMIT_S
+
+    @property
+    def nice(self) -> int:
+        """How much it waits behind others, as `nice` counts it."""
+        return BACKGROUND_NICE if self.is_background and not self.is_urgent else 0
 
     @property
     def has_tests(self) -> bool:
