@@ -5,6 +5,7 @@ once, behind everything else.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from cluster_bare import binaries, requirements
@@ -35,12 +36,7 @@ def test() -> list[Step]:
     """What shows in minutes that each part does its work."""
     return [
         _jars("jars", sys.executable),
-        Step(
-            name="build-api",
-            shows="a kube-apiserver from its modules, once",
-            command=(sys.executable, KIND, "build", "api"),
-            is_background=True,
-        ),
+        _built_api(),
         *check(),
         _live("live", QUICK),
         _faults("faults-smoke", SMOKE),
@@ -59,7 +55,7 @@ def test_all() -> list[Step]:
         *built,
         *_built_for_spark43(),
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
-        *test(),
+        *(step for step in test() if step.name not in {each.name for each in built}),
         _operator("operator", REST, after=tuple(step.name for step in built if step.name == HELM)),
         _faults("faults", REST),
         _spark("spark", REST),
@@ -99,11 +95,15 @@ def _built_for_spark43() -> list[Step]:
 def _built_for_nodes() -> list[Step]:
     """Return what the tests on nodes wait for, which take longer than any others."""
     cluster = (sys.executable, KIND, "build")
+    # One builds at a time: what is not urgent would hold up what is.
+    api = replace(_built_api(), is_urgent=True)
     return [
+        api,
         Step(
             name=HELM,
             shows="Helm from its modules, once",
             command=(*cluster, "helm"),
+            after=(api.name,),
             is_background=True,
             is_urgent=True,
         ),
@@ -123,6 +123,15 @@ def _built_for_nodes() -> list[Step]:
             is_urgent=True,
         ),
     ]
+
+
+def _built_api() -> Step:
+    return Step(
+        name="build-api",
+        shows="a kube-apiserver from its modules, once",
+        command=(sys.executable, KIND, "build", "api"),
+        is_background=True,
+    )
 
 
 def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
