@@ -84,6 +84,7 @@ class Component:
     def freeze(self) -> None:
         """Stop it where it stands, and return once it does stand."""
         assert self._process is not None
+        assert self.is_running, f"{self.name} ended with {self.exit_code}:\n{self.log_tail()}"
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 

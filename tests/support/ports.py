@@ -14,8 +14,12 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below those of the kernel (32768) and those of Kubernetes' Services (30000).
-PORTS = range(15_000, 30_000)
+from logpipeline import embedded
+
+# Below those of the kernel (32768), and none that an embedded nats-server chooses for itself: it
+# holds no lock, and took the port of a component that was killed and not yet started again. The
+# parts of Kubernetes listen below.
+PORTS = range(11_000, embedded.PORTS.start)
 # Closed by the end of the process, which gives the ports back.
 _held: list[int] = []
 
