@@ -434,6 +434,19 @@ def test_what_does_not_say_enough_erases_nothing(
     assert files(storage) == before
 
 
+def test_nobody_is_asked_where_there_is_nothing_to_erase(
+    table: Table, storage: LocalStorage, run: Run
+) -> None:
+    """As a script that runs the same words each night: there is no terminal."""
+    before = files(storage)
+
+    status, out, error = run("table", "erase", "--host", "node-z")
+
+    assert (status, error) == (0, "")
+    assert "The table holds no such lines" in out
+    assert files(storage) == before
+
+
 @pytest.mark.parametrize(("answer", "is_erased"), [("y", True), ("", False)])
 def test_a_person_at_a_terminal_is_asked(
     table: Table,

@@ -54,7 +54,9 @@ def erase(args: argparse.Namespace, storage: Storage, logs: Logs) -> int:
             print("\n".join(_plan_sentences(plan, storage, condition)))
         if args.dry_run:
             return EXIT_OK
-        if not agreed(f"Erase {plan.lines} lines for good?", yes=False):
+        # Where there is nothing to erase, what is due of former files goes in any case.
+        is_asked = bool(plan.files) or args.without_grace
+        if is_asked and not agreed(f"Erase {plan.lines} lines for good?", yes=False):
             print("Nothing was erased.")
             return EXIT_FAILED
     now = datetime.now(UTC)

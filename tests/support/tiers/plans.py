@@ -168,4 +168,4 @@ def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) ->
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=0.6, after=after)
+    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=0.8, after=after)
