@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from logpipeline_shipper.files.chain import Chain
-from logpipeline_shipper.files.opening import open_reader
+from logpipeline_shipper.files.opening import look_now, open_reader
 from logpipeline_shipper.files.recognition import NOT_OBSERVED, Resemblance
 from logpipeline_shipper.files.sources import ChainFile, Listing
 from logpipeline_shipper.intents import Key
@@ -46,7 +46,8 @@ class Adoption:
         self._owners: dict[Identity, Key] = {}
         self._claimed: dict[Key, frozenset[Identity]] = {}
         self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
-        # Files that nobody reads yet, by the source whose name they have.
+        # Files whose owner is undecided, or was until the wait for it was over, by the source whose
+        # name they have.
         self._held: dict[Key, dict[Identity, _Held]] = {}
         # Replaced as a whole at each change: threads that read chains look into it.
         self._undecided: dict[Key, float] = {}
@@ -79,12 +80,9 @@ class Adoption:
         now_s = self._clock()
         for file in listing.files:
             owner = self._owner_of(file, key)
-            if isinstance(owner, frozenset):
-                size = _size_of(file)
-                former_hold = self._held.get(key, {}).get(file.identity)
-                hold = former_hold or _Held(since_s=now_s, size=size, grown_s=now_s)
-                hold = hold.seen(size, now_s, self._patience_s)
-                held[file.identity] = replace(hold, owners=owner)
+            if isinstance(owner, Undecided):
+                before = self._held.get(key, {}).get(file.identity)
+                hold = held[file.identity] = _hold_on(file, owner, before, now_s, self._patience_s)
                 if not hold.is_over:
                     continue
                 owner = key
@@ -123,8 +121,8 @@ class Adoption:
         """Return the files of *key* that have other sources' names."""
         return tuple(file for lent in self._lent.values() for file in lent.get(key, ()))
 
-    def _owner_of(self, file: ChainFile, key: Key) -> Key | frozenset[Key]:
-        """Return whose *file* is, or those of whom it may be while that cannot be told."""
+    def _owner_of(self, file: ChainFile, key: Key) -> Key | Undecided:
+        """Return which source owns *file*, which has the name of the source *key*."""
         known = self._owners.get(file.identity)
         if known is not None or file.is_aside:
             return known or key
@@ -133,30 +131,48 @@ class Adoption:
             return key  # its next live file, whatever it holds
         likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
         owner = _owner_by_content(file, likely) if likely else NOBODY
-        if owner is None:
-            return frozenset(other for other, _ in likely)
         if owner != NOBODY:
             return owner
         # A source that the last process read may know it, once its files are read.
-        return frozenset(o for o in self._expected() if _may_be_of(file, key, o)) or key
+        expected = frozenset(o for o in self._expected() if _may_be_of(file, key, o))
+        return Undecided(expected) if expected else key
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A file may belong to one of *owners*. *is_copy*: it was read, and holds bytes of theirs."""
+
+    owners: frozenset[Key]
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A file that may turn out to belong to one of *owners*. It grew to *size* at *grown_s*."""
+    """A file that may belong to one of *owners*. As a copy it was last seen to grow, to *size*, at
+    *grown_s*.
+    """
 
+    owners: frozenset[Key]
     since_s: float
     size: int
     grown_s: float
-    owners: frozenset[Key] = frozenset()
-    is_over: bool = False  # for good: from then on it grows as any log does
+    is_over: bool  # for good: from then on it grows as any log does
 
-    def seen(self, size: int, now_s: float, patience_s: float) -> _Held:
-        """Return it as it is when the file has *size* now."""
-        grown_s = self.grown_s if size == self.size else now_s
-        is_waiting = now_s - grown_s < patience_s and now_s - self.since_s < HELD_GROWING_S
-        is_over = self.is_over or not is_waiting
-        return replace(self, size=size, grown_s=grown_s, is_over=is_over)
+
+def _hold_on(
+    file: ChainFile, found: Undecided, before: _Held | None, now_s: float, patience_s: float
+) -> _Held:
+    """Return the hold on *file*, given the one *before*, if any."""
+    # No new listing comes for each write to a file.
+    size, _ = look_now(file) or (file.size, 0)
+    since_s, grown_s, is_over = now_s, now_s, False
+    if before is not None:
+        # Growth tells nothing of a file that cannot be read: its own source is to say so soon.
+        has_grown = found.is_copy and size != before.size
+        since_s, is_over = before.since_s, before.is_over
+        grown_s = now_s if has_grown else before.grown_s
+    is_over = is_over or now_s - grown_s >= patience_s or now_s - since_s >= HELD_GROWING_S
+    return _Held(owners=found.owners, since_s=since_s, size=size, grown_s=grown_s, is_over=is_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,30 +189,23 @@ class Sorted:
 NOBODY = Key("", "")
 
 
-def _size_of(file: ChainFile) -> int:
-    """Return how long *file* is now: no new listing comes for each write to a file."""
-    try:
-        return file.path.stat().st_size
-    except OSError:
-        return file.size
-
-
-def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | None:
+def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | Undecided:
+    owners = frozenset(key for key, _ in likely)
     try:
         content = open_reader(file, follow_link=False)
     except NOT_OBSERVED:
-        return None
+        return Undecided(owners)
     try:
         resemblances = [(key, chain.resemblance(content)) for key, chain in likely]
     except OSError:
-        return None
+        return Undecided(owners)
     finally:
         content.close()
     for key, found in resemblances:
         if found is Resemblance.CONTINUES:
             return key
     if any(found is Resemblance.COPIES for _, found in resemblances):
-        return None
+        return Undecided(owners, is_copy=True)
     return NOBODY
 
 

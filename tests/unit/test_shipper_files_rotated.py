@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from log_chain import GRACE_S, Folder, joined
+from logpipeline_shipper import adoption
 from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S, Adoption
 from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
-from logpipeline_shipper.files.opening import open_reader
+from logpipeline_shipper.files.opening import Unreadable, open_reader
+from logpipeline_shipper.files.reading import Reader
 from logpipeline_shipper.files.sight import FolderSight, SourceSight
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.sources import ChainFile, HostSources
 from logpipeline_shipper.intents import Key
 
 HEADER = b"# number text\n"
@@ -393,6 +395,50 @@ def test_what_is_copied_slowly_into_another_folder_is_no_log_of_its_own(tmp_path
     append(folder.log.live, HEADER + b"1\n")
     folder.log.look()
     assert folder.owner(copy) == "log"
+
+
+def test_a_growing_file_that_cannot_be_read_is_soon_a_log_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own source says why. The refusal is a fake: tests may run as root, who may read all."""
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, HEADER)
+    folder.log.drain()
+    secret = folder.path / "app-secret.log"
+
+    def refuse(file: ChainFile, *, follow_link: bool) -> Reader:
+        raise Unreadable("EACCES")
+
+    monkeypatch.setattr(adoption, "open_reader", refuse)
+    owners = []
+    for _ in range(4):
+        append(secret, b"a line\n")
+        owners.append(folder.owner(secret))
+        folder.log.now_s += 0.4 * HELD_S
+
+    assert owners == ["", "", "", "itself"]
+
+
+def test_a_copy_of_a_log_that_was_cut_before_is_known_by_its_own_time(tmp_path: Path) -> None:
+    """It was packed with the time of the log, as gzip does it: its length is not unpacked again at
+    each look.
+    """
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    folder.drain()
+    os.truncate(folder.live, 0)
+    append(folder.live, b"2\n")
+    read = folder.drain()
+    seen, packed = folder.live.stat(), folder.live.with_name("app.log.1.gz")
+    pack(packed, folder.live.read_bytes())
+    os.utime(packed, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    folder.live.unlink()
+    folder.drain()
+    (listed,) = folder.discovery.scan()
+    (known,) = map(Generation.restore, folder.chain.saved()["generations"])
+
+    assert joined(read) == b"2\n"
+    assert known.stamp == (listed.files[0].size, listed.files[0].mtime_ns)
 
 
 def test_a_second_log_with_the_same_lines_is_read_in_the_end(tmp_path: Path) -> None:

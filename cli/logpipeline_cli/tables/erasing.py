@@ -1,4 +1,4 @@
-"""``logpipeline table erase``: asks, erases, and proves what was erased."""
+"""``logpipeline table erase``: asks for confirmation, erases, and prints a proof."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def erase(args: argparse.Namespace, storage: Storage, logs: Logs) -> int:
             print("\n".join(_plan_sentences(plan, storage, condition)))
         if args.dry_run:
             return EXIT_OK
-        # Where there is nothing to erase, what is due of former files goes in any case.
+        # With nothing to erase, all that follows is the usual clean-up of former files.
         is_asked = bool(plan.files) or args.without_grace
         if is_asked and not agreed(f"Erase {plan.lines} lines for good?", yes=False):
             print("Nothing was erased.")
             return EXIT_FAILED
     now = datetime.now(UTC)
-    # Where no job runs, nothing else removes what is due since the last time.
+    # Without a running job no other clean-up removes former files that are due.
     Upkeep(storage, logs).clean(now)
     proof = erasure.erase(now, has_grace=not args.without_grace)
     if args.output == "json":

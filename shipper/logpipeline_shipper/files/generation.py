@@ -160,7 +160,8 @@ class Generation:
     size: int = 0  # how long it was seen to be, and since when
     grown_s: float = 0.0
     stamp: tuple[int, int] = (0, 0)  # length and time of its file, as a listing saw them last
-    began_ns: int | None = None  # what a listing saw of its file before is not of its bytes
+    # Its file was cut then: a listing with that time of change, or an older one, shows other bytes.
+    began_ns: int | None = None
     searched: int = 0  # bytes up to here hold no end of a line behind the offset
     handle: Handle | None = None
     newer_since_s: float | None = None
@@ -295,6 +296,8 @@ class Generation:
         if file.compressed and not self.is_compressed and self.length is None:
             # Its length does not tell whether it has more than was read: that has to be looked for.
             self.is_passed = False
+        if file.identity != self.identity:
+            self.began_ns = None  # it was the time of another file
         self.file, self.identity, self.is_compressed = file, file.identity, file.compressed
         self.is_recalled = False
         self.touched, self.gone_since_s = None, None

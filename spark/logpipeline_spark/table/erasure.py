@@ -105,7 +105,9 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Erases lines of one table; its *logs* are its own, and nobody else's objects."""
+    """Erases lines of one table. Its *logs* must not be shared with another writer: they remember
+    the version that they read last.
+    """
 
     storage: Storage
     logs: Logs
@@ -126,7 +128,7 @@ class Erasure:
             )
         version = log.version()
         entries = sorted(log.files(), key=lambda entry: entry.path)
-        # All columns of these files, whoever wrote them: so it is asked for behind them.
+        # Read after the files, so that it has every column that they have.
         schema = log.schema()
         assert schema is not None, "there are files, and no log"
         return Plan(version, tuple(self._found(entries)), schema)
@@ -177,7 +179,7 @@ class Erasure:
             try:
                 self.logs[LINES].commit(change)
             except Conflict:
-                # Somebody merged or removed some of them: the lines are in other files by now.
+                # Another writer merged or removed some of them: the lines are in other files now.
                 self.storage.delete([entry.path for entry in added])
                 continue
             reach("table.erasure-committed")
@@ -242,7 +244,7 @@ class Erasure:
                     groups = range(file.num_row_groups)
                     holds_some = any(_sum(self._is_meant(file, number)) for number in groups)
             except Damaged:
-                # It is gone already, or cannot be read any more: then it is kept from nobody.
+                # Missing: nothing is left to erase. There but unreadable: it may hold such lines.
                 if not _is_there(self.storage, former.path):
                     continue
                 holds_some = True
