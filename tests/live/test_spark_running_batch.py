@@ -242,6 +242,50 @@ def test_counts_are_those_of_the_lines(streams: Streams, keeper: Keeper) -> None
     assert [batches.table.state.lines for batches in keeper.batches()] == [14]
 
 
+def test_streams_of_one_task_share_its_files(streams: Streams, keeper: Keeper) -> None:
+    """Lines and both counts have one file each, however many streams there are; a task that is
+    repeated writes the same ones, and a merge finds each line once.
+    """
+    keeper.options["tasks_min"] = lambda: 1
+    expected = send(streams, 0, 4)
+    twice: list[list[Done]] = []
+
+    def repeated(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        twice.append([task.run(work, each) for each in tasks])
+        again = [task.run(work, each) for each in tasks]
+        assert again == twice[-1]
+        return again
+
+    for batches in keeper.batches(repeated):
+        batches.next()
+    ((done,), resent) = twice
+    expected += send(streams, 4, 6)
+    keeper.take()
+
+    assert [(part.stream, part.rows) for part in done.parts] == [("LOGS_0", 4), ("LOGS_1", 4)]
+    assert len(done.files) <= 3 + 2, "an hour or a day may end meanwhile"
+    assert resent == []
+    assert len(upkeep(keeper.storage).compact(datetime(2100, 1, 1, tzinfo=UTC))) >= 1
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
+def test_lines_that_were_sent_again_in_many_streams_are_there_once(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """One task reads what is wanted of each of them."""
+    keeper.options["tasks_min"] = lambda: 1
+    expected = send(streams, 0, 2)
+    streams._offsets = dict.fromkeys(streams._offsets, 0)
+    for host in ("node-a", "node-b"):
+        streams.send(host, "line 0", "line 1", "line 2", resend=True)
+        expected.append((host, "line 2"))
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
 def test_what_json_lines_say_has_columns_of_its_own(streams: Streams, keeper: Keeper) -> None:
     """From the batch on in which it is asked for, also after a merge; each line is kept whole."""
     former = '{"status": 1, "msg": "before"}'

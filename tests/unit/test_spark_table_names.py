@@ -25,6 +25,7 @@ STREAMS = st.text(
     st.characters(blacklist_characters=" .*>/\\\t\r\n\0", blacklist_categories=["Cs"]), min_size=1
 )
 SEQUENCES = st.integers(1, 2**63 - 1)
+COUNTS = st.integers(0, 1000)
 
 
 def test_a_name_is_the_documented_one() -> None:
@@ -37,12 +38,17 @@ def test_a_name_is_the_documented_one() -> None:
         == "LOGS_0.18a1f3c2d4e5f607r0-1-52000.w7.parquet"
     )
     assert str(FileName("LOGS_0", "1r2", 3, 3, 7, "resent")) == "LOGS_0.1r2-3-3.w7.resent.parquet"
+    many = FileName("LOGS_0", "1r2", 3, 3, 7, "resent", more=9, part=1)
+    assert str(many) == "LOGS_0.1r2-3-3.w7.and9.part1.resent.parquet"
 
 
-@given(STREAMS, SEQUENCES, SEQUENCES, SEQUENCES, st.sampled_from(["", "resent"]))
-def test_a_name_comes_back(stream: str, one: int, other: int, writer: int, kind: str) -> None:
+@given(STREAMS, SEQUENCES, SEQUENCES, SEQUENCES, st.sampled_from(["", "resent"]), COUNTS, COUNTS)
+def test_a_name_comes_back(
+    stream: str, one: int, other: int, writer: int, kind: str, more: int, part: int
+) -> None:
     """Whatever a stream is called, its name is read back, and is one that readers do not skip."""
-    name = FileName(stream, "18ar0", min(one, other), max(one, other), writer, kind)
+    first, last = min(one, other), max(one, other)
+    name = FileName(stream, "18ar0", first, last, writer, kind, more, part)
 
     assert FileName.parse(str(name)) == name
     assert is_ours(str(name))

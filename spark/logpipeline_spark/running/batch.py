@@ -14,7 +14,7 @@ from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.sources import joined
 from logpipeline_spark.running.known import Learned, learn
 from logpipeline_spark.running.state import StreamState
-from logpipeline_spark.running.task import Done, Task, Work
+from logpipeline_spark.running.task import Done, Part, Task, Work, bundled
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.places import EARLIEST
@@ -111,8 +111,9 @@ class Batches:
         if not batch:
             return None
         reach("table.planned")
-        parts = planning.tasks(options, batch, self.tasks_min())
-        done = self.run(self.work, [Task(part=part) for part in parts])
+        tasks_min = self.tasks_min()
+        parts = planning.tasks(options, batch, tasks_min)
+        done = self.run(self.work, bundled(parts, tasks_min))
         reach("table.written")
         # Of a stream that holds nothing the loss is committed with what comes next.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
@@ -131,11 +132,12 @@ class Batches:
     def _commit(
         self, batch: Mapping[str, Position], skipped: Mapping[str, Range], done: Sequence[Done]
     ) -> Committed:
-        lost = {name: _lost(end, name, done) for name, end in batch.items()}
+        parts = [part for each in done for part in each.parts]
+        lost = {name: _lost(end, name, parts) for name, end in batch.items()}
         told = [(name, gone) for name, found in lost.items() for gone in found]
         self._tell(told)
-        learned = {name: self._learn(name, done) for name in batch}
-        resent = self.run(self.work, _resent(batch, learned))
+        learned = {name: self._learn(name, parts) for name in batch}
+        resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
         for name, end in batch.items():
             self.states[name].position = end
         self.table.commit_batch(
@@ -153,7 +155,7 @@ class Batches:
             lost={name: found for name, found in lost.items() if found},
         )
         return Committed(
-            rows=sum(each.rows for each in (*done, *resent)),
+            rows=sum(part.rows for each in (*done, *resent) for part in each.parts),
             has_more=False,
             twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
             missing_bytes=sum(each.missing_bytes for each in learned.values()),
@@ -183,9 +185,9 @@ class Batches:
                 extra={"stream": name, "first": gone.first, "last": gone.last},
             )
 
-    def _learn(self, name: str, done: Sequence[Done]) -> Learned:
-        parts = sorted((each for each in done if each.stream == name), key=lambda each: each.first)
-        return learn(self.states[name].known, joined([each.seen for each in parts]))
+    def _learn(self, name: str, parts: Sequence[Part]) -> Learned:
+        ours = sorted((each for each in parts if each.stream == name), key=lambda each: each.first)
+        return learn(self.states[name].known, joined([each.seen for each in ours]))
 
 
 def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
@@ -202,10 +204,10 @@ def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
     return False
 
 
-def _lost(end: Position, name: str, done: Sequence[Done]) -> tuple[Range, ...]:
+def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
     """Return what of a stream was gone when tasks came to it."""
     gone: list[Range] = []
-    for first, last in sorted(pair for each in done if each.stream == name for pair in each.lost):
+    for first, last in sorted(pair for each in parts if each.stream == name for pair in each.lost):
         if gone and gone[-1].last + 1 == first:
             first = gone.pop().first
         gone.append(Range(end.incarnation, first, last))
@@ -216,18 +218,16 @@ def _count(lost: Iterable[tuple[str, Range]]) -> int:
     return sum(gone.last - gone.first + 1 for _, gone in lost)
 
 
-def _resent(batch: Mapping[str, Position], learned: Mapping[str, Learned]) -> list[Task]:
-    """Return a task for each stream of which marked messages are wanted."""
+def _resent(
+    batch: Mapping[str, Position], learned: Mapping[str, Learned], tasks_min: int
+) -> list[Task]:
+    """Return tasks for the marked messages that are wanted."""
+    wanted = {name: found.wanted for name, found in learned.items() if found.wanted}
+    parts = [
+        RangeTask(stream=name, end=batch[name], first=each[0].sequence, last=each[-1].sequence)
+        for name, each in wanted.items()
+    ]
     return [
-        Task(
-            part=RangeTask(
-                stream=name,
-                end=batch[name],
-                first=found.wanted[0].sequence,
-                last=found.wanted[-1].sequence,
-            ),
-            wanted=found.wanted,
-        )
-        for name, found in learned.items()
-        if found.wanted
+        replace(task, wanted={part.stream: wanted[part.stream] for part in task.parts})
+        for task in bundled(parts, tasks_min)
     ]

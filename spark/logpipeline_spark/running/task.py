@@ -1,12 +1,13 @@
-"""What a task of Spark does: it reads a range, writes its lines and counts, and tells what it saw.
+"""What a task of Spark does: it reads ranges, writes their lines and counts, and tells what it saw.
 
 It runs in an executor's Python, so all that it needs comes with it, and it can be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +17,20 @@ from logpipeline_spark.lines.columns import NONE, Columns
 from logpipeline_spark.lines.opening import Opened, groups
 from logpipeline_spark.lines.sources import Seen, joined, seen_of
 from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source
+from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source, countable
 from logpipeline_spark.running.known import Wanted
+from logpipeline_spark.source.admission import TASK_BYTES_MAX
+from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.tasks import RangeTask, read_task
+from logpipeline_spark.source.tasks import RangeTask, read_range
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.write import write_range, write_ranges
 
 RESENT = "resent"
+# Lines wait to be counted until there are so many: some megabytes, without their text.
+WAITING_ROWS_MAX = 64 * 1024
 # Partial counts of a task are added up when there are so many of them.
 PARTS_MAX = 64
 
@@ -43,24 +48,33 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A *part* of a stream; with *wanted*, nothing of it but those marked messages."""
+    """*parts* of streams, which are read one after the other; with *wanted*, nothing of them but
+    those marked messages, by their streams.
+    """
 
-    part: RangeTask
-    wanted: tuple[Wanted, ...] | None = None
+    parts: tuple[RangeTask, ...]
+    wanted: Mapping[str, tuple[Wanted, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What a task wrote and saw of a part that begins at *first*; *lost* are the sequences, from
-    first to last, that were gone when it came to them.
+class Part:
+    """What a task saw of a part that begins at *first*, and how many *rows* it wrote of that;
+    *lost* are the sequences, from first to last, that were gone when it came to them.
     """
 
     stream: str
     first: int
-    files: tuple[FileEntry, ...]
     rows: int
     seen: Seen
     lost: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a task wrote, and saw of each of its parts."""
+
+    files: tuple[FileEntry, ...]
+    parts: tuple[Part, ...]
 
 
 def run(work: Work, task: Task) -> Done:
@@ -69,71 +83,138 @@ def run(work: Work, task: Task) -> Done:
     Raises:
         Refused: the server or the storage does not do what is asked for.
     """
-    reader, part = _Reader(work, task), task.part
-    kind = "" if task.wanted is None else RESENT
-    name = FileName(
-        part.stream, part.end.incarnation, part.first, part.last, writer=work.writer, kind=kind
-    )
-    files = write_range(work.storage, reader.tables(), name)
+    name = _name(work, task)
+    counts = _Counts()
+    with Client(work.options) as client:
+        readers = [_Reader(work, task, part, client, counts) for part in task.parts]
+        files = write_ranges(work.storage, (reader.tables() for reader in readers), name)
     reach("table.lines-written")
     if work.has_rollups:
-        for area, schema, parts in (
-            (ROLLUP_MINUTE, MINUTES, reader.minutes),
-            (ROLLUP_SOURCE, SOURCES, reader.sources),
+        for area, counted in (
+            (ROLLUP_MINUTE, counts.minutes()),
+            (ROLLUP_SOURCE, counts.sources()),
         ):
-            counts = added(parts, schema)
-            files += write_range(work.storage, [counts], name, area=area)
+            files += write_range(work.storage, [counted], name, area=area)
     reach("table.task-done")
-    return Done(
-        stream=part.stream,
-        first=part.first,
-        files=tuple(files),
-        rows=reader.rows,
-        seen=joined(reader.seen),
-        lost=tuple(reader.lost),
+    return Done(files=tuple(files), parts=tuple(reader.part_done() for reader in readers))
+
+
+def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
+    """Return tasks of about the same bytes that read *parts* in their order, no more than are
+    needed for *tasks_min* at once: to begin a task costs more than to read a small part.
+    """
+    sizes = [(part.last - part.first + 1) * part.end.message_bytes for part in parts]
+    share = sum(sizes) / max(tasks_min, ceil(sum(sizes) / TASK_BYTES_MAX), 1)
+    tasks: list[list[RangeTask]] = []
+    before, number = 0, -1
+    for part, size in zip(parts, sizes, strict=True):
+        # By its middle: so that one that lies across an end goes where most of it is.
+        found = int((before + size / 2) / share) if share else 0
+        if found != number:
+            tasks.append([])
+        tasks[-1].append(part)
+        before, number = before + size, found
+    return [Task(parts=tuple(each)) for each in tasks]
+
+
+def _name(work: Work, task: Task) -> FileName:
+    first, *others = task.parts
+    return FileName(
+        first.stream,
+        first.end.incarnation,
+        first.first,
+        first.last,
+        writer=work.writer,
+        kind="" if task.wanted is None else RESENT,
+        more=len(others),
     )
 
 
 @dataclass(slots=True)
+class _Counts:
+    """What a task counts of all its parts: lines wait until there are many, since to count costs
+    the same for few lines as for thousands.
+    """
+
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _rows: int = 0
+    _minutes: list[pa.Table] = field(default_factory=list)
+    _sources: list[pa.Table] = field(default_factory=list)
+
+    def add(self, lines: pa.Table) -> None:
+        # Text, which is most of a line, does not wait.
+        self._waiting.append(countable(lines))
+        self._rows += lines.num_rows
+        if self._rows >= WAITING_ROWS_MAX:
+            self._count()
+
+    def minutes(self) -> pa.Table:
+        self._count()
+        return added(self._minutes, MINUTES)
+
+    def sources(self) -> pa.Table:
+        self._count()
+        return added(self._sources, SOURCES)
+
+    def _count(self) -> None:
+        if not self._rows:
+            return
+        # Each table has dictionaries of its own, and Arrow groups by one alone.
+        lines = pa.concat_tables(self._waiting).unify_dictionaries()
+        self._waiting, self._rows = [], 0
+        self._minutes.append(by_minute(lines))
+        self._sources.append(by_source(lines))
+        if len(self._minutes) >= PARTS_MAX:
+            self._minutes = [added(self._minutes, MINUTES)]
+            self._sources = [added(self._sources, SOURCES)]
+
+
+@dataclass(slots=True)
 class _Reader:
-    """The lines of a task, and what is counted on the way."""
+    """The lines of one part of a task."""
 
     work: Work
     task: Task
+    part: RangeTask
+    client: Client
+    counts: _Counts
     rows: int = 0
     seen: list[Seen] = field(default_factory=list)
     lost: list[tuple[int, int]] = field(default_factory=list)
-    minutes: list[pa.Table] = field(default_factory=list)
-    sources: list[pa.Table] = field(default_factory=list)
 
     def tables(self) -> Iterator[pa.Table]:
-        task, options = self.task, self.work.options
-        origin = task.part.origin(options)
-        for messages in read_task(options, task.part, lost=self.lost):
+        options, part = self.work.options, self.part
+        origin, wanted = part.origin(options), self._wanted()
+        for messages in read_range(self.client, options, part, lost=self.lost):
             for group in groups(messages, origin):
-                chosen = self._chosen(group)
+                chosen = self._chosen(group, wanted)
                 for table in tables_of(chosen, origin, self.work.columns) if chosen else ():
-                    fitting = table if task.wanted is None else _cut(table, task.wanted)
-                    self._count(fitting)
+                    fitting = table if wanted is None else _cut(table, wanted)
+                    self.rows += fitting.num_rows
+                    if self.work.has_rollups:
+                        self.counts.add(fitting)
                     yield fitting
 
-    def _chosen(self, group: Sequence[Opened]) -> list[Opened]:
-        if self.task.wanted is not None:
-            sequences = {wanted.sequence for wanted in self.task.wanted}
+    def part_done(self) -> Part:
+        """Say what was seen, once all is read."""
+        return Part(
+            stream=self.part.stream,
+            first=self.part.first,
+            rows=self.rows,
+            seen=joined(self.seen),
+            lost=tuple(self.lost),
+        )
+
+    def _wanted(self) -> tuple[Wanted, ...] | None:
+        return None if self.task.wanted is None else self.task.wanted[self.part.stream]
+
+    def _chosen(self, group: Sequence[Opened], wanted: Sequence[Wanted] | None) -> list[Opened]:
+        if wanted is not None:
+            sequences = {each.sequence for each in wanted}
             return [opened for opened in group if opened.message.sequence in sequences]
         self.seen.append(seen_of(group))
         # Whether marked ones are new is not known here.
         return [opened for opened in group if not opened.is_marked]
-
-    def _count(self, table: pa.Table) -> None:
-        self.rows += table.num_rows
-        if not self.work.has_rollups:
-            return
-        self.minutes.append(by_minute(table))
-        self.sources.append(by_source(table))
-        if len(self.minutes) >= PARTS_MAX:
-            self.minutes = [added(self.minutes, MINUTES)]
-            self.sources = [added(self.sources, SOURCES)]
 
 
 def _cut(table: pa.Table, wanted: Sequence[Wanted]) -> pa.Table:

@@ -45,6 +45,19 @@ def read_task(
     lost: list[tuple[int, int]] | None = None,
     chunk_bytes_max: int = fetch.CHUNK_BYTES_MAX,
 ) -> Iterator[list[Message]]:
+    """Yield what `read_range` does, by a connection of its own."""
+    with Client(options) as client:
+        yield from read_range(client, options, task, lost=lost, chunk_bytes_max=chunk_bytes_max)
+
+
+def read_range(
+    client: Client,
+    options: SourceOptions,
+    task: RangeTask,
+    *,
+    lost: list[tuple[int, int]] | None = None,
+    chunk_bytes_max: int = fetch.CHUNK_BYTES_MAX,
+) -> Iterator[list[Message]]:
     """Yield the messages of *task*, in order, in lists of bounded size.
 
     Where loss is allowed, *lost* is told in the end which of them were gone, from first to last.
@@ -52,25 +65,22 @@ def read_task(
     Raises:
         Refused: some of them are gone, and that is not allowed; or the server is.
     """
-    with Client(options) as client:
-        verdict, _ = _verify(client, options, task, missing=task.first)
-        gaps = _Gaps(task.first)
-        lists = fetch.read(
-            client, task.stream, task.first, task.last, chunk_bytes_max=chunk_bytes_max
-        )
-        for messages in lists:
-            if verdict in OTHER_LIFE:
-                # Of a batch that is repeated after its stream went back, this is what survived.
-                messages = [m for m in messages if m.time_ns <= task.end.time_ns]
-            gaps.add(messages)
-            if messages:
-                yield messages
-        gaps.end(task.last)
-        after, begin = _verify(client, options, task, missing=gaps.missing)
-        if after in OTHER_LIFE and after is not verdict:
-            raise Refused(_changed(task))
-        if lost is not None and after not in OTHER_LIFE:
-            lost += gaps.before(begin)
+    verdict, _ = _verify(client, options, task, missing=task.first)
+    gaps = _Gaps(task.first)
+    lists = fetch.read(client, task.stream, task.first, task.last, chunk_bytes_max=chunk_bytes_max)
+    for messages in lists:
+        if verdict in OTHER_LIFE:
+            # Of a batch that is repeated after its stream went back, this is what survived.
+            messages = [m for m in messages if m.time_ns <= task.end.time_ns]
+        gaps.add(messages)
+        if messages:
+            yield messages
+    gaps.end(task.last)
+    after, begin = _verify(client, options, task, missing=gaps.missing)
+    if after in OTHER_LIFE and after is not verdict:
+        raise Refused(_changed(task))
+    if lost is not None and after not in OTHER_LIFE:
+        lost += gaps.before(begin)
 
 
 class _Gaps:

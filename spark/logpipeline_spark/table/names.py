@@ -1,5 +1,5 @@
-"""How files are named by the range that they hold, so that a batch that is repeated writes the same
-names, and anybody can tell from a name what is inside.
+"""How files are named by the first range that they hold, so that a task that is repeated writes the
+same names, and no two tasks share one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ HOUR = timedelta(hours=1)
 
 _RANGE = re.compile(
     r"(?P<stream>[A-Za-z0-9_~-]+)\.(?P<incarnation>[0-9a-f]+r\d+)"
-    r"-(?P<first>\d+)-(?P<last>\d+)\.w(?P<writer>\d+)(?:\.(?P<kind>[a-z]+))?\.parquet"
+    r"-(?P<first>\d+)-(?P<last>\d+)\.w(?P<writer>\d+)"
+    r"(?:\.and(?P<more>\d+))?(?:\.part(?P<part>\d+))?(?:\.(?P<kind>[a-z]+))?\.parquet"
 )
 _COMPACTED = re.compile(r"compacted-[0-9a-f]{32}-\d+\.parquet")
 _HOUR = re.compile(r"dt=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?$")
@@ -35,8 +36,10 @@ class BadName(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A file with the lines of *stream* from sequence *first* to *last*, of one hour. *writer* is
-    the number that no other writer of the table has: so nobody writes a file of another again.
+    """A file with the lines of *stream* from sequence *first* to *last*, of one hour, and those of
+    *more* ranges that no other file is named by. *writer* is the number that no other writer of the
+    table has: so nobody writes a file of another again. A task that comes back to an hour whose
+    file it had to close writes another *part*.
 
     *kind* is empty for lines that are certainly the first of their bytes, and `resent` for those
     of marked messages.
@@ -48,15 +51,19 @@ class FileName:
     last: int
     writer: int
     kind: str = ""
+    more: int = 0
+    part: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.last:
             raise BadName(f"no range of sequences: {self.first}-{self.last}")
 
     def __str__(self) -> str:
+        more = f".and{self.more}" if self.more else ""
+        part = f".part{self.part}" if self.part else ""
         kind = f".{self.kind}" if self.kind else ""
         life = f"{escaped(self.stream)}.{self.incarnation}"
-        return f"{life}-{self.first}-{self.last}.w{self.writer}{kind}{SUFFIX}"
+        return f"{life}-{self.first}-{self.last}.w{self.writer}{more}{part}{kind}{SUFFIX}"
 
     @classmethod
     def parse(cls, name: str) -> FileName:
@@ -75,6 +82,8 @@ class FileName:
             last=int(match["last"]),
             writer=int(match["writer"]),
             kind=match["kind"] or "",
+            more=int(match["more"] or 0),
+            part=int(match["part"] or 0),
         )
 
 
