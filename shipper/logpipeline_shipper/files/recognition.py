@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation
@@ -153,7 +154,7 @@ def resemblance(
                 return Resemblance.CONTINUES
             found = Resemblance.COPIES
         elif content.broken or (
-            file is not None and _is_beginning(content, file, open_file) is not False
+            file is not None and _is_beginning(content, file, open_file, known) is not False
         ):
             # A packed file that is cut short may still become a copy.
             found = Resemblance.COPIES
@@ -212,7 +213,7 @@ def _first_seen(
                 if known.is_copied_in(content):
                     return Copy(file, known, has_more=known.has_more_in(content))
             for original in [] if file.is_live else originals:
-                is_copy = _is_copied_from(file, content, original.file, open_file)
+                is_copy = _is_copied_from(file, content, original, open_file)
                 if is_copy is None:
                     return Unsure(file)
                 if is_copy:
@@ -227,9 +228,11 @@ def _first_seen(
     return New(file)
 
 
-def _is_beginning(content: Content, original: ChainFile, open_file: Open) -> bool | None:
+def _is_beginning(
+    content: Content, original: ChainFile, open_file: Open, known: Generation | None = None
+) -> bool | None:
     """Return whether *content* is, as far as is looked, what *original* begins with; None where
-    that cannot be opened.
+    that cannot be told: it cannot be opened, or does not hold what was read of *known* any more.
     """
     size = content.size()  # an empty one begins everything
     is_copied_from = original.is_live or original.is_aside
@@ -239,28 +242,37 @@ def _is_beginning(content: Content, original: ChainFile, open_file: Open) -> boo
         if whole is None:
             return None
         # Both may have changed since they were listed.
-        if size > whole.size():
-            return False
+        is_longer = size > whole.size()
         last = max(0, size - _COMPARED_BYTES)
         step = max(1, last // _COMPARED_PLACES)
         places = range(0, last + 1, step)
-        return all(
+        if not is_longer and all(
             content.read(at, _COMPARED_BYTES) == whole.read(at, min(_COMPARED_BYTES, size - at))
             for at in places
-        )
+        ):
+            return True
+        return _is_unlike(known, whole)
+
+
+def _is_unlike(known: Generation | None, whole: Content) -> Literal[False] | None:
+    """Return that a file is no copy of *known*, which *whole* was compared for; None where that was
+    cut before or meanwhile, so that the file was compared with something else.
+    """
+    return False if known is None or known.is_in(whole) else None
 
 
 def _is_copied_from(
-    file: ChainFile, content: Content, original: ChainFile, open_file: Open
+    file: ChainFile, content: Content, original: Same, open_file: Open
 ) -> bool | None:
     """Return whether *file*, which holds *content*, is a copy of *original*, packed or not; None
     where that cannot be told: the log may have been renamed, and *file* be an older one.
     """
+    whole, known = original.file, original.generation
     if not content.compressed:
-        return _is_beginning(content, original, open_file)
+        return _is_beginning(content, whole, open_file, known)
     # A packed file older than the log was made of a former one, even if both begin alike.
-    is_younger = original.is_live and 0 < original.born_ns < file.born_ns
-    return _is_packed_beginning(content, original, open_file) if is_younger else False
+    is_younger = whole.is_live and 0 < whole.born_ns < file.born_ns
+    return _is_packed_beginning(content, whole, open_file, known) if is_younger else False
 
 
 def _is_being_packed(packed: ChainFile, whole: ChainFile, open_file: Open) -> bool:
@@ -271,9 +283,11 @@ def _is_being_packed(packed: ChainFile, whole: ChainFile, open_file: Open) -> bo
         return content is None or _is_packed_beginning(content, whole, open_file) is not False
 
 
-def _is_packed_beginning(content: Content, whole: ChainFile, open_file: Open) -> bool | None:
+def _is_packed_beginning(
+    content: Content, whole: ChainFile, open_file: Open, known: Generation | None = None
+) -> bool | None:
     """Return whether *content*, of a packed file, is what *whole* begins with, as far as is looked;
-    None where that cannot be told.
+    None where that cannot be told, as in `_is_beginning`.
     """
     with _opened(whole, open_file) as original:
         if original is None:
@@ -282,7 +296,7 @@ def _is_packed_beginning(content: Content, whole: ChainFile, open_file: Open) ->
             for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
                 data = content.read(at, _COMPARED_BYTES)
                 if data != original.read(at, len(data)):
-                    return False
+                    return _is_unlike(known, original)
                 if len(data) < _COMPARED_BYTES:
                     break
         except OSError:
