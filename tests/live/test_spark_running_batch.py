@@ -270,6 +270,26 @@ def test_streams_of_one_task_share_its_files(streams: Streams, keeper: Keeper) -
     assert verify(keeper.storage, logs(keeper.storage)).is_well
 
 
+def test_a_try_that_ends_late_changes_nothing(streams: Streams, keeper: Keeper) -> None:
+    """Spark gave it up, and another one was committed: what it finds by then may be less."""
+    expected = send(streams, 0, 4)
+    late: list[tuple[Work, Task]] = []
+
+    def tried_again(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        late.extend((work, each) for each in tasks)
+        return [task.run(work, each, 1) for each in tasks]
+
+    for batches in keeper.batches(tried_again):
+        batches.next()
+    for stream in STREAMS:
+        streams.call(f"STREAM.PURGE.{stream}", {"seq": 3})
+    ended = [task.run(work, each) for work, each in late]
+
+    assert sum(part.rows for done in ended for part in done.parts) == 4
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
 def test_lines_that_were_sent_again_in_many_streams_are_there_once(
     streams: Streams, keeper: Keeper
 ) -> None:

@@ -25,7 +25,7 @@ STREAMS = st.text(
     st.characters(blacklist_characters=" .*>/\\\t\r\n\0", blacklist_categories=["Cs"]), min_size=1
 )
 SEQUENCES = st.integers(1, 2**63 - 1)
-COUNTS = st.integers(0, 1000)
+NUMBERS = st.tuples(*[st.integers(0, 1000)] * 3)
 
 
 def test_a_name_is_the_documented_one() -> None:
@@ -40,15 +40,17 @@ def test_a_name_is_the_documented_one() -> None:
     assert str(FileName("LOGS_0", "1r2", 3, 3, 7, "resent")) == "LOGS_0.1r2-3-3.w7.resent.parquet"
     many = FileName("LOGS_0", "1r2", 3, 3, 7, "resent", more=9, part=1)
     assert str(many) == "LOGS_0.1r2-3-3.w7.and9.part1.resent.parquet"
+    again = FileName("LOGS_0", "1r2", 3, 3, 7, attempt=2)
+    assert str(again) == "LOGS_0.1r2-3-3.w7.try2.parquet"
 
 
-@given(STREAMS, SEQUENCES, SEQUENCES, SEQUENCES, st.sampled_from(["", "resent"]), COUNTS, COUNTS)
+@given(STREAMS, SEQUENCES, SEQUENCES, SEQUENCES, st.sampled_from(["", "resent"]), NUMBERS)
 def test_a_name_comes_back(
-    stream: str, one: int, other: int, writer: int, kind: str, more: int, part: int
+    stream: str, one: int, other: int, writer: int, kind: str, numbers: tuple[int, int, int]
 ) -> None:
     """Whatever a stream is called, its name is read back, and is one that readers do not skip."""
     first, last = min(one, other), max(one, other)
-    name = FileName(stream, "18ar0", first, last, writer, kind, more, part)
+    name = FileName(stream, "18ar0", first, last, writer, kind, *numbers)
 
     assert FileName.parse(str(name)) == name
     assert is_ours(str(name))

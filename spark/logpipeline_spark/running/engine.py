@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -70,7 +70,7 @@ class Engine:
             return []
         ranges = self._started().sparkContext.parallelize(tasks, len(tasks))
         try:
-            return list(ranges.map(partial(task.run, work)).collect())
+            return list(ranges.map(partial(_done, work)).collect())
         except (Py4JError, PySparkException) as error:
             # Its text is a trace of hundreds of lines, for who looks for a fault of ours.
             log.debug("tasks failed", exc_info=error)
@@ -105,6 +105,13 @@ class Engine:
                 ) from None
             self._used_s = time.monotonic()
         return self._spark
+
+
+def _done(work: Work, each: Task) -> Done:
+    """Do a task in an executor's Python."""
+    context = TaskContext.get()
+    assert context is not None, "only Spark's tasks come here"
+    return task.run(work, each, context.attemptNumber())
 
 
 def _end_jvm(spark: SparkSession) -> None:

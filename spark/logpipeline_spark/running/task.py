@@ -77,13 +77,13 @@ class Done:
     parts: tuple[Part, ...]
 
 
-def run(work: Work, task: Task) -> Done:
-    """Do *task*.
+def run(work: Work, task: Task, attempt: int = 0) -> Done:
+    """Do *task*, for the first time or, as *attempt* counts, again.
 
     Raises:
         Refused: the server or the storage does not do what is asked for.
     """
-    name = _name(work, task)
+    name = _name(work, task, attempt)
     counts = _Counts()
     with Client(work.options) as client:
         readers = [_Reader(work, task, part, client, counts) for part in task.parts]
@@ -117,7 +117,7 @@ def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
     return [Task(parts=tuple(each)) for each in tasks]
 
 
-def _name(work: Work, task: Task) -> FileName:
+def _name(work: Work, task: Task, attempt: int) -> FileName:
     first, *others = task.parts
     return FileName(
         first.stream,
@@ -127,6 +127,7 @@ def _name(work: Work, task: Task) -> FileName:
         writer=work.writer,
         kind="" if task.wanted is None else RESENT,
         more=len(others),
+        attempt=attempt,
     )
 
 

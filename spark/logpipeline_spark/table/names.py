@@ -22,7 +22,8 @@ HOUR = timedelta(hours=1)
 _RANGE = re.compile(
     r"(?P<stream>[A-Za-z0-9_~-]+)\.(?P<incarnation>[0-9a-f]+r\d+)"
     r"-(?P<first>\d+)-(?P<last>\d+)\.w(?P<writer>\d+)"
-    r"(?:\.and(?P<more>\d+))?(?:\.part(?P<part>\d+))?(?:\.(?P<kind>[a-z]+))?\.parquet"
+    r"(?:\.and(?P<more>\d+))?(?:\.part(?P<part>\d+))?"
+    r"(?:\.try(?P<attempt>\d+))?(?:\.(?P<kind>[a-z]+))?\.parquet"
 )
 _COMPACTED = re.compile(r"compacted-[0-9a-f]{32}-\d+\.parquet")
 _HOUR = re.compile(r"dt=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?$")
@@ -39,7 +40,8 @@ class FileName:
     """A file with the lines of *stream* from sequence *first* to *last*, of one hour, and those of
     *more* ranges that no other file is named by. *writer* is the number that no other writer of the
     table has: so nobody writes a file of another again. A task that comes back to an hour whose
-    file it had to close writes another *part*.
+    file it had to close writes another *part*. One that is tried again, by its *attempt*, writes
+    no name of the first try: that may still be at it, and end when the batch is long committed.
 
     *kind* is empty for lines that are certainly the first of their bytes, and `resent` for those
     of marked messages.
@@ -53,6 +55,7 @@ class FileName:
     kind: str = ""
     more: int = 0
     part: int = 0
+    attempt: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.last:
@@ -61,9 +64,11 @@ class FileName:
     def __str__(self) -> str:
         more = f".and{self.more}" if self.more else ""
         part = f".part{self.part}" if self.part else ""
+        attempt = f".try{self.attempt}" if self.attempt else ""
         kind = f".{self.kind}" if self.kind else ""
         life = f"{escaped(self.stream)}.{self.incarnation}"
-        return f"{life}-{self.first}-{self.last}.w{self.writer}{more}{part}{kind}{SUFFIX}"
+        numbers = f"{self.first}-{self.last}.w{self.writer}{more}{part}{attempt}"
+        return f"{life}-{numbers}{kind}{SUFFIX}"
 
     @classmethod
     def parse(cls, name: str) -> FileName:
@@ -84,6 +89,7 @@ class FileName:
             kind=match["kind"] or "",
             more=int(match["more"] or 0),
             part=int(match["part"] or 0),
+            attempt=int(match["attempt"] or 0),
         )
 
 
