@@ -54,14 +54,16 @@ FEW_VALUES = (
     "generation",
 )
 
-LINES_ENCODED = pa.schema(
-    [
-        field.with_type(pa.dictionary(pa.int32(), pa.string()))
-        if field.name in FEW_VALUES
-        else field
-        for field in LINES
-    ]
-)
+
+def encoded(schema: pa.Schema) -> pa.Schema:
+    """Return *schema* with columns of few values as dictionaries."""
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [field.with_type(kind) if field.name in FEW_VALUES else field for field in schema]
+    )
+
+
+LINES_ENCODED = encoded(LINES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from logpipeline_spark.lines.schema import encoded
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.merge import groups_of, merged
-from logpipeline_spark.table.names import compacted_name, end_of, folder_of
-from logpipeline_spark.table.parquet import ParquetFile
+from logpipeline_spark.table.names import compacted_name, end_of, folder_of, has_lines
+from logpipeline_spark.table.order import by_source, in_portions
+from logpipeline_spark.table.parquet import ParquetFile, filtered_of
 from logpipeline_spark.table.storage import Storage
 
 # Large enough that a footer costs nothing, small enough that a reader shares an hour's work.
@@ -74,13 +76,12 @@ def write_merged(
     """
     groups = [group for entry in merge.sources for group in groups_of(storage, entry.path)]
     entries: list[FileEntry] = []
+    schema = encoded(schema)
     writer = Parts(storage, merge.folder, schema, entries)
-    life: object = None
     with writer.stack:
-        for table in merged(storage, groups, schema):
-            found = (table["stream"][0].as_py(), table["incarnation"][0].as_py())
-            writer.add(table, is_new_group=found != life, sizes=sizes)
-            life = found
+        for portion in in_portions(merged(storage, groups, schema)):
+            # A group is of one stream's life, so that it can be merged again by its statistics.
+            writer.add(by_source(portion), is_new_group=True, sizes=sizes)
         writer.end()
     expected, written = _rows(merge.sources), _rows(entries)
     assert expected == written, f"{merge.folder}: {expected} rows became {written}"
@@ -114,9 +115,10 @@ class Parts:
             name = compacted_name(number=self._number, part=len(self._entries))
             path = f"{self._folder}/{name}"
             raw = self.stack.enter_context(self._storage.create(path))
-            self._file = self.stack.enter_context(ParquetFile(raw, path, self._schema))
+            filtered = filtered_of(table) if has_lines(path) else None
+            file = ParquetFile(raw, path, self._schema, filtered)
+            self._file = self.stack.enter_context(file)
         elif is_new_group:
-            # A group is of one stream's life, so that it can be merged again by its statistics.
             self._file.end_group()
         self._file.add(table)
 

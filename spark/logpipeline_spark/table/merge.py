@@ -21,7 +21,6 @@ from logpipeline_spark.table.reading import fitted
 from logpipeline_spark.table.storage import Storage
 
 KEY = ("stream", "incarnation", "seq", "idx")
-_ORDER = [(name, "ascending") for name in KEY]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,7 +55,9 @@ def groups_of(storage: Storage, path: str) -> list[Group]:
 
 
 def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Give the rows of *groups* by (stream, incarnation, seq, idx); a table is of one life."""
+    """Give the rows of *groups* by (stream, incarnation, seq, idx); a table is of one life. Columns
+    that are dictionaries in *schema* are read as such.
+    """
     ordered = sorted(groups)
     pending = schema.empty_table()
     for group, following in zip_longest(ordered, ordered[1:]):
@@ -64,15 +65,31 @@ def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iter
         if following is None or following.life != group.life:
             ready, pending = pending, schema.empty_table()
         else:
-            is_ready = pc.less(pending["seq"], following.first)
-            ready, pending = pending.filter(is_ready), pending.filter(pc.invert(is_ready))
+            ready, pending = _cut(pending, following.first)
         if ready.num_rows:
-            yield ready.sort_by(_ORDER)
+            yield _in_order(ready)
 
 
 def _read(storage: Storage, group: Group, schema: pa.Schema) -> pa.Table:
-    with checked_file(storage, group.path) as file:
-        return fitted(file.read_row_group(group.number), schema)
+    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    with checked_file(storage, group.path, dictionaries=dictionaries) as file:
+        return fitted(file.read_row_group(group.number, columns=schema.names), schema)
+
+
+def _cut(table: pa.Table, first: int) -> tuple[pa.Table, pa.Table]:
+    """Return the rows before the sequence *first*, and the others."""
+    is_before = pc.less(table["seq"], first)
+    if pc.all(is_before).as_py():
+        # As nearly always: nothing is copied.
+        return table, table.schema.empty_table()
+    return table.filter(is_before), table.filter(pc.invert(is_before))
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    """Return the rows of one life by (seq, idx)."""
+    seq, idx = (table[name].to_numpy() for name in KEY[2:])
+    is_behind = (seq[1:] > seq[:-1]) | ((seq[1:] == seq[:-1]) & (idx[1:] >= idx[:-1]))
+    return table if is_behind.all() else table.sort_by([(name, "ascending") for name in KEY[2:]])
 
 
 def _group(meta: pq.RowGroupMetaData, path: str, number: int) -> Group:

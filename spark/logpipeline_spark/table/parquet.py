@@ -4,7 +4,7 @@ compaction does. Each page has a checksum, so that no bit of a column reads back
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import BinaryIO
@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from logpipeline_spark.lines.schema import FEW_VALUES
+from logpipeline_spark.lines.columns import FIELDS
+from logpipeline_spark.lines.schema import FEW_VALUES, LINES
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.storage import Storage
@@ -23,14 +24,28 @@ GROUP_ROWS_MAX = 128 * 1024
 GROUP_BYTES_MAX = 64 * 1024 * 1024
 # Statistics of it would hold whole lines, and help nobody.
 NO_STATISTICS = ("line",)
+# What is looked for by one value. Where a group's Bloom filter denies it, readers skip the group.
+LOOKED_FOR = ("host", "pod")
+# Values of them in a group that a filter is made for: 2 KB for each.
+LOOKED_FOR_VALUES = 1024
+# Of the groups that do not hold a value, so many are read all the same.
+FALSE_SHARE = 0.01
 # Numbers that rise, mostly by the same step: so they are a tenth as large, and faster to write.
 STEPS = ("seq", "idx", "ts", "event_ts", "offset")
 
 
 class ParquetFile:
-    """One file that is being written: rows are collected into groups."""
+    """One file that is being written: rows are collected into groups. Columns of *filtered* get
+    Bloom filters, for so many values in a group.
+    """
 
-    def __init__(self, file: BinaryIO, path: str, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        path: str,
+        schema: pa.Schema,
+        filtered: Mapping[str, int] | None = None,
+    ) -> None:
         self._file = file
         self._path = path
         self._writer = pq.ParquetWriter(
@@ -43,6 +58,10 @@ class ParquetFile:
             # Without it all readers see plain types: a dictionary is a matter of the file.
             store_schema=False,
             write_page_checksum=True,
+            bloom_filter_options={
+                name: {"ndv": values, "fpp": FALSE_SHARE}
+                for name, values in (filtered or {}).items()
+            },
         )
         self._waiting: list[pa.Table] = []
         self._rows = 0
@@ -104,9 +123,24 @@ class ParquetFile:
         )
 
 
+def filtered_of(lines: pa.Table) -> dict[str, int]:
+    """Return which columns of a file of *lines* get Bloom filters: those of `LOOKED_FOR`, and texts
+    that people have columns of their own for.
+    """
+    filtered = dict.fromkeys(LOOKED_FOR, LOOKED_FOR_VALUES)
+    for field in lines.schema:
+        if field.name not in LINES.names and field.name != FIELDS and field.type == pa.string():
+            values = int(pc.count_distinct(lines[field.name]).as_py())
+            filtered[field.name] = min(max(values, LOOKED_FOR_VALUES), GROUP_ROWS_MAX)
+    return filtered
+
+
 @contextmanager
-def checked_file(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
-    """Open a file of a table, whose pages are checked as they are read.
+def checked_file(
+    storage: Storage, path: str, *, dictionaries: Sequence[str] = ()
+) -> Iterator[pq.ParquetFile]:
+    """Open a file of a table, whose pages are checked as they are read; columns of *dictionaries*
+    are read as such.
 
     Raises:
         Damaged: it is missing, or not what was written.
@@ -115,7 +149,9 @@ def checked_file(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     try:
         with (
             storage.open(path) as raw,
-            pq.ParquetFile(raw, page_checksum_verification=True) as file,
+            pq.ParquetFile(
+                raw, page_checksum_verification=True, read_dictionary=list(dictionaries)
+            ) as file,
         ):
             yield file
     except (pa.ArrowInvalid, FileNotFoundError) as error:
