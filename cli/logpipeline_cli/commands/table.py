@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,10 +14,12 @@ from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import table_key
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
+from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.output import bytes_text, print_json, table
 from logpipeline_cli.tables.places import logs_for, pipeline_and_layout, storage_for
 
 if TYPE_CHECKING:
+    from logpipeline_spark.running.settings import JobSettings
     from logpipeline_spark.table.upkeep import Upkeep
 
 
@@ -46,7 +49,9 @@ def _run(args: argparse.Namespace) -> int:
         nats=server_of(pipeline, args.nats),
         master=args.master,
     )
-    if args.path:
+    if args.begin is not None:
+        settings = _beside(settings, args)
+    elif args.path:
         settings = replace(settings, path=args.path)
     settings = replace(
         settings,
@@ -56,6 +61,27 @@ def _run(args: argparse.Namespace) -> int:
     host, port = http_address(args.http)
     service.run(settings, host=host, port=port, is_once=args.once)
     return EXIT_OK
+
+
+def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
+    """Return the settings of another table than the pipeline's own: it has a folder of its own, and
+    tells nobody how far it is, or streams would be trimmed by what one of the two has read.
+    """
+    from logpipeline_spark.source.places import EARLIEST, Place
+    from logpipeline_spark.table.opening import storage_of
+
+    own, path = storage_of(settings.path).url, args.path and storage_of(args.path).url
+    if not path or path == own:
+        raise CliError(
+            f"--from makes a table beside {own}: say with --path where it is to be, and the same "
+            "again to go on with it"
+        )
+    begin = EARLIEST
+    if args.begin != EARLIEST.kind:
+        begin = Place("time", time_ns=moment_ns("--from", args.begin))
+    folder = settings.folder / hashlib.sha256(path.encode()).hexdigest()[:16]
+    holder = f"{settings.holder}, at {path}"
+    return replace(settings, path=path, folder=folder, holder=holder, key="", begin=begin)
 
 
 def _list(args: argparse.Namespace) -> int:

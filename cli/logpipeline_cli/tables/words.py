@@ -86,6 +86,13 @@ def _run(parser: argparse.ArgumentParser) -> None:
         "--once", action="store_true", help="end when all that waits is in the table"
     )
     parser.add_argument(
+        "--from",
+        dest="begin",
+        metavar="TIME",
+        help="keep another table beside the pipeline's own, at --path, of what was stored since "
+        "then: a span (24h), a time (2026-11-21T10:00:00Z), or earliest. No stream waits for it",
+    )
+    parser.add_argument(
         "--stop-on-loss",
         action="store_true",
         help="end, and say so, where messages were gone before they were read, instead of going on "

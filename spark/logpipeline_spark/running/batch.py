@@ -17,7 +17,7 @@ from logpipeline_spark.running.state import StreamState
 from logpipeline_spark.running.task import Done, Part, Task, Work, bundled
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
-from logpipeline_spark.source.places import EARLIEST
+from logpipeline_spark.source.places import EARLIEST, Place
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.source.positions import StreamState as ServerState
 from logpipeline_spark.source.tasks import RangeTask
@@ -49,7 +49,8 @@ class Committed:
 
 @dataclass(slots=True)
 class Batches:
-    """The batches of one table, one after the other; *run* has tasks done.
+    """The batches of one table, one after the other; *run* has tasks done. Streams of which the
+    table has nothing yet are read from *begin*.
 
     What was gone before it was read is told, counted and kept in the table, and reading goes on:
     where it *stops on loss*, a human has to say that it shall.
@@ -62,6 +63,7 @@ class Batches:
     bytes_max: int
     tasks_min: Callable[[], int]
     streams: tuple[str, ...]
+    begin: Place = EARLIEST
     stops_on_loss: bool = False
     states: dict[str, StreamState] = field(default_factory=dict)
     _told: set[tuple[str, Range]] = field(default_factory=set)
@@ -122,11 +124,11 @@ class Batches:
         return replace(committed, has_more=has_more)
 
     def _position(self, name: str, state: ServerState) -> Position:
-        """Return up to where a stream was read: at first, up to before what it holds."""
+        """Return up to where a stream was read: at first, up to before where it is to begin."""
         position = self.states[name].position
         if position is None:
             options = self.work.options
-            position = planning.start(self.client, options, EARLIEST, {name: state})[name]
+            position = planning.start(self.client, options, self.begin, {name: state})[name]
         return position
 
     def _commit(

@@ -52,6 +52,7 @@ class Job:
         """
         with Client(source_options(self.settings)) as client:
             teller = Teller(client, self.settings.bucket, self.settings.key)
+            self._refuse_displacing(teller)
             try:
                 self._keep(client, teller)
             except (Held, Overtaken):
@@ -60,6 +61,20 @@ class Job:
             except Refused as error:
                 teller.tell_problem(str(error))
                 raise
+
+    def _refuse_displacing(self, teller: Teller) -> None:
+        """Refuse to tell of this table where the pipeline's own one, at another path, does: streams
+        would be trimmed by what this one has read.
+        """
+        own = self.settings.own_path
+        if not own or not self.settings.key or self.settings.path == own:
+            return
+        if teller.told_path() == storage_of(own, s3_options(self.settings)).url:
+            raise Refused(
+                f"the table of {self.settings.pipeline} is at {own}: to keep another one, at "
+                f"{self.settings.path}, say from when on (--from earliest); to move the table, say "
+                "so in spec.table.path"
+            )
 
     def _keep(self, client: Client, teller: Teller) -> None:
         self.engine.begin()
@@ -86,6 +101,7 @@ class Job:
             bytes_max=settings.max_bytes,
             tasks_min=lambda: self.engine.parallelism,
             streams=settings.streams,
+            begin=settings.begin,
             stops_on_loss=settings.stops_on_loss,
         )
         keeper = self._keeper(storage)

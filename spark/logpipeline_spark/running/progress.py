@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class Teller:
-    """Writes the progress of one *table* at *key*; what it says is at least as old as the truth."""
+    """Writes the progress of one *table* at *key*, if there is one; what it says is at least as old
+    as the truth.
+    """
 
     def __init__(self, client: Client, bucket: str, key: str) -> None:
         self._client = client
@@ -54,12 +56,18 @@ class Teller:
 
     def tell_problem(self, sentence: str) -> None:
         """Tell why it does not go on, beside how far it is."""
+        if not self._key:
+            return
         try:
             former = self._told or self._former()
             self._write(replace(former, problem=sentence, at_ns=time.time_ns()))
         except Refused as error:
             # What is told to whoever started it is the first problem, not this one.
             log.warning("the problem was not told: %s", error)
+
+    def told_path(self) -> str:
+        """Return where the table is that was told of last; empty where none was."""
+        return self._former().path
 
     def _former(self) -> TableProgress:
         """Return what was told before this process began: that stays true."""
@@ -70,5 +78,7 @@ class Teller:
         return TableProgress(path="", commit=-1, rows=0, at_ns=0, streams={})
 
     def _write(self, progress: TableProgress) -> None:
+        if not self._key:
+            return
         self._client.ask(lambda: self._bucket.put(self._key, progress.encode()))
         self._told = progress

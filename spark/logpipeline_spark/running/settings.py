@@ -11,6 +11,7 @@ from logpipeline.nats.options import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.table import Executors
 from logpipeline_spark.lines.columns import NONE, Columns
+from logpipeline_spark.source.places import EARLIEST, Place
 
 NS = 10**9
 
@@ -18,7 +19,9 @@ NS = 10**9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
     """All that a job needs to know; *folder* is its own, for what Spark wants to keep while it
-    runs. Times are seconds.
+    runs. It tells at *key* how far it is; without one it tells nobody. The pipeline's own table is
+    at *own_path*, which may be another one. A stream of which the table has nothing yet is read
+    from *begin*. Times are seconds.
     """
 
     pipeline: str
@@ -31,6 +34,8 @@ class JobSettings:
     bucket: str
     key: str
     holder: str
+    own_path: str = ""
+    begin: Place = EARLIEST
     format: Literal["delta", "iceberg"] = "delta"
     catalog: dict[str, str] = field(default_factory=dict)
     is_scheduled: bool = False
@@ -67,6 +72,7 @@ def settings_of(
     return JobSettings(
         pipeline=f"{pipeline.namespace}/{pipeline.name}",
         path=table.path or path,
+        own_path=table.path or path,
         folder=folder,
         nats=nats,
         streams=tuple(names.stream(number) for number in range(max(spec.partitions, 1))),
