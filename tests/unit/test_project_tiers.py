@@ -57,6 +57,9 @@ def test_what_the_longest_step_waits_for_is_not_built_behind_all_others() -> Non
 
     assert {each.nice for each in waited_for} <= {0}
     assert steps["jars"].nice > steps["unit"].nice == 0
+    waiting = [each for each in steps.values() if each not in waited_for]
+    beside = startable(waiting, waited_for[:1], [*steps], room=2.0)
+    assert sum(each.load for each in beside if each.takes_room) <= 2.0 - waited_for[0].load
 
 
 def test_a_step_larger_than_the_machine_runs_alone() -> None:

@@ -16,6 +16,9 @@ KIND = "tests/cluster/kind"
 HELM = "build-helm"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
 QUICK, LONG = ("-m", "not long"), ("-m", "long")
+# A compiler keeps all processors busy, but beside it there is room for what mostly waits. Packages
+# for images are fetched, and unpacked one by one.
+BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
@@ -96,7 +99,7 @@ def _built_for_nodes() -> list[Step]:
     """Return what the tests on nodes wait for, which take longer than any others."""
     cluster = (sys.executable, KIND, "build")
     # One builds at a time: what is not urgent would hold up what is.
-    api = replace(_built_api(), is_urgent=True)
+    api = replace(_built_api(), is_urgent=True, load=BUILD_LOAD)
     return [
         api,
         Step(
@@ -106,6 +109,7 @@ def _built_for_nodes() -> list[Step]:
             after=(api.name,),
             is_background=True,
             is_urgent=True,
+            load=BUILD_LOAD,
         ),
         Step(
             name="build-all",
@@ -114,6 +118,7 @@ def _built_for_nodes() -> list[Step]:
             after=(HELM,),
             is_background=True,
             is_urgent=True,
+            load=BUILD_LOAD,
         ),
         Step(
             name="build-images",
@@ -121,6 +126,7 @@ def _built_for_nodes() -> list[Step]:
             command=(*cluster, "images"),
             is_background=True,
             is_urgent=True,
+            load=IMAGES_LOAD,
         ),
     ]
 

@@ -12,18 +12,18 @@ def startable(
 ) -> list[Step]:
     """Return those of *waiting* that can start now, in their order, within *room* processors.
 
-    A step that is larger than the room runs alone. What runs in the background takes no room: it
-    gets what the others leave.
+    A step that is larger than the room runs alone. What runs in the background begins at once, and
+    takes no room unless it is urgent: it gets what the others leave.
     """
     chosen: list[Step] = []
-    taken = [step for step in running if not step.is_background]
+    taken = [step for step in running if step.takes_room]
     for step in waiting:
         if not set(step.after) <= set(ended):
             continue
         load = sum(other.load for other in taken)
         if step.is_background or not taken or load + step.load <= room:
             chosen.append(step)
-            if not step.is_background:
+            if step.takes_room:
                 taken.append(step)
     return chosen
 

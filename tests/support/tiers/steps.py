@@ -20,8 +20,8 @@ class Step:
 
     *load* is how many processors it keeps busy, on average. *after* names the steps that have to
     have ended before, well or not: without what they build, tests say what is lacking. One in the
-    background takes no room, and the processors when nobody else wants them; unless it *is_urgent*,
-    since the longest step waits for it.
+    background begins at once, takes no room, and the processors when nobody else wants them. One
+    that *is_urgent* does take room: the longest step waits for it, so that others wait as well.
     """
 
     name: str
@@ -37,6 +37,11 @@ class Step:
     def nice(self) -> int:
         """How much it waits behind others, as `nice` counts it."""
         return BACKGROUND_NICE if self.is_background and not self.is_urgent else 0
+
+    @property
+    def takes_room(self) -> bool:
+        """Whether others that take room may have to wait for it."""
+        return self.is_urgent or not self.is_background
 
     @property
     def has_tests(self) -> bool:
