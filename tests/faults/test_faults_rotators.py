@@ -49,4 +49,5 @@ async def test_a_cell_of_the_table_is_what_is_counted(
     assert counted.cell(like=expected) == expected, counted
     assert counted.alien == 0, counted
     if not row.has_sources_of_its_own:
-        assert (counted.sources, counted.late) == (1, 0), counted
+        assert counted.sources == 1, counted
+        assert counted.late == 0 or MODES[name].loses, counted

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from logpipeline_shipper.adoption import Adoption
 from logpipeline_shipper.files.chain import Chain, Chunk
 from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.sight import FolderSight, Sight
+from logpipeline_shipper.files.sight import FolderSight, Sight, SourceSight
 from logpipeline_shipper.files.sources import HostSources, Listing
+from logpipeline_shipper.intents import Key
 
 GRACE_S = 2.0
+HEADER = b"# number text\n"
 
 
 class Folder:
@@ -109,3 +114,47 @@ class Folder:
 def joined(chunks: list[Chunk]) -> bytes:
     """Return all bytes of *chunks* in their order."""
     return b"".join(chunk.data for chunk in chunks)
+
+
+class OldFolder:
+    """A folder beside the log's own, into which a rotator moves or copies the log."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "old"
+        self.path.mkdir()
+        self.log = Folder(tmp_path / "logs")
+        self._key = Key("h", str(self.log.live))
+        self._adoption = Adoption(
+            lambda: {self._key: self.log.chain}, lambda: (), lambda: self.log.now_s
+        )
+        self.log.sight = SourceSight(
+            FolderSight(), lambda: self._adoption.undecided_since_s(self._key)
+        )
+        host = HostSources(host="h", include=(f"{self.path}/**",))
+        self._discovery = Discovery([host], skipped=lambda path, reason: None)
+
+    def owner(self, path: Path) -> str:
+        """Look, and return whose the file at *path* is: empty where that cannot be told."""
+        owner = ""
+        for listing in self._discovery.scan():
+            found = self._adoption.sort(Key("h", listing.id.source), listing)
+            if path in [file.path for file in found.listing.files]:
+                owner = "itself"
+        lent = self._adoption.of(self._key)
+        return "log" if path in [file.path for file in lent] else owner
+
+    def lend(self) -> list[Chunk]:
+        """Have the log's source look at the files that it was lent, and read on."""
+        (own,) = self.log.discovery.scan()
+        self.log.now_s += GRACE_S
+        self.log.take(replace(own, files=(*self._adoption.of(self._key), *own.files)))
+        return self.log.read_on()
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def pack(path: Path, data: bytes) -> None:
+    path.write_bytes(gzip.compress(data))

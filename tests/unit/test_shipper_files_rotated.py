@@ -12,31 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from log_chain import GRACE_S, Folder, joined
+from log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline_shipper import adoption
-from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S, Adoption
+from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunks import Chunk
-from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
 from logpipeline_shipper.files.opening import Unreadable, open_reader
 from logpipeline_shipper.files.reading import Reader
-from logpipeline_shipper.files.sight import FolderSight, SourceSight
-from logpipeline_shipper.files.sources import ChainFile, HostSources
-from logpipeline_shipper.files.tail import Tail
-from logpipeline_shipper.intents import Key
-
-HEADER = b"# number text\n"
-# More files than are opened to tell what a copy is.
-LOOKS_MAX = 6
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
-
-
-def pack(path: Path, data: bytes) -> None:
-    path.write_bytes(gzip.compress(data))
+from logpipeline_shipper.files.sources import ChainFile
 
 
 def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
@@ -137,84 +120,6 @@ def test_a_length_from_before_a_cut_is_not_that_of_the_new_file(
 
     assert joined(read + folder.drain()) == HEADER + b"1\n2\n3\n" + HEADER + b"4\n"
     assert folder.chain.take_losses() == []
-
-
-class CutDuringLook:
-    """Lends files to recognition, and has *cut* done before the one with the number *at*."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, cut: Callable[[], None]) -> None:
-        self._at, self._cut = at, cut
-        self.opened, self._is_cut = 0, False
-        monkeypatch.setattr(Tail, "open_file", self._lent)
-
-    def cut(self) -> None:
-        """Have it done, where it was not yet."""
-        if not self._is_cut:
-            self._is_cut = True
-            self._cut()
-
-    def _lent(self, file: ChainFile) -> Reader:
-        if self.opened == self._at:
-            self.cut()
-        self.opened += 1
-        return open_reader(file, follow_link=False)
-
-
-@pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize("at", range(LOOKS_MAX))
-def test_a_log_that_is_cut_while_its_copy_is_looked_at_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_packed: bool
-) -> None:
-    """At whatever moment: a copy that is compared with what the log holds by then is unlike it."""
-    folder = Folder(tmp_path)
-    data = HEADER + b"1\n2\n"
-    append(folder.live, data)
-    read = folder.drain()
-    if is_packed:
-        pack(folder.live.with_name("app.log.1.gz"), data)
-    else:
-        shutil.copyfile(folder.live, folder.live.with_name("app.log.1"))
-
-    def cut() -> None:
-        os.truncate(folder.live, 0)
-        append(folder.live, HEADER)
-
-    looks = CutDuringLook(monkeypatch, at, cut)
-    read += folder.read()
-    assert at < LOOKS_MAX - 1 or looks.opened < at, "there are moments beyond"
-    looks.cut()
-    read += folder.drain()
-
-    assert joined(read) == data + HEADER
-    assert folder.chain.take_losses() == []
-
-
-@pytest.mark.parametrize("at", range(LOOKS_MAX))
-def test_a_log_that_is_cut_while_a_copy_elsewhere_is_looked_at_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
-    """The copy, which has not all yet, is not taken for a log of its own."""
-    folder = OldFolder(tmp_path)
-    data = HEADER + b"1\n2\n"
-    append(folder.log.live, data)
-    read = folder.log.drain()
-    copy = folder.path / "app.log.1"
-    copy.write_bytes(data[:-2])
-
-    def cut() -> None:
-        copy.write_bytes(data)
-        os.truncate(folder.log.live, 0)
-        append(folder.log.live, HEADER)
-
-    looks = CutDuringLook(monkeypatch, at, cut)
-    owners = {folder.owner(copy)}
-    looks.cut()
-    read += folder.log.drain()
-    owners.add(folder.owner(copy))
-    read += folder.lend()
-
-    assert "itself" not in owners
-    assert joined(read) == data + HEADER
 
 
 def test_a_copy_of_a_log_that_is_new_itself_brings_nothing(tmp_path: Path) -> None:
@@ -402,41 +307,6 @@ def test_packed_copies_of_a_log_that_goes_on_bring_nothing(tmp_path: Path) -> No
         read += folder.drain()
 
     assert joined(read) == folder.live.read_bytes()
-
-
-class OldFolder:
-    """A folder beside the log's own, into which a rotator moves or copies the log."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.path = tmp_path / "old"
-        self.path.mkdir()
-        self.log = Folder(tmp_path / "logs")
-        self._key = Key("h", str(self.log.live))
-        self._adoption = Adoption(
-            lambda: {self._key: self.log.chain}, lambda: (), lambda: self.log.now_s
-        )
-        self.log.sight = SourceSight(
-            FolderSight(), lambda: self._adoption.undecided_since_s(self._key)
-        )
-        host = HostSources(host="h", include=(f"{self.path}/**",))
-        self._discovery = Discovery([host], skipped=lambda path, reason: None)
-
-    def owner(self, path: Path) -> str:
-        """Look, and return whose the file at *path* is: empty where that cannot be told."""
-        owner = ""
-        for listing in self._discovery.scan():
-            found = self._adoption.sort(Key("h", listing.id.source), listing)
-            if path in [file.path for file in found.listing.files]:
-                owner = "itself"
-        lent = self._adoption.of(self._key)
-        return "log" if path in [file.path for file in lent] else owner
-
-    def lend(self) -> list[Chunk]:
-        """Have the log's source look at the files that it was lent, and read on."""
-        (own,) = self.log.discovery.scan()
-        self.log.now_s += GRACE_S
-        self.log.take(replace(own, files=(*self._adoption.of(self._key), *own.files)))
-        return self.log.read_on()
 
 
 def test_what_is_packed_slowly_into_another_folder_is_no_log_of_its_own(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from logpipeline_shipper.files.recognition import (
     Replaced,
     Resemblance,
     Same,
-    Shadow,
     Unsure,
     recognise,
     resemblance,
@@ -85,8 +84,6 @@ class Chain(Counts):
         self._generations: list[Generation] = []
         self._before: list[Generation] = []
         self._past = Remembered()
-        # Copies beside their originals: what copytruncate makes before it truncates.
-        self._shadows: dict[tuple[int, int, int], tuple[Generation, ChainFile]] = {}
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._lost: list[Lost] = []
         self._position: tuple[str, int] | None = None
@@ -123,7 +120,8 @@ class Chain(Counts):
 
     def resemblance(self, content: Reader) -> Resemblance:
         """Return what *content*, a file that nobody knows, has of the bytes of the source."""
-        return resemblance(content, self._generations, self._past, self._tail.open_file)
+        known = self._generations, self._past
+        return resemblance(content, *known, self._tail.open_file, self._limits.recent)
 
     def end(self) -> None:
         """Note that nobody writes any more: a last line without its newline is read as well."""
@@ -132,8 +130,8 @@ class Chain(Counts):
     def _recognise(self, now_s: float) -> None:
         self._look_again_at_s = None
         self._before = list(self._generations)
-        findings = recognise(self._files, self._generations, self._past, self._tail.open_file)
-        self._shadows = {}
+        known = self._generations, self._past
+        findings = recognise(self._files, *known, self._tail.open_file, self._limits.recent)
         lying: dict[ChainFile, Generation] = {}
         # What has lost its file first: a copy may take its place.
         for finding in sorted(findings, key=lambda each: not isinstance(each, Replaced)):
@@ -165,19 +163,8 @@ class Chain(Counts):
                 return generation
             case Replaced(file, generation, is_cut, size):
                 return self._replace(generation, file, now_s, is_cut=is_cut, size=size)
-            case Copy(file, generation, has_more):
-                if generation in self._past:
-                    self._past.remove(generation)
-                    self._generations.append(generation)
-                generation.close_handle()
-                generation.find(has_more=has_more)
-                is_recalled = generation.is_recalled
-                generation.bind(file, now_s)
-                if is_recalled:
-                    self._begin_at(generation, generation.read.offset)
-                return generation
-            case Shadow(file, generation):
-                self._shadows[file.identity] = (generation, file)
+            case Copy():
+                return self._take_copy(finding, now_s)
             case New(file):
                 made = Generation.new(file, now_s)
                 self._tail.see(made, now_s)
@@ -187,6 +174,26 @@ class Chain(Counts):
                 self._look_again(now_s + self._limits.grace_s / 2)
         return None
 
+    def _take_copy(self, copy: Copy, now_s: float) -> Generation:
+        """Have a generation's bytes in a copy of its file; what the copy lacks of them is named."""
+        generation = copy.generation
+        if generation in self._past:
+            self._past.remove(generation)
+            self._generations.append(generation)
+        generation.close_handle()
+        was_missed, extent = generation.is_missed, generation.extent
+        generation.find(has_more=copy.has_more)
+        is_recalled = generation.is_recalled
+        generation.bind(copy.file, now_s)
+        if copy.short is not None:
+            end = copy.short.end
+            generation.shorten(end, copy.short.kept, copy.short.head)
+            if not was_missed:
+                self._name_lost(generation, max(end, generation.read.offset), extent, ROTATED)
+        if is_recalled:
+            self._begin_at(generation, generation.read.offset)
+        return generation
+
     def _look_again(self, at_s: float) -> None:
         self._look_again_at_s = min(self._look_again_at_s or at_s, at_s)
 
@@ -194,7 +201,7 @@ class Chain(Counts):
         self, generation: Generation, file: ChainFile, now_s: float, *, is_cut: bool, size: int = 0
     ) -> Generation:
         """Begin a generation in *file*, which held *generation* and has other bytes now, *size* of
-        them at least. A copy of the former, where there is one, takes its place.
+        them at least. There may be a copy of the former: it is looked for before more is read.
         """
         if is_cut:
             self.truncations += 1
@@ -204,11 +211,7 @@ class Chain(Counts):
             # Newer files need not wait for what a copy may still bring.
             generation.pass_over()
         generation.lose_file(now_s)
-        for identity, (original, copy) in list(self._shadows.items()):
-            if original is generation:
-                del self._shadows[identity]
-                generation.bind(copy, now_s)
-                generation.newer_since_s = now_s
+        self._look_again(now_s)
         made = Generation.new(file, now_s)
         made.begin_anew(*(look_now(file) or (size, file.mtime_ns)))
         self._generations.insert(self._generations.index(generation) + 1, made)
@@ -274,9 +277,9 @@ class Chain(Counts):
         """Return the next bytes after the last chunk that was read, or None while nothing is
         complete.
         """
-        if self._look_again_at_s is not None and now_s >= self._look_again_at_s:
-            self._recognise(now_s)
         for _ in range(_PASSES_MAX):
+            if self._look_again_at_s is not None and now_s >= self._look_again_at_s:
+                self._recognise(now_s)
             self._settle(now_s)
             found = self._read_oldest(now_s)
             if not isinstance(found, Generation):
@@ -531,6 +534,9 @@ class Chain(Counts):
         start = generation.read.offset
         generation.miss()
         self._settle_done(generation)
+        self._name_lost(generation, start, end, cause)
+
+    def _name_lost(self, generation: Generation, start: int, end: int, cause: str) -> None:
         if start < end:
             self.missing_bytes += end - start
             self._lost.append(Lost(generation.id, generation.begin, start, end, cause))

@@ -65,6 +65,18 @@ class Handle:
         finally:
             self.uses -= 1
 
+    def written_ns(self) -> int:
+        """Return when the file was written to last, in nanoseconds since 1970.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        self._budget.borrow(self)
+        try:
+            return self.reader.written_ns()
+        finally:
+            self.uses -= 1
+
     def data_start(self) -> int:
         """Return where the first byte of the file is that stands in no hole.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from logpipeline.records import Committed
 from logpipeline_shipper.files.chunks import Chunk
 from logpipeline_shipper.files.descriptors import Handle
 from logpipeline_shipper.files.reading import Content
+from logpipeline_shipper.files.recent import Part
 from logpipeline_shipper.files.sources import ChainFile
 
 ID_BYTES = 8
@@ -138,7 +139,8 @@ class Generation:
 
     *length* is its last byte's end once nothing more can come; *is_passed* says that newer ones may
     be read before it. *read* and *acked* are how far it got; *reached* is how far it was read
-    before it was read again.
+    before it was read again. Its file may be a copy that was made before the last of that was
+    written: *kept* is where it ends then.
     """
 
     id: str
@@ -147,6 +149,7 @@ class Generation:
     read: Place = Place()
     acked: Place = Place()
     reached: Place = Place()
+    kept: Place | None = None
     head: Head = Head()
     identity: tuple[int, int, int] | None = None
     is_compressed: bool = False
@@ -243,16 +246,17 @@ class Generation:
 
     def is_in(self, content: Content) -> bool:
         """Return whether *content*, the file that was taken for it, still has what was read."""
-        if not content.compressed and content.size() < max(self.size, self.reached.offset):
+        reached = self._there(self.reached)
+        if not content.compressed and content.size() < max(self.size, reached.offset):
             return False
-        if not self.head.begins(content) or not self.read.is_behind(content):
+        if not self.head.begins(content) or not self._there(self.read).is_behind(content):
             return False
-        is_further = self.reached.offset > self.read.offset and not content.compressed
-        if is_further and not self.reached.is_behind(content):
+        is_further = reached.offset > self.read.offset and not content.compressed
+        if is_further and not reached.is_behind(content):
             return False
         if not self.is_verified:
             # Also by what a process before may have sent: the file may have been cut since.
-            proof = self.proof
+            proof = self._there(self.proof)
             size = proof.offset - self.begin
             if size <= WHOLE_BYTES_MAX and not self._has_checksum(content, proof):
                 return False
@@ -265,7 +269,7 @@ class Generation:
         files. One whose file was read to its end, and removed, is not copied in a small file with
         more: that one begins alike.
         """
-        proof = self.proof
+        proof = self._there(self.proof)
         if proof.offset > self.begin:
             if not (proof.is_behind(content) and self._has_checksum(content, proof)):
                 return False
@@ -279,12 +283,42 @@ class Generation:
 
     def has_more_in(self, content: Content) -> bool:
         """Return whether *content*, a copy of it, has bytes behind the last one that was read."""
-        return bool(content.read(self.proof.offset, 1))
+        return bool(content.read(self._there(self.proof).offset, 1))
+
+    def end_in(self, content: Content, recent: Sequence[Part]) -> Place | None:
+        """Return where *content*, a file that was never seen before, ends, if it is a copy of it
+        that was made before the last of the *recent* bytes was written; else None.
+        """
+        # What was written later was not copied: it is another file that begins alike.
+        if not recent or content.written_ns() > recent[-1].written_ns:
+            return None
+        begin = max(0, recent[0].offset - TAIL_BYTES)
+        tail = content.read(begin, recent[0].offset - begin)
+        place = Place(recent[0].offset, recent[0].before, tail)
+        if not self._has_checksum(content, place):
+            return None
+        for part in recent:
+            data = content.read(part.offset, len(part.data))
+            if not part.data.startswith(data):
+                return None
+            place = place.behind(data, is_inside_line=not data.endswith(b"\n"))
+            if len(data) < len(part.data):
+                # One that is empty brings nothing, whatever it is.
+                return place if place.offset > self.begin else None
+        return None
 
     def is_proven_in(self, content: Content) -> bool:
         """Return whether *content*, of which not even the name says so, is a copy of it."""
-        has_proof = self.proof.offset > self.begin or (self.head.size and self.size)
-        return bool(has_proof) and self.head.begins(content) and self.is_copied_in(content)
+        proof = self._there(self.proof)
+        if not (proof.offset > self.begin or (self.head.size and self.size)):
+            return False
+        # A head may reach beyond what was read, and was copied.
+        is_head_copied = proof.offset <= self.begin or self.head.size <= proof.offset
+        return (not is_head_copied or self.head.begins(content)) and self.is_copied_in(content)
+
+    def _there(self, place: Place) -> Place:
+        """Return *place*, or the end of its file where that is nearer."""
+        return place if self.kept is None or place.offset <= self.kept.offset else self.kept
 
     def _has_checksum(self, content: Content, place: Place) -> bool:
         return checksum_of(content, self.begin, place.offset) == place.checksum
@@ -306,6 +340,12 @@ class Generation:
         self.stamp = (file.size, file.mtime_ns)
         if not file.compressed and file.size > self.size:
             self._grow(file.size, now_s)
+
+    def shorten(self, end: int, kept: Place | None, head: Head) -> None:
+        """Note that its file is a copy, which ends at *end*, before what was seen of it, and begins
+        with *head*; *kept* is that end, where more was read.
+        """
+        self.size, self.kept, self.head = end, kept, head
 
     def _grow(self, size: int, now_s: float) -> None:
         self.size, self.grown_s = size, now_s
@@ -448,12 +488,14 @@ class Generation:
             *(self.id, list(self.identity or (0, 0, 0)), int(self.is_compressed), self.begin),
             *(self.acked.saved(), [self.head.size, checksum.encode(self.head.checksum)]),
             *(self.size, list(self.stamp), self.length if self.is_done else None, self.former),
+            self.kept.saved() if self.kept is not None else None,
         ]
 
     @classmethod
     def restore(cls, row: list[Any]) -> Self:
         """Return the generation that `saved` described; its file is still to be found."""
-        id, identity, is_compressed, begin, acked, head, size, stamp, length, former = row
+        id, identity, is_compressed, begin, acked, head, size, stamp, length, former, *more = row
+        kept = more[0] if more else None  # former versions had none
         place = Place.restore(acked)
         device, inode, born_ns = identity
         return cls(
@@ -461,6 +503,7 @@ class Generation:
             begin=int(begin),
             read=place,
             acked=place,
+            kept=Place.restore(kept) if kept else None,
             head=Head(int(head[0]), checksum.decode(head[1])),
             identity=(int(device), int(inode), int(born_ns)) if inode else None,
             is_compressed=bool(is_compressed),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logpipeline_shipper.files.descriptors import DescriptorBudget
+from logpipeline_shipper.files.recent import Recent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """Limits of one shipper; *descriptors* is shared by all its chains."""
+    """Limits of one shipper; *descriptors* and *recent* are shared by all its chains."""
 
     # One message: between 64 KiB and 256 KiB nothing changes, a server that syncs each message
     # likes more.
@@ -26,6 +27,7 @@ class ReadLimits:
     # A writer that fills a buffer first goes on in the middle of a line, maybe in a renamed file.
     unfinished_s: float = 60.0
     descriptors: DescriptorBudget = field(default_factory=DescriptorBudget)
+    recent: Recent = field(default_factory=Recent)
 
     @property
     def window_bytes(self) -> int:

@@ -30,6 +30,9 @@ class Content(Protocol):
     def tells_size(self) -> bool:
         """Return whether `size` is the content's, modulo 4 GiB where it is compressed."""
 
+    def written_ns(self) -> int:
+        """Return when the file was written to last, in nanoseconds since 1970."""
+
     def data_start(self) -> int:
         """Return where its first byte is that stands in no hole."""
 
@@ -80,6 +83,10 @@ class PlainReader:
     def size(self) -> int:
         """Return the length of the file now."""
         return os.fstat(self._descriptor).st_size
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last."""
+        return os.fstat(self._descriptor).st_mtime_ns
 
     def data_start(self) -> int:
         """Return where its first byte is that stands in no hole."""
@@ -164,6 +171,10 @@ class PackedReader:
     def tells_size(self) -> bool:
         """Return whether `size` is that of the content."""
         return self._ending == "gz"
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last; packers keep the time of what they pack."""
+        return os.fstat(self._descriptor).st_mtime_ns
 
     def data_start(self) -> int:
         """Return 0: what is packed has no holes."""

@@ -17,10 +17,11 @@ from enum import Enum
 from typing import Literal
 
 from logpipeline_shipper.files.descriptors import Closed
-from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.generation import Generation, Head, Place
 from logpipeline_shipper.files.naming import unpacked
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
 from logpipeline_shipper.files.reading import Content, Reader
+from logpipeline_shipper.files.recent import Recent
 from logpipeline_shipper.files.sources import ChainFile
 
 # How much of two files is compared that stand beside each other, in so many places.
@@ -56,17 +57,28 @@ class Replaced:
 @dataclass(frozen=True, slots=True)
 class Copy:
     """*file* has the bytes of *generation*, whose own file is gone, or holds others by now;
-    *has_more* says that others stand behind them.
+    *has_more* says that others stand behind them. *short* is what it is, if it ends before what was
+    seen of the generation: the rest was written behind the copy's back.
     """
 
     file: ChainFile
     generation: Generation
     has_more: bool
+    short: Short | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A copy that ends at *end*, and begins with *head*; *kept* is its end, where more was read."""
+
+    end: int
+    head: Head
+    kept: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """*file* is a copy of *generation*, which still has its own: it brings nothing."""
+    """*file* is a copy of *generation*, which still has its own: it brings nothing yet."""
 
     file: ChainFile
     generation: Generation
@@ -102,9 +114,10 @@ def recognise(
     generations: Sequence[Generation],
     past: Sequence[Generation],
     open_file: Open,
+    recent: Recent,
 ) -> list[Finding]:
-    """Return what each of *files* (oldest first) is, given the *generations* of their source and
-    *past* ones, which had no file any more.
+    """Return what each of *files* (oldest first) is, given the *generations* of their source,
+    *past* ones, which had no file any more, and what was read last.
     """
     # Of two with one identity, the file was cut between them: it holds the later one.
     by_identity = {known.identity: known for known in generations if known.identity}
@@ -133,7 +146,7 @@ def recognise(
             # Beside a file that is new itself, the next look tells.
             findings[file] = Unsure(file) if known is None else Shadow(file, known)
             continue
-        found = findings[file] = _first_seen(file, wanted, originals, begun, open_file)
+        found = findings[file] = _first_seen(file, wanted, originals, begun, open_file, recent)
         if isinstance(found, Copy):
             wanted.remove(found.generation)
     return [findings[file] for file in files]
@@ -144,12 +157,13 @@ def resemblance(
     generations: Sequence[Generation],
     past: Sequence[Generation],
     open_file: Open,
+    recent: Recent,
 ) -> Resemblance:
     """Return what *content*, a file that nobody knows, has of the bytes of a source."""
     found = Resemblance.NONE
     for known in (*past, *generations):
         file = known.file
-        if known.is_proven_in(content):
+        if known.is_proven_in(content) or known.end_in(content, recent.of(known.id)) is not None:
             if file is None or not _is_still_in(file, known, open_file):
                 return Resemblance.CONTINUES
             found = Resemblance.COPIES
@@ -198,6 +212,7 @@ def _first_seen(
     originals: list[Same],
     begun: list[ChainFile],
     open_file: Open,
+    recent: Recent,
 ) -> Finding:
     if file.is_live:
         # Rotators copy away from the live file, never to it. With the bytes of a former one it is
@@ -209,9 +224,9 @@ def _first_seen(
         if content is None:
             return Unsure(file)
         try:
-            for known in wanted:
-                if known.is_copied_in(content):
-                    return Copy(file, known, has_more=known.has_more_in(content))
+            found = _copied(file, content, wanted, recent)
+            if found is not None:
+                return found
             for original in [] if file.is_live else originals:
                 is_copy = _is_copied_from(file, content, original, open_file)
                 if is_copy is None:
@@ -226,6 +241,24 @@ def _first_seen(
         except OSError:
             return Unsure(file)
     return New(file)
+
+
+def _copied(
+    file: ChainFile, content: Content, wanted: list[Generation], recent: Recent
+) -> Copy | None:
+    """Return of which of *wanted* the *file*, which holds *content*, is a copy."""
+    for known in wanted:
+        if known.is_copied_in(content):
+            # A packed file does not tell its end before it is read.
+            end, short = 0 if content.compressed else content.size(), None
+            if not content.compressed and end < known.size:
+                short = Short(end, Head.of(content), known.kept)
+            return Copy(file, known, known.has_more_in(content), short)
+    for known in wanted:
+        kept = known.end_in(content, recent.of(known.id))
+        if kept is not None:
+            return Copy(file, known, False, Short(kept.offset, Head.of(content), kept))
+    return None
 
 
 def _is_beginning(

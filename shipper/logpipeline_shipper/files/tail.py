@@ -14,6 +14,7 @@ from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
 from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable, open_reader
 from logpipeline_shipper.files.reading import Reader, leading_nuls
+from logpipeline_shipper.files.recent import Part
 from logpipeline_shipper.files.recognition import NOT_OBSERVED
 from logpipeline_shipper.files.sources import ChainFile, Format
 
@@ -104,7 +105,12 @@ class Tail:
             return Outcome.REPLACED
         generation.look(handle, now_s)
         if found.length:
-            return self._chunk(generation, data[: found.length], found, previous)
+            chunk = self._chunk(generation, data[: found.length], found, previous)
+            if not handle.compressed:
+                # Looked at after the read: the bytes were written then, or before.
+                part = Part(chunk.start, chunk.checksums.before, chunk.data, handle.written_ns())
+                self._limits.recent.add(generation.id, part)
+            return chunk
         if patience.may_pass and handle.reader.broken:
             raise Unreadable(handle.reader.broken)
         generation.search(end)

@@ -79,4 +79,5 @@ def _dense(ranks: _Numbers) -> _Numbers:
     values = encoded.dictionary.to_numpy()
     rank_of = np.empty(len(values), np.int64)
     rank_of[np.argsort(values)] = np.arange(len(values))
-    return rank_of[encoded.indices.to_numpy()]
+    found: _Numbers = rank_of[encoded.indices.to_numpy()]
+    return found

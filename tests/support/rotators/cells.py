@@ -74,7 +74,8 @@ class Cell:
         """Return when all that was written has arrived, or will not."""
         with contextlib.suppress(AssertionError):
             await eventually(
-                lambda: self.arrivals.has(self.writing.ledger), within_s=ARRIVES_WITHIN_S
+                lambda: self.arrivals.has(self.writing.ledger, last=self.mode.loses),
+                within_s=ARRIVES_WITHIN_S,
             )
 
     async def ask(self) -> None:

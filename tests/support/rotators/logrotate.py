@@ -18,6 +18,7 @@ from rotators.rotator import LINES, Mode, Rotator
 # Debian has it where only root looks.
 FOLDERS = "/usr/sbin:/usr/local/sbin"
 WRITE_EVERY_S = 0.001
+LINES_BETWEEN = 20
 # As `kill -HUP` does, and waits until the writer has opened the new file: packers begin then.
 REOPEN = """\
     {shared}
@@ -142,6 +143,49 @@ class Copying(Logrotate):
         return ""
 
 
+class CopyingBusily(Logrotate):
+    """Copies the log of a writer that goes on."""
+
+    async def rotate(self, writing: Writing) -> None:
+        await super().rotate(writing)
+        writing.begin()
+
+    def _script(self) -> str:
+        return ""
+
+
+class CopiedByHand(Rotator):
+    """`cp app.log app.log-20261121 && truncate -s 0 app.log`, as jobs of cron do it, while the
+    writer goes on: what it writes in between is read, as far as the shipper is fast enough, and not
+    copied.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._file = self.live.open("ab", buffering=0)
+        self._copies = 0
+
+    def write(self, line: bytes) -> None:
+        self._file.write(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+    async def rotate(self, writing: Writing) -> None:
+        self._copies += 1
+        await _done("cp", str(self.live), f"{self.live}-2026112{self._copies}")
+        for _ in range(LINES_BETWEEN):
+            writing.line()
+            await asyncio.sleep(WRITE_EVERY_S)
+        await _done("truncate", "-s", "0", str(self.live))
+        writing.begin()
+
+
+async def _done(*words: str) -> None:
+    process = await asyncio.create_subprocess_exec(*words)
+    assert await process.wait() == 0, words
+
+
 class Snapshots(Copying):
     """Copies the log and does not truncate it."""
 
@@ -242,6 +286,7 @@ def _mode(
     lines: tuple[int, ...] = LINES,
     rotator: str = "logrotate",
     is_read_first: bool = False,
+    loses: bool = False,
 ) -> Mode:
     return Mode(
         rotator,
@@ -249,6 +294,7 @@ def _mode(
         lambda folder: kind(folder, directives),
         lines,
         is_read_first=is_read_first or issubclass(kind, Copying),
+        loses=loses,
     )
 
 
@@ -293,6 +339,10 @@ MODES = (
     ),
     _mode("copytruncate, dateext", dated("copytruncate", *BY_SECOND), Copying, CUT),
     _mode("copytruncate, olddir, watched", moving("copytruncate"), Copying, CUT),
+    _mode(
+        "copytruncate, written meanwhile", always("copytruncate"), CopyingBusily, CUT, loses=True
+    ),
+    Mode("cp, truncate", "written meanwhile", CopiedByHand, CUT, loses=True),
     _mode("copy", always("copy"), Snapshots),
     _mode("copy, compress", always("copy", "compress"), Snapshots),
     _mode("create", always("create"), Paused, rotator="Python WatchedFileHandler"),

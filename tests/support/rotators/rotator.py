@@ -56,7 +56,8 @@ class Quick(Rotator):
 class Mode:
     """A row of the table: how its rotator is made in a folder, how many *lines* each file gets
     behind its header, and what a shipper reads below the folder. With *is_read_first* a shipper
-    that runs has read everything before each rotation, and nothing is written meanwhile.
+    that runs has read everything before each rotation, and nothing is written meanwhile. One that
+    *loses* lines leaves nothing of them that a shipper could see.
     """
 
     rotator: str
@@ -65,6 +66,7 @@ class Mode:
     lines: tuple[int, ...] = LINES
     include: tuple[str, ...] = ("logs/**",)
     is_read_first: bool = False
+    loses: bool = False
 
     @property
     def name(self) -> str:

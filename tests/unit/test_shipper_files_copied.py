@@ -1,0 +1,198 @@
+"""A copy of a log brings what the log lost, and nothing else: whatever happens to the log while the
+copy is made and looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from log_chain import HEADER, Folder, OldFolder, append, joined, pack
+from logpipeline.checksum import NOTHING
+from logpipeline_shipper.files.opening import open_reader
+from logpipeline_shipper.files.reading import Reader
+from logpipeline_shipper.files.recent import Part, Recent
+from logpipeline_shipper.files.sources import ChainFile
+from logpipeline_shipper.files.tail import Tail
+
+# More files than are opened to tell what a copy is.
+LOOKS_MAX = 6
+
+
+def pack_in_place(path: Path) -> None:
+    """Do what gzip does, which keeps the time of the file."""
+    time_ns = path.stat().st_mtime_ns
+    packed = path.with_name(f"{path.name}.gz")
+    pack(packed, path.read_bytes())
+    os.utime(packed, ns=(time_ns, time_ns))
+    path.unlink()
+
+
+class CutDuringLook:
+    """Lends files to recognition, and has *cut* done before the one with the number *at*."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, cut: Callable[[], None]) -> None:
+        self._at, self._cut = at, cut
+        self.opened, self._is_cut = 0, False
+        monkeypatch.setattr(Tail, "open_file", self._lent)
+
+    def cut(self) -> None:
+        """Have it done, where it was not yet."""
+        if not self._is_cut:
+            self._is_cut = True
+            self._cut()
+
+    def _lent(self, file: ChainFile) -> Reader:
+        if self.opened == self._at:
+            self.cut()
+        self.opened += 1
+        return open_reader(file, follow_link=False)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("at", range(LOOKS_MAX))
+def test_a_log_that_is_cut_while_its_copy_is_looked_at_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_packed: bool
+) -> None:
+    """At whatever moment: a copy that is compared with what the log holds by then is unlike it."""
+    folder = Folder(tmp_path)
+    data = HEADER + b"1\n2\n"
+    append(folder.live, data)
+    read = folder.drain()
+    if is_packed:
+        pack(folder.live.with_name("app.log.1.gz"), data)
+    else:
+        shutil.copyfile(folder.live, folder.live.with_name("app.log.1"))
+
+    def cut() -> None:
+        os.truncate(folder.live, 0)
+        append(folder.live, HEADER)
+
+    looks = CutDuringLook(monkeypatch, at, cut)
+    read += folder.read()
+    assert at < LOOKS_MAX - 1 or looks.opened < at, "there are moments beyond"
+    looks.cut()
+    read += folder.drain()
+
+    assert joined(read) == data + HEADER
+    assert folder.chain.take_losses() == []
+
+
+@pytest.mark.parametrize("at", range(LOOKS_MAX))
+def test_a_log_that_is_cut_while_a_copy_elsewhere_is_looked_at_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """The copy, which has not all yet, is not taken for a log of its own."""
+    folder = OldFolder(tmp_path)
+    data = HEADER + b"1\n2\n"
+    append(folder.log.live, data)
+    read = folder.log.drain()
+    copy = folder.path / "app.log.1"
+    copy.write_bytes(data[:-2])
+
+    def cut() -> None:
+        copy.write_bytes(data)
+        os.truncate(folder.log.live, 0)
+        append(folder.log.live, HEADER)
+
+    looks = CutDuringLook(monkeypatch, at, cut)
+    owners = {folder.owner(copy)}
+    looks.cut()
+    read += folder.log.drain()
+    owners.add(folder.owner(copy))
+    read += folder.lend()
+
+    assert "itself" not in owners
+    assert joined(read) == data + HEADER
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("seen", ["", "listed", "read", "listed and read"])
+def test_what_is_written_behind_a_copy_does_not_make_it_a_log(
+    tmp_path: Path, seen: str, is_packed: bool
+) -> None:
+    """The copy lacks what the log got before it was cut. What of that was read arrives; what was
+    seen, and not read, is named.
+    """
+    folder = Folder(tmp_path)
+    copy, data = folder.live.with_name("app.log.1"), HEADER + b"1\n2\n"
+    append(folder.live, data)
+    read = folder.drain()
+    shutil.copyfile(folder.live, copy)
+    append(folder.live, b"behind\n")
+    if "listed" in seen:
+        folder.look()
+    if "read" in seen:
+        read += folder.read_on()
+    arrived = joined(read)
+    os.truncate(folder.live, 0)
+    append(folder.live, HEADER)
+    if is_packed:
+        pack_in_place(copy)
+    read += folder.drain()
+
+    assert joined(read) == arrived + HEADER
+    lost = [(each.start, each.end) for each in folder.chain.take_losses()]
+    assert lost == [(len(data), len(data) + 7)] * (seen == "listed" and not is_packed)
+
+
+def test_a_copy_that_lacks_what_was_read_is_known_when_it_is_packed_later(tmp_path: Path) -> None:
+    """Logrotate's `delaycompress` packs it a rotation later; the shipper was started again, and has
+    forgotten what it had read then.
+    """
+    folder = Folder(tmp_path)
+    copy = folder.live.with_name("app.log.1")
+    append(folder.live, HEADER + b"1\n2\n")
+    folder.drain()
+    shutil.copyfile(folder.live, copy)
+    append(folder.live, b"behind\n")
+    folder.read()
+    os.truncate(folder.live, 0)
+    append(folder.live, b"3\n")
+    assert joined(folder.drain()) == b"3\n"
+
+    again = Folder(tmp_path, saved=folder.chain.saved())
+    assert again.drain() == []
+    pack_in_place(copy)
+    assert again.drain() == []
+    append(folder.live, b"4\n")
+    assert joined(again.drain()) == b"4\n"
+
+
+def test_a_short_run_that_begins_like_the_one_before_is_read(tmp_path: Path) -> None:
+    """What was written later than the last line of a log is no copy of its first ones."""
+    folder = Folder(tmp_path)
+    append(folder.live, HEADER + b"1\n")
+    folder.drain()
+    written = folder.live.stat().st_mtime_ns
+    folder.live.unlink()
+    second = folder.live.with_name("app.log.1")
+    append(second, HEADER)
+    os.utime(second, ns=(written + 1, written + 1))
+    append(folder.live, HEADER + b"3\n")
+
+    assert joined(folder.drain()) == HEADER + HEADER + b"3\n"
+
+
+def test_what_was_read_last_is_bounded_and_whole() -> None:
+    """The oldest is forgotten first, whosever it is; what is read again stands there once."""
+    recent = Recent(bytes_max=10)
+    recent.add("one", part(0, b"abc"))
+    recent.add("one", part(3, b"def"))
+    recent.add("one", part(3, b"defg"))
+    assert [each.data for each in recent.of("one")] == [b"abc", b"defg"]
+    recent.add("other", part(5, b"xyz"))
+    assert [each.data for each in recent.of("one")] == [b"abc", b"defg"]
+    recent.add("other", part(8, b"uvw"))
+    assert [each.data for each in recent.of("one")] == [b"defg"]
+    recent.add("other", part(50, b"later"))
+    assert recent.of("one") == ()
+    assert [each.offset for each in recent.of("other")] == [50]
+
+
+def part(offset: int, data: bytes) -> Part:
+    return Part(offset, NOTHING, data, written_ns=1)
