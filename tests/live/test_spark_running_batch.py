@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from logpipeline_spark.running.batch import Batches, RunTasks
 from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import parse
+from logpipeline_spark.source.places import Place
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE
 from logpipeline_spark.table.reading import files, tables
@@ -266,6 +268,20 @@ def test_streams_of_one_task_share_its_files(streams: Streams, keeper: Keeper) -
     assert len(done.files) <= 3 + 2, "an hour or a day may end meanwhile"
     assert resent == []
     assert len(upkeep(keeper.storage).compact(datetime(2100, 1, 1, tzinfo=UTC))) >= 1
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
+def test_a_place_to_begin_is_chosen_once(streams: Streams, keeper: Keeper) -> None:
+    """Also where nothing was there yet to begin with; a later start says another time."""
+    send(streams, 0, 2)
+    keeper.options["begin"] = Place("time", time_ns=time.time_ns())
+    nothing = keeper.take()
+    expected = send(streams, 2, 4)
+    keeper.options["begin"] = Place("time", time_ns=time.time_ns())
+    keeper.take()
+
+    assert nothing == 0
     assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).is_well
 

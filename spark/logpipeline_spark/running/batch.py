@@ -21,7 +21,7 @@ from logpipeline_spark.source.places import EARLIEST, Place
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.source.positions import StreamState as ServerState
 from logpipeline_spark.source.tasks import RangeTask
-from logpipeline_spark.table.entry import Range
+from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class Batches:
         """
         client, options = self.client, self.work.options
         seen = planning.states(client, options)
+        is_begun = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
         begins = planning.begins(client, options, known, seen)
         skipped = {
@@ -111,6 +112,8 @@ class Batches:
         batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
         self._tell(skipped.items())
         if not batch:
+            if is_begun:
+                self._keep({}, [], {})
             return None
         reach("table.planned")
         tasks_min = self.tasks_min()
@@ -123,12 +126,24 @@ class Batches:
         has_more = any(end.sequence < lasts[name] for name, end in batch.items())
         return replace(committed, has_more=has_more)
 
+    def _begin(self, seen: planning.States) -> bool:
+        """Take the place that was asked for as that up to which new streams were read, so that a
+        later start does not choose another one; return whether there are such streams.
+        """
+        if self.begin == EARLIEST:
+            return False
+        new = {name: state for name, state in seen.items() if self.states[name].position is None}
+        places = planning.start(self.client, self.work.options, self.begin, new)
+        for name, place in places.items():
+            self.states[name].position = place
+        return bool(places)
+
     def _position(self, name: str, state: ServerState) -> Position:
-        """Return up to where a stream was read: at first, up to before where it is to begin."""
+        """Return up to where a stream was read: at first, up to before what it holds."""
         position = self.states[name].position
         if position is None:
             options = self.work.options
-            position = planning.start(self.client, options, self.begin, {name: state})[name]
+            position = planning.start(self.client, options, EARLIEST, {name: state})[name]
         return position
 
     def _commit(
@@ -142,18 +157,14 @@ class Batches:
         resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
         for name, end in batch.items():
             self.states[name].position = end
-        self.table.commit_batch(
-            f"{self.table.writer}-{next(self._counter)}",
+        self._keep(
             {
                 name: Range(end.incarnation, end.after + 1, end.sequence)
                 for name, end in batch.items()
             },
             [entry for each in (*done, *resent) for entry in each.files],
-            {
-                name: state.kept(learned[name].changed if name in learned else ())
-                for name, state in self.states.items()
-            },
-            skipped=frozenset(skipped),
+            learned,
+            skipped=skipped,
             lost={name: found for name, found in lost.items() if found},
         )
         return Committed(
@@ -162,6 +173,24 @@ class Batches:
             twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
             missing_bytes=sum(each.missing_bytes for each in learned.values()),
             lost=_count([*skipped.items(), *told]),
+        )
+
+    def _keep(
+        self,
+        ranges: Mapping[str, Range],
+        files: Sequence[FileEntry],
+        learned: Mapping[str, Learned],
+        *,
+        skipped: Iterable[str] = (),
+        lost: Mapping[str, Sequence[Range]] | None = None,
+    ) -> None:
+        kept = {
+            name: state.kept(learned[name].changed if name in learned else ())
+            for name, state in self.states.items()
+        }
+        name = f"{self.table.writer}-{next(self._counter)}"
+        self.table.commit_batch(
+            name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}
         )
 
     def _tell(self, lost: Iterable[tuple[str, Range]]) -> None:
