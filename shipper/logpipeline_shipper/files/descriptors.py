@@ -59,11 +59,7 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        self._budget.borrow(self)
-        try:
-            return self.reader.size()
-        finally:
-            self.uses -= 1
+        return self._told(lambda reader: reader.size())
 
     def written_ns(self) -> int:
         """Return when the file was written to last, in nanoseconds since 1970.
@@ -71,11 +67,7 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        self._budget.borrow(self)
-        try:
-            return self.reader.written_ns()
-        finally:
-            self.uses -= 1
+        return self._told(lambda reader: reader.written_ns())
 
     def data_start(self) -> int:
         """Return where the first byte of the file is that stands in no hole.
@@ -83,9 +75,12 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
+        return self._told(lambda reader: reader.data_start())
+
+    def _told(self, ask: Callable[[Reader], int]) -> int:
         self._budget.borrow(self)
         try:
-            return self.reader.data_start()
+            return ask(self.reader)
         finally:
             self.uses -= 1
 
