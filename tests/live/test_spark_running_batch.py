@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches, RunTasks
+from logpipeline_spark.running.rebuild import Rebuild
 from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import parse
@@ -318,6 +320,39 @@ def test_lines_that_were_sent_again_in_many_streams_are_there_once(
         expected.append((host, "line 2"))
     keeper.take()
 
+    assert keeper.lines() == sorted(expected)
+    assert verify(keeper.storage, logs(keeper.storage)).is_well
+
+
+def test_a_table_whose_state_is_lost_goes_on_when_it_is_made_anew(
+    streams: Streams, keeper: Keeper
+) -> None:
+    """Each line is there once: those that the table has are not read again, also not where they are
+    sent again; those that came meanwhile, and in part of a message, are.
+    """
+    expected = send(streams, 0, 5)
+    keeper.take()
+    streams._offsets = dict.fromkeys(streams._offsets, 0)
+    # These bring no line: a row of the stream's last messages is not there.
+    resent = [f"line {number}" for number in range(5)]
+    for host in ("node-a", "node-b"):
+        streams.send(host, *resent, resend=True)
+    keeper.take()
+    shutil.rmtree(Path(keeper.storage.url) / "_table")
+    expected += send(streams, 5, 7)
+
+    rebuild = Rebuild(keeper.storage, logs(keeper.storage))
+    plan = rebuild.plan()
+    assert plan is not None
+    rebuild.carry_out(plan, wait=lambda seconds: None)
+    for host in ("node-a", "node-b"):
+        streams._offsets[host] = 0
+        streams.send(host, *resent, "line 5", "line 6", "line 7", resend=True)
+        expected.append((host, "line 7"))
+
+    assert keeper.take() == 6
+    expected += send(streams, 8, 9)
+    assert keeper.take() == 2
     assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).is_well
 

@@ -23,7 +23,8 @@ from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
-from tables_erased import age
+from tables_erased import age, delta
+from tables_fed import Job, Sent, lose_state
 from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened
 
 # 100 messages of two lines; of three messages one has no level.
@@ -465,3 +466,34 @@ def test_a_person_at_a_terminal_is_asked(
 
     assert f"Erase {LINES} lines for good? [y/N]" in out
     assert (status, files(storage) == []) == ((0, True) if is_erased else (1, False))
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "is_made"),
+    [(["--dry-run"], "", False), ([], "", False), ([], "y", True), (["--yes"], "", True)],
+)
+def test_a_lost_state_is_made_anew_when_a_person_agrees(
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    answer: str,
+    is_made: bool,
+) -> None:
+    """After what it is made of, and what cannot be known; a second time there is nothing to do."""
+    terminal = io.StringIO(f"{answer}\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    lake, sent = delta(tmp_path), Sent()
+    Job(lake).take(sent, sent.lines("one"))
+    lose_state(lake)
+
+    status, out, _ = run("table", "rebuild", *words)
+
+    assert "it is read on behind message 1, and 1 sources are known" in out
+    assert "come back" in out
+    assert ("Go on from there? [y/N]" in out) == (not words)
+    assert status == (0 if is_made or words else 1)
+    status, out, _ = run("table", "rebuild", "--dry-run")
+    assert ("nothing is to be done" in out) == is_made

@@ -159,6 +159,13 @@ def _erase(args: argparse.Namespace) -> int:
     return erase(args, storage, logs_for(args, storage))
 
 
+def _rebuild(args: argparse.Namespace) -> int:
+    from logpipeline_cli.tables.rebuilding import rebuild
+
+    storage = storage_for(args)
+    return rebuild(args, storage, logs_for(args, storage))
+
+
 def _upkeep(args: argparse.Namespace) -> tuple[LogPipeline, Upkeep]:
     """Return what looks after the table, which may be done beside the job that writes it."""
     from logpipeline_spark.table.upkeep import Upkeep
@@ -179,4 +186,5 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compact": _compact,
     "retain": _retain,
     "erase": _erase,
+    "rebuild": _rebuild,
 }

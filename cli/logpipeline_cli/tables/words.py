@@ -13,6 +13,7 @@ ACTIONS = (
     ("compact", "put small files together now", "logpipeline table compact"),
     ("retain", "delete what is too old now", "logpipeline table retain"),
     ("erase", "erase lines of the table for good", "logpipeline table erase --host web1 --dry-run"),
+    ("rebuild", "make a lost state of the table anew", "logpipeline table rebuild --dry-run"),
 )
 
 DESCRIPTIONS = {
@@ -20,6 +21,9 @@ DESCRIPTIONS = {
     "table at once, in one version of its log, also beside the job. Files that held them stay\n"
     "for two hours, for readers that began before, and so do former versions. Counts stay.\n"
     "Streams, collectors' files and lines that are not in the table yet are not touched.",
+    "rebuild": "Make what a table keeps in its folder _table anew, if it is lost or damaged: of\n"
+    "the table's log, its rows, and what is left. It says what cannot be known, and asks. Lines\n"
+    "are not touched. Stop the job before: one that writes meanwhile is left alone.",
 }
 
 
@@ -50,6 +54,8 @@ def _table(parser: argparse.ArgumentParser) -> None:
             _run(sub)
         if name == "erase":
             _erase(sub)
+        if name in ("erase", "rebuild"):
+            _asked(sub)
         if name in ("ls", "verify", "erase"):
             sub.add_argument("-o", "--output", choices=("text", "json"), default="text",
                              help="how to print (text)")  # fmt: skip
@@ -74,8 +80,11 @@ def _erase(parser: argparse.ArgumentParser) -> None:
         help="remove the files that held them at once: a reader that began before fails, and sees "
         "no wrong lines; former versions that need these files cannot be read any more",
     )
+
+
+def _asked(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--dry-run", action="store_true", help="only print what would go, and change nothing"
+        "--dry-run", action="store_true", help="only print what would be done, and change nothing"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 

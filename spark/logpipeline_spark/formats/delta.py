@@ -37,10 +37,14 @@ APPLICATION = "logpipeline"
 ENGINE = f"logpipeline/{version('logpipeline')}"
 # Of a commit's information, what is ours.
 SAID = "logpipeline"
+# Of that, the state that came with a transaction, and the transaction's number.
+STATE, NUMBER = "state", "transaction"
 LOG = "_delta_log"
 # A reader opens a checkpoint, and the commits behind it.
 CHECKPOINT_EVERY = 64
 LOG_KEPT = "interval 1 days"
+# A commit that is younger is not removed with those that are older than that.
+SURELY_KEPT = timedelta(hours=23)
 # Others commit rarely: by then something is wrong that more attempts do not mend.
 ATTEMPTS_MAX = 100
 # Of what delta-rs says; a sentence must still hold what to do.
@@ -62,6 +66,9 @@ _PROPERTIES = {
     "delta.dataSkippingStatsColumns": "ts",
     "delta.deletedFileRetentionDuration": f"interval {GRACE_HOURS} hours",
     "delta.logRetentionDuration": LOG_KEPT,
+    # Each vacuum and other programs would remove old commits, also the last one that says how far
+    # streams were read: `keep_up` alone does.
+    "delta.enableExpiredLogCleanup": "false",
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
 }
 
@@ -141,10 +148,13 @@ class DeltaLog:
         now_ms = time.time_ns() // 1_000_000
         is_append = change.operation == "WRITE"
         changes_data = change.operation != "OPTIMIZE"
-        actions = [_info(change.operation, change.said, is_append=is_append)]
+        said = dict(change.said)
+        if change.transaction is not None and change.state:
+            said[STATE] = {NUMBER: change.transaction, **change.state}
+        actions = [_info(change.operation, said, is_append=is_append)]
         if change.transaction is not None:
-            said = {"appId": APPLICATION, "version": change.transaction, "lastUpdated": now_ms}
-            actions.append({"txn": said})
+            number = {"appId": APPLICATION, "version": change.transaction, "lastUpdated": now_ms}
+            actions.append({"txn": number})
         actions += (self._removed(entry, now_ms, changes_data) for entry in change.removed)
         actions += (self._added(entry, now_ms, changes_data) for entry in change.added)
         self._put(actions, change)
@@ -176,6 +186,17 @@ class DeltaLog:
                 return
         for info in reversed(kept):
             yield Version(int(info["timestamp"]) * 1000, info.get(SAID) or {})
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the state that came with the last transaction, while its version is kept."""
+        with self._said():
+            try:
+                table = self._table()
+            except TableNotFoundError:
+                return {}
+            number = table.transaction_version(APPLICATION)
+            # Rarely so many versions of others follow it that all have to be read.
+            return _state(table, number, CHECKPOINT_EVERY) or _state(table, number, None) or {}
 
     def former(self) -> list[Former]:
         """Return files that former versions name, and that are still there."""
@@ -216,7 +237,9 @@ class DeltaLog:
                 return
             if table.version() - self._checkpoint >= CHECKPOINT_EVERY:
                 table.create_checkpoint()
-                table.cleanup_metadata()
+                # No checkpoint holds what commits say: while no batch comes, commits stay.
+                if _is_told_since(table, now - SURELY_KEPT):
+                    table.cleanup_metadata()
                 self._checkpoint = table.version()
             table.vacuum(
                 retention_hours=GRACE_HOURS,
@@ -320,6 +343,26 @@ class DeltaLog:
                 f"Delta's log at {self._url} cannot be read or kept: see whether it is whole, and "
                 f"whether something else writes there ({sentence_of(error):.{SAID_CHARS_MAX}})."
             ) from error
+
+
+def _state(table: DeltaTable, number: int | None, kept: int | None) -> Any:
+    """Return the state of the transaction *number* where one of the *kept* last versions holds it,
+    None being all; None where it does not.
+    """
+    said = (_state_in(info) for info in table.history(kept))
+    return next((state for state in said if state and state.get(NUMBER) == number), None)
+
+
+def _state_in(info: Mapping[str, Any]) -> Any:
+    return (info.get(SAID) or {}).get(STATE)
+
+
+def _is_told_since(table: DeltaTable, since: datetime) -> bool:
+    """Return whether one of the last versions came *since* then, and holds a state."""
+    return any(
+        _state_in(info) and int(info["timestamp"]) >= since.timestamp() * 1000
+        for info in table.history(CHECKPOINT_EVERY)
+    )
 
 
 def _joined(old: pa.Schema, new: pa.Schema) -> pa.Schema:

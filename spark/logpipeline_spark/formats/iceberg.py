@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -32,6 +33,7 @@ from logpipeline_spark.table.storage import Storage
 
 TRANSACTION = "logpipeline.transaction"
 SAID = "logpipeline.said"
+STATE = "logpipeline.state"
 # A SQL catalogue keeps tables by its name: who reads must call it the same.
 CATALOG_NAME = "logpipeline"
 # Iceberg's own files stand beside ours.
@@ -139,7 +141,10 @@ class IcebergLog:
                     with table.transaction() as transaction:
                         self._replace(table, transaction, change)
                         if change.transaction is not None:
-                            transaction.set_properties({TRANSACTION: str(change.transaction)})
+                            # Not in the snapshot: all of these are written with each commit.
+                            state = json.dumps([change.transaction, dict(change.state)])
+                            number = str(change.transaction)
+                            transaction.set_properties({TRANSACTION: number, STATE: state})
                 except CommitFailedException:
                     # Somebody else's came first: see what it was.
                     continue
@@ -179,6 +184,17 @@ class IcebergLog:
         for snapshot in kept:
             said = snapshot.summary.get(SAID) if snapshot.summary is not None else None
             yield Version(snapshot.timestamp_ms * 1000, json.loads(said) if said else {})
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the state that came with the last transaction."""
+        with self._said():
+            table = self._loaded()
+            if table is None or STATE not in table.properties:
+                return {}
+            number, state = json.loads(table.properties[STATE])
+            # A former version of ours leaves it as it is.
+            is_last = number == int(table.properties[TRANSACTION])
+            return dict(state) if is_last else {}
 
     def former(self) -> list[Former]:
         """Return files that former snapshots name."""

@@ -33,7 +33,8 @@ class Conflict(Refused):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What one version changes. *transaction* is a batch's number, None for upkeep, which may
-    happen beside batches; *said* is told to whoever asks for the history.
+    happen beside batches; *said* is told to whoever asks for the history. Of the *state* that comes
+    with a transaction the log keeps the last one.
     """
 
     operation: Operation
@@ -41,6 +42,7 @@ class Change:
     removed: Sequence[FileEntry] = ()
     transaction: int | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,14 @@ class Log(Protocol):
 
     def history(self) -> Iterator[Version]:
         """Give the versions that are kept, the oldest first."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the state that came with the last transaction; empty where a former version of
+        ours wrote it, or the log does not know it any more.
+
+        Raises:
+            Refused: the log cannot be read.
+        """
 
     def former(self) -> list[Former]:
         """Return files that former versions name, whether they are still there or not.

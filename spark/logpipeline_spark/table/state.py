@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -31,7 +32,7 @@ ROWS_MIN = 1000
 # 250,000 sources of some 300 bytes; a damaged object shall not take all memory.
 STATE_BYTES_MAX = 512 * 1024 * 1024
 LEVEL = 3
-_ADVICE = "bring it back from a backup, or choose another path"
+_ADVICE = "bring it back from a backup, or run `logpipeline table rebuild`"
 
 # Rows by their key; None is a row that went away.
 Rows = Mapping[str, Any]
@@ -77,6 +78,17 @@ class State:
     rows_changed: int = 0  # since then
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a state whose table is damaged: *rows* are all where it *is whole*, and else
+    those of the objects that can be read.
+    """
+
+    state: State
+    rows: Mapping[str, Rows]
+    is_whole: bool
+
+
 class States:
     """The states of one table."""
 
@@ -94,11 +106,27 @@ class States:
         data = self._read(transaction)
         state = _state_of(data, self._where(transaction))
         rows: dict[str, dict[str, Any]] = {}
-        for number in (state.whole, *state.differences):
-            if number and number != transaction:
-                _apply(rows, self._read(number)["rows"])
+        for number in _behind(state, transaction):
+            _apply(rows, self._read(number)["rows"])
         _apply(rows, data["rows"])
         return state, rows
+
+    def left(self) -> Iterator[Left]:
+        """Give what is left of each state, the newest first, committed or not."""
+        stored = (number_of(each.path) for each in self._storage.list(STATE))
+        for number in sorted((each for each in stored if each is not None), reverse=True):
+            with suppress(Damaged):
+                data = self._read(number)
+                state = _state_of(data, self._where(number))
+                rows: dict[str, dict[str, Any]] = {}
+                is_whole = True
+                for former in _behind(state, number):
+                    try:
+                        _apply(rows, self._read(former)["rows"])
+                    except Damaged:
+                        is_whole = False
+                _apply(rows, data["rows"])
+                yield Left(state, rows, is_whole)
 
     def save(self, state: State, kept: Mapping[str, Kept]) -> State | None:
         """Keep *state*, with what is *kept* of all streams, under the number of its transaction;
@@ -167,6 +195,11 @@ def number_of(path: str) -> int | None:
 
 def _path(number: int) -> str:
     return f"{STATE}/{number:020d}{SUFFIX}"
+
+
+def _behind(state: State, number: int) -> list[int]:
+    """Return the states that hold the rows of the one of *number*, but for its own."""
+    return [each for each in (state.whole, *state.differences) if each and each != number]
 
 
 def _apply(rows: dict[str, dict[str, Any]], changed: Mapping[str, Rows]) -> None:

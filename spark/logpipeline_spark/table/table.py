@@ -34,6 +34,10 @@ BEGIN_ATTEMPTS = 20
 # Of a transaction's number, what a writer counts its own batches by.
 BATCH_BITS = 32
 COUNTS = {ROLLUP_MINUTE: MINUTES, ROLLUP_SOURCE: SOURCES}
+# Streams whose heads stand in each batch's commit, some 150 bytes each: with more, commits would
+# be larger than all else that a log holds.
+TOLD_STREAMS_MAX = 128
+_NOTHING: Mapping[str, Kept] = {}
 # The properties of a log that say whose table it is.
 PIPELINE = "logpipeline.pipeline"
 SUBJECTS = "logpipeline.subjects"
@@ -91,6 +95,21 @@ class Table:
                 return table
         raise Held(f"{storage.url} is taken over by others all the time: stop all but one.")
 
+    @classmethod
+    def renew(cls, storage: Storage, logs: Logs, state: State, kept: Mapping[str, Kept]) -> Table:
+        """Put a *state* that was made anew, with what is *kept* of all streams, in the place of the
+        one that *logs* had when they were looked at. It has a new writer's number, so that who
+        wrote before cannot commit any more; the next writer goes on from it at once.
+
+        Raises:
+            Held: another writer committed meanwhile; nothing was changed.
+        """
+        storage.check()
+        table = cls(storage, logs, state, {})
+        if not table._begin("", kept):
+            raise Held(f"{storage.url} is written by another process: stop it, and try again.")
+        return table
+
     @property
     def writer(self) -> int:
         """The number that no other writer has."""
@@ -136,6 +155,7 @@ class Table:
                 added=lines,
                 transaction=number,
                 said={"batch": batch, "newest_us": newest_us},
+                state=_told(state),
             )
         )
         self.state = following
@@ -151,25 +171,32 @@ class Table:
         """Let the next writer go on at once."""
         state = replace(self.state, transaction=self.state.transaction + 1, holder="")
         if self._states.save(state, {}) is not None:
-            self._logs[LINES].commit(Change(operation="WRITE", transaction=state.transaction))
+            self._commit_alone(state)
             self.state = state
 
-    def _begin(self, holder: str) -> bool:
-        """Take a number that no writer has; return whether nobody was faster."""
+    def _begin(self, holder: str, kept: Mapping[str, Kept] = _NOTHING) -> bool:
+        """Take a number that no writer has; return whether nobody was faster. What is *kept* of all
+        streams goes with it, where the state was made anew.
+        """
         taken = self.writer
         for _ in range(BEGIN_ATTEMPTS):
             taken += 1
             begun = replace(self.state, transaction=taken << BATCH_BITS, holder=holder)
             # The number may be that of a writer that died before it had begun.
-            if self._states.save(begun, {}) is not None:
+            following = self._states.save(begun, kept)
+            if following is not None:
                 try:
-                    change = Change(operation="WRITE", transaction=begun.transaction)
-                    self._logs[LINES].commit(change)
+                    self._commit_alone(begun)
                 except Overtaken:
                     return False
-                self.state = begun
+                self.state = following
                 return True
         return False
+
+    def _commit_alone(self, state: State) -> None:
+        """Commit a transaction that brings no lines."""
+        number = state.transaction
+        self._logs[LINES].commit(Change(operation="WRITE", transaction=number, state=_told(state)))
 
     def _catch_up(self) -> None:
         """Have the logs of counts follow that of lines, where a crash kept them from it."""
@@ -184,6 +211,18 @@ class Table:
             Change(operation="WRITE", added=counted.files[area], transaction=counted.transaction)
         )
         reach("table.counted")
+
+
+def _told(state: State) -> Mapping[str, Any]:
+    """Return what the log keeps of *state*: with that, one that is lost can be made anew."""
+    told = {
+        "counted": state.counted.transaction,
+        "batches": state.batches,
+        "lines": state.lines,
+    }
+    if len(state.heads) > TOLD_STREAMS_MAX:
+        return told
+    return {**told, "heads": dict(state.heads)}
 
 
 def _transaction(logs: Logs) -> int:

@@ -1,0 +1,298 @@
+"""Makes the state of a table anew, where that beside its files is lost or damaged: so that a job
+goes on with no line lost, and none twice as far as that can be known.
+
+How far each stream was read, the table's log says; former versions of ours did not tell it. Which
+bytes of which sources were read, rows prove, and states that are left. Where these prove too
+little, lines that are sent again come twice: rather that than one is lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from logpipeline.knowledge import NOTHING
+from logpipeline.nats.jetstream import rfc3339_of
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.choosing import Logs
+from logpipeline_spark.running.evidence import StreamEvidence, add_names, evidence_of, order_of
+from logpipeline_spark.running.known import Known
+from logpipeline_spark.running.state import StreamState
+from logpipeline_spark.source.positions import Position
+from logpipeline_spark.table.damage import Damaged
+from logpipeline_spark.table.entry import Range
+from logpipeline_spark.table.names import LINES
+from logpipeline_spark.table.state import Counted, Kept, Left, State, States
+from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.streams import Cover
+from logpipeline_spark.table.table import BATCH_BITS, COUNTS, PATIENCE_S, Held, Table
+
+Streams = Mapping[str, StreamState]
+Evidence = dict[str, StreamEvidence]
+
+_SOURCES = (
+    "Of sources it knows the bytes that rows of the table prove: lines that retention or an "
+    "erasure took out come back, and are counted again, if a shipper sends them again."
+)
+_HOLES = "Which messages were gone before they were read, is no longer known: verify names none."
+_GUESSED = (
+    "The log does not say how far streams were read, so they are read on behind the last message "
+    "of which the table has a row or a file: what follows it and was read, is read again, and "
+    "lines that were erased or that retention removed may come back. Of a stream that went back "
+    "or was made anew since the last batch, lines may be missing or come twice."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A *state* of the table as of its last transaction, made because of a *problem*, with what is
+    *kept* of all streams. Where it *is exact*, it is what was lost; *notes* say what it is made of
+    else, and what cannot be known.
+    """
+
+    problem: str
+    state: State
+    kept: Mapping[str, Kept]
+    is_exact: bool
+    notes: tuple[str, ...]
+
+    def sentences(self) -> list[str]:
+        """Say it to a human."""
+        said = [self.problem]
+        for stream, head in sorted(self.state.heads.items()):
+            if head is not None:
+                position = Position(**head)
+                said.append(
+                    f"{stream} ({position.incarnation}): it is read on behind message "
+                    f"{position.sequence}, and {len(self.kept[stream].changed)} sources are known."
+                )
+        return [*said, *self.notes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Makes the state of one table anew. Its *logs* must not be shared with another writer: they
+    remember the version that they read last.
+    """
+
+    storage: Storage
+    logs: Logs
+
+    def plan(self) -> Plan | None:
+        """Make a state of what is left, and change nothing; None where none is lost.
+
+        Raises:
+            Damaged: a file of lines is missing or cannot be read.
+            Refused: there is no table.
+        """
+        number = self.logs[LINES].transaction()
+        if number is None:
+            raise Refused(
+                f"There is no table at {self.storage.url}: see spec.table.path, or --path."
+            )
+        try:
+            self._streams(*States(self.storage).load(number))
+        except Damaged as error:
+            problem = str(error)
+        else:
+            return None
+        told = self.logs[LINES].state()
+        base = self._base(number, told)
+        if base.is_last and base.is_whole:
+            note = f"State {base.state.transaction} holds all of it: nothing is lost."
+            return _plan(problem, number, base.state, base.streams, is_exact=True, notes=[note])
+        found = evidence_of(self.storage, self.logs)
+        heads = self._heads(base, told, found)
+        streams = {name: _stream(name, head, base, found) for name, head in heads.items()}
+        state = base.state if base.is_last else _state(base, told, heads, found)
+        notes = list(self._notes(base, told))
+        return _plan(problem, number, state, streams, is_exact=False, notes=notes)
+
+    def carry_out(self, plan: Plan, *, wait: Callable[[float], object] = time.sleep) -> None:
+        """Put the state of *plan* in the place of the lost one.
+
+        Raises:
+            Held: another process writes the table; nothing was changed.
+        """
+        # Who writes it, the lost state knew. Who commits meanwhile is at work, and knows more; who
+        # does not cannot commit afterwards.
+        wait(PATIENCE_S)
+        if self.logs[LINES].transaction() != plan.state.transaction:
+            raise Held(f"{self.storage.url} is written by a job: stop it, and try again.")
+        Table.renew(self.storage, self.logs, plan.state, plan.kept)
+
+    def _streams(self, state: State, rows: Mapping[str, Mapping[str, Any]]) -> Streams:
+        where = f"the table {self.storage.url} of stream"
+        return {
+            name: StreamState.of(head, rows.get(name, {}), where=f"{where} {name}")
+            for name, head in state.heads.items()
+        }
+
+    def _base(self, number: int, told: Mapping[str, Any]) -> _Base:
+        """Return the state to begin with: what the last batch left, or the newest before it."""
+        for left in States(self.storage).left():
+            # What is newer was never committed.
+            if left.state.transaction <= number:
+                with suppress(Damaged):
+                    streams = self._streams(left.state, left.rows)
+                    return _Base.of(left, streams, number, told)
+        return _Base()
+
+    def _heads(self, base: _Base, told: Mapping[str, Any], found: Evidence) -> dict[str, Position]:
+        """Return how far each stream was read; where nothing says it, at least."""
+        if base.is_last:
+            return base.heads
+        if "heads" in told:
+            heads = told["heads"].items()
+            return {name: Position(**head) for name, head in heads if head is not None}
+        add_names(found, self.logs)
+        known = base.heads if base.is_committed else {}
+        proven = {name: _position(each.ranges()[-1]) for name, each in found.items()}
+        return {
+            name: max((each[name] for each in (known, proven) if name in each), key=_place)
+            for name in sorted({*known, *proven})
+        }
+
+    def _notes(self, base: _Base, told: Mapping[str, Any]) -> Iterator[str]:
+        yield _SOURCES
+        if base.is_last:
+            return
+        if "heads" not in told:
+            yield _GUESSED
+        yield _HOLES
+        for area in COUNTS:
+            if (self.logs[area].transaction() or 0) < told.get("counted", 0):
+                yield f"{area} lacks the counts of the last batch, and nothing knows them any more."
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A state that is left, and its streams: *is whole* says that all rows are there, *is last*
+    that no batch came after it, *is committed* that it is certainly one of the table's.
+    """
+
+    state: State = field(default_factory=State)
+    streams: Streams = field(default_factory=dict)
+    is_whole: bool = False
+    is_last: bool = False
+    is_committed: bool = True
+
+    @staticmethod
+    def of(left: Left, streams: Streams, number: int, told: Mapping[str, Any]) -> _Base:
+        """Return what is *left* as a base of the state *number*, of which the log was *told*."""
+        own = left.state.transaction
+        # A batch's number is its own: a state that has it as the last one follows that batch.
+        is_last = own == number or left.state.counted.transaction == told.get("counted")
+        # A writer commits each of its states before it goes on to the next one.
+        is_before = own >> BATCH_BITS == number >> BATCH_BITS
+        return _Base(left.state, streams, left.is_whole, is_last, is_last or is_before)
+
+    @property
+    def heads(self) -> dict[str, Position]:
+        """Up to where it has each stream."""
+        found = {name: each.position for name, each in self.streams.items()}
+        return {name: position for name, position in found.items() if position is not None}
+
+    def is_before(self, stream: str, head: Position) -> bool:
+        """Return whether all that it knows of *stream* was certainly read up to *head*."""
+        own = self.heads.get(stream)
+        if own is None or self.is_committed:
+            return own is not None
+        return own.incarnation == head.incarnation and own.sequence <= head.sequence
+
+
+def _plan(
+    problem: str,
+    number: int,
+    state: State,
+    streams: Streams,
+    *,
+    is_exact: bool,
+    notes: Sequence[str],
+) -> Plan:
+    """Return a plan for *state* as one of the transaction *number* that no former one holds."""
+    kept = {name: each.kept(each.known) for name, each in streams.items()}
+    return Plan(
+        problem=problem,
+        state=replace(state, transaction=number, whole=0, differences=(), rows=0, rows_changed=0),
+        kept=kept,
+        is_exact=is_exact,
+        notes=tuple(notes),
+    )
+
+
+def _state(
+    base: _Base, told: Mapping[str, Any], heads: Mapping[str, Position], found: Evidence
+) -> State:
+    """Return the state of a table whose last one is lost."""
+    cover = base.state.cover
+    read = {
+        name: _covered(
+            cover.read.get(name, ()) if base.is_before(name, head) else (),
+            found[name].ranges() if name in found else [],
+            head,
+        )
+        for name, head in heads.items()
+    }
+    return State(
+        batch=base.state.batch,
+        cover=Cover(read, {name: cover.lost[name] for name in cover.lost if name in read}),
+        # What the logs of counts lack is not known, and what they have does not come again.
+        counted=Counted(told.get("counted", 0)),
+        heads={name: StreamState(head).kept(()).head for name, head in heads.items()},
+        batches=told.get("batches", base.state.batches),
+        lines=told.get("lines", base.state.lines),
+    )
+
+
+def _stream(name: str, head: Position, base: _Base, found: Evidence) -> StreamState:
+    """Return what is known of a stream that was read up to *head*."""
+    known: Known = dict(base.streams[name].known) if base.is_before(name, head) else {}
+    proof = found.get(name, StreamEvidence())
+    for source in proof.sources:
+        known[source] = proof.knowledge_of(source, known.pop(source, NOTHING))
+    return StreamState(head, known)
+
+
+def _covered(before: Sequence[Range], proven: Sequence[Range], head: Position) -> tuple[Range, ...]:
+    """Return the ranges of a stream that was read up to *head*: those of *before*, and what goes
+    beyond them.
+    """
+    ranges = list(before)
+    for found in (*proven, Range(head.incarnation, head.sequence, head.sequence)):
+        same = [each for each in ranges if each.incarnation == found.incarnation]
+        if not same:
+            ranges.append(found)
+            continue
+        first, last = same[0], same[-1]
+        if found.first < first.first:
+            ranges[ranges.index(first)] = replace(first, first=found.first)
+        if found.last > last.last:
+            place = max(n for n, each in enumerate(ranges) if each.incarnation == last.incarnation)
+            ranges[place] = replace(ranges[place], last=found.last)
+    return tuple(sorted(ranges, key=lambda each: (order_of(each.incarnation), each.first)))
+
+
+def _position(last: Range) -> Position:
+    """Return the position behind *last*, whose time is not known."""
+    created, rollbacks = order_of(last.incarnation)
+    return Position(
+        created=_created(created),
+        rollbacks=rollbacks,
+        sequence=last.last,
+        time_ns=0,
+        after=last.last,
+    )
+
+
+def _created(time_ns: int) -> str:
+    """Return a time as the server writes it: without zeros at its end."""
+    return f"{rfc3339_of(time_ns).rstrip('Z').rstrip('0').rstrip('.')}Z"
+
+
+def _place(position: Position) -> tuple[tuple[int, int], int, int]:
+    """Return what rises with a position of a stream; of two of one place, one has a time."""
+    return order_of(position.incarnation), position.sequence, position.time_ns
