@@ -116,6 +116,18 @@ def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:
     assert "hello 2.0 é" in text
 
 
+def test_events_are_asked_for_as_lines_are(table: Table, run: Run) -> None:
+    """Joined by all presets, or as the words say."""
+    question = "SELECT sum(lines)::int AS lines, count(*) AS events, min(text) AS text FROM events"
+
+    (by_presets,) = json.loads(run("query", question, "-o", "json")[1])
+    (by_own,) = json.loads(run("query", question, "--multiline-begin", r"\.0 ", "-o", "json")[1])
+
+    # No line of the table is of a trace.
+    assert by_presets == {"lines": LINES, "events": LINES, "text": "hello 1.0 é"}
+    assert by_own == {"lines": LINES, "events": MESSAGES, "text": "hello 1.0 é\nhello 1.1 é"}
+
+
 def test_bytes_are_printed_as_something_to_use(table: Table, run: Run) -> None:
     """To people as text, with what is none escaped; to programs as base64, also within lists."""
     question = "SELECT '\\xFFok\\x1B'::BLOB AS raw, ['\\xFF'::BLOB] AS many FROM lines LIMIT 1"
@@ -144,6 +156,7 @@ def test_a_question_is_about_a_time(table: Table, run: Run) -> None:
         (("query", "SELEKT 1"), "the question has a mistake"),
         (("query", "SELECT nothing FROM lines"), "the question has a mistake"),
         (("query", "SELECT 1", "--since", "2026-99-99"), "is no time; write"),
+        (("query", "SELECT 1", "--multiline-begin", "(?!a)"), "write it in RE2's syntax"),
     ],
 )
 def test_a_mistake_in_a_question_is_said(

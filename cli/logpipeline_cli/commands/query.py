@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from logpipeline.multiline import chosen
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.output import escaped, print_json, table
@@ -28,7 +29,10 @@ def run(args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     since, until = moment(args.since, now=now), moment(args.until, now=now)
     storage = storage_for(args)
-    with opened(storage, logs_for(args, storage), since=since, until=until) as connection:
+    rules = chosen(args.multiline or (), args.multiline_begin)
+    with opened(
+        storage, logs_for(args, storage), since=since, until=until, multiline=rules
+    ) as connection:
         try:
             answer = connection.execute(args.sql)
         except duckdb.Error as error:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from logpipeline.multiline import Rules
 from logpipeline_cli.errors import CliError
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.events import duckdb_query
 from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES, SOURCES
@@ -28,12 +31,19 @@ VIEWS = (
 
 
 def opened(
-    storage: Storage, logs: Logs, *, since: datetime | None = None, until: datetime | None = None
+    storage: Storage,
+    logs: Logs,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    multiline: Sequence[Rules] = (),
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*.
+    """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*, and
+    the view `events` of the lines, joined as *multiline* says.
 
     Raises:
         Refused: there is no table, or it is damaged.
+        CliError: an expression is none that DuckDB knows.
     """
     connection = duckdb.connect(":memory:")
     connection.execute("SET TimeZone = 'UTC'")
@@ -53,4 +63,11 @@ def opened(
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM all_{name}{where}")
     if empty and not files(logs):
         raise Refused(f"{storage.url} holds no lines: see spec.table, and `logpipeline status`")
+    if multiline:
+        try:
+            connection.execute(f"CREATE VIEW events AS {duckdb_query('lines', multiline)}")
+        except duckdb.Error as error:
+            raise CliError(
+                f"--multiline-begin cannot be used: {error}; write it in RE2's syntax"
+            ) from error
     return connection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from logpipeline.multiline import AUTO, PRESETS
 from logpipeline_cli.parser import Command, example
 
 ACTIONS = (
@@ -123,10 +124,22 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 def _query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "sql", metavar="SQL", help="a question to the tables lines, minutes and sources"
+        "sql", metavar="SQL", help="a question to the tables lines, events, minutes and sources"
     )
     _where(parser)
     _times(parser)
+    parser.add_argument(
+        "--multiline",
+        action="append",
+        choices=(*PRESETS, AUTO),
+        help="whose stack traces are one row of events each (may be repeated; default: auto, all)",
+    )
+    parser.add_argument(
+        "--multiline-begin",
+        metavar="REGEX",
+        help="a row of events begins at each line that this finds something in (RE2), and goes on "
+        "with all others",
+    )
     parser.add_argument(
         "-o", "--output", choices=("text", "json", "csv"), default="text",
         help="how to print (text)",
@@ -160,8 +173,9 @@ COMMANDS = (
     Command(
         "query",
         "ask the table in SQL",
-        "Ask the table in SQL (DuckDB's). lines has a row for each line; minutes has counts per\n"
-        "minute, cluster, host, namespace and level; sources per hour and container.",
+        "Ask the table in SQL (DuckDB's). lines has a row for each line; events has one for each\n"
+        "stack trace, and for each other line; minutes has counts per minute, cluster, host,\n"
+        "namespace and level; sources per hour and container.",
         'logpipeline query "SELECT host, sum(lines) FROM minutes GROUP BY host"',
         _query,
     ),
