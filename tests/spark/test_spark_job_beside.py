@@ -18,8 +18,8 @@ pytest_plugins = ["spark_table_fixtures"]
 
 @pytest.mark.smoke
 def test_another_table_begins_at_a_time(streams: Streams, table: Table, tmp_path: Path) -> None:
-    """It goes on where it was, also in a stream that had nothing yet, whatever time is said by then;
-    the pipeline's own table stays the one that streams wait for.
+    """It goes on where it was, also in a stream that had nothing yet, whatever time is said by
+    then; the pipeline's own table stays the one that streams wait for.
     """
     streams.send("node-a", "one")
     streams.send("node-b", "one")

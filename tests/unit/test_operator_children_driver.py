@@ -124,7 +124,10 @@ def test_the_job_reads_what_the_pipeline_says() -> None:
     assert told(read_back(children(spec))) == told(whole)
     # A field that stands here at its default would not be missed.
     same = {name for name, value in told(whole).items() if value == told(resource({}))[name]}
-    assert same == {"pipeline", "folder", "nats", "key", "holder", "master", "stops_on_loss"}
+    assert same == {
+        *("pipeline", "folder", "nats", "key", "holder", "master"),
+        *("begin", "stops_on_loss"),
+    }
 
 
 def test_on_schedule_the_job_waits_in_its_pod() -> None:

@@ -35,6 +35,7 @@ from logpipeline_shipper.files.recognition import (
 from logpipeline_shipper.files.remembered import Remembered
 from logpipeline_shipper.files.sight import FolderSight, Sight
 from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
+from logpipeline_shipper.files.succession import as_before, with_hidden
 from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
 from logpipeline_shipper.files.turns import Turns
 
@@ -82,7 +83,6 @@ class Chain(Counts):
         self._holding = Holding(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
-        self._before: list[Generation] = []
         self._past = Remembered()
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._lost: list[Lost] = []
@@ -129,7 +129,7 @@ class Chain(Counts):
 
     def _recognise(self, now_s: float) -> None:
         self._look_again_at_s = None
-        self._before = list(self._generations)
+        before = list(self._generations)
         known = self._generations, self._past
         findings = recognise(self._files, *known, self._tail.open_file, self._limits.recent)
         lying: dict[ChainFile, Generation] = {}
@@ -140,14 +140,14 @@ class Chain(Counts):
                 lying[finding.file] = found
         found_ids = [(each, lying[each.file].id if each.file in lying else "") for each in findings]
         self._turns.note(found_ids, now_s)
-        listed = self._in_order([lying[file] for file in self._files if file in lying])
+        listed = as_before([lying[file] for file in self._files if file in lying], before)
         there = set(map(id, listed))
         for generation in self._generations:
             if id(generation) not in there:
                 generation.lose_sight(now_s)
                 if not (generation.has_rest or generation.is_open):
                     generation.pass_over()
-        self._order(listed)
+        self._generations = with_hidden(listed, self._generations)
         self._note_newer(now_s)
 
     def _apply(self, finding: Finding, now_s: float) -> Generation | None:
@@ -216,23 +216,6 @@ class Chain(Counts):
         made.begin_anew(*(look_now(file) or (size, file.mtime_ns)))
         self._generations.insert(self._generations.index(generation) + 1, made)
         return made
-
-    def _in_order(self, listed: list[Generation]) -> list[Generation]:
-        """Return *listed* with those that were known before in the order that they had: a rotator
-        may have given one a name that tells no age.
-        """
-        place = {id(known): number for number, known in enumerate(self._before)}
-        known = iter(sorted((g for g in listed if id(g) in place), key=lambda g: place[id(g)]))
-        return [next(known) if id(each) in place else each for each in listed]
-
-    def _order(self, listed: list[Generation]) -> None:
-        """Keep the generations without a file where they were among the others."""
-        order = list(listed)
-        for index, generation in enumerate(self._generations):
-            if generation not in order:
-                before = [order.index(gen) for gen in self._generations[:index] if gen in order]
-                order.insert(max(before, default=-1) + 1, generation)
-        self._generations = order
 
     def _note_newer(self, now_s: float) -> None:
         newest = self._files[-1] if self._files else None
