@@ -11,12 +11,14 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from logpipeline_cli.main import main
 from logpipeline_cli.tables import duck
 from logpipeline_cli.tables.questions import ask
+from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
@@ -98,6 +100,27 @@ def test_a_condition_on_times_leaves_files_unread(
 
     assert [json.loads(out) for _, out, _ in (asked, told)] == [[{"n": last.rows}]] * 2
     assert run("query", f"{count} WHERE host = 'a'")[0] == 1
+
+
+def test_a_changed_bit_is_an_error_and_no_other_text(
+    table: Table, storage: LocalStorage, run: Run
+) -> None:
+    """Pages have checksums; without them half of the changes would read back as other lines."""
+    [entry, *_] = files(storage)
+    path = Path(storage.url) / entry.path
+    with pq.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(SCHEMA.get_field_index("line"))
+    whole = path.read_bytes()
+    end = column.data_page_offset + column.total_compressed_size
+    for at in range(end - 1, end - column.total_compressed_size // 2, -41):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        path.write_bytes(changed)
+
+        status, out, error = run("query", "SELECT line FROM lines")
+
+        assert (status, out) == (1, ""), at
+        assert "cannot be read, `logpipeline table verify` says which" in error
 
 
 def test_answers_are_text_json_or_csv(table: Table, run: Run) -> None:

@@ -22,10 +22,17 @@ from logpipeline_cli.tables.places import logs_for, moment, storage_for
 ROWS_AT_ONCE = 10_000
 # A terminal shows no more anyway; -o json and csv print everything.
 TEXT_ROWS_MAX = 10_000
+# How versions of DuckDB say that Arrow did not read on.
+_UNREAD = ("get_next failed", "reading the stream registered as")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer."""
+    """Print the answer.
+
+    Raises:
+        CliError: the question has a mistake, or a file cannot be read.
+        Refused: there is no table, or it is damaged.
+    """
     now = datetime.now(UTC)
     since, until = moment(args.since, now=now), moment(args.until, now=now)
     storage = storage_for(args)
@@ -35,11 +42,18 @@ def run(args: argparse.Namespace) -> int:
     ) as connection:
         try:
             answer = connection.execute(args.sql)
+            names = [column[0] for column in answer.description or ()]
+            # What is wrong with a file, or with a value, is met on the way.
+            _PRINTERS[args.output](names, answer)
         except duckdb.Error as error:
-            raise CliError(f"the question has a mistake: {error}") from error
-        names = [column[0] for column in answer.description or ()]
-        _PRINTERS[args.output](names, answer)
+            raise CliError(_sentence(error)) from error
     return EXIT_OK
+
+
+def _sentence(error: duckdb.Error) -> str:
+    if any(said in str(error) for said in _UNREAD):
+        return f"a file cannot be read, `logpipeline table verify` says which: {error}"
+    return f"the question has a mistake: {error}"
 
 
 def _text(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:

@@ -1,5 +1,5 @@
-"""In which order the generations of a source follow one another: that in which they were written, as
-far as names of files and what was seen before tell it.
+"""In which order the generations of a source follow one another: that in which they were written,
+as far as names of files and what was seen before tell it.
 """
 
 from __future__ import annotations

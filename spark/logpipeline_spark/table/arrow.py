@@ -15,6 +15,10 @@ from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.storage import Storage
 
 
+# Not on by itself: a page that was changed would be read as other text.
+_CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+
+
 def dataset(storage: Storage, entries: Sequence[FileEntry], schema: pa.Schema) -> ds.Dataset:
     """Return the rows of *entries*; columns that a file lacks are null. Files are not opened whose
     times a condition on `ts` leaves out.
@@ -26,11 +30,11 @@ def dataset(storage: Storage, entries: Sequence[FileEntry], schema: pa.Schema) -
     else:
         sizes = {entry.path: entry.bytes for entry in entries}
         files = pafs.PyFileSystem(_Files(storage, sizes))
+    kind = ds.ParquetFileFormat(default_fragment_scan_options=_CHECKED)
     fragments = [
-        ds.ParquetFileFormat().make_fragment(f"{above}{entry.path}", files, _times_of(entry))
-        for entry in entries
+        kind.make_fragment(f"{above}{entry.path}", files, _times_of(entry)) for entry in entries
     ]
-    return ds.FileSystemDataset(fragments, schema, ds.ParquetFileFormat(), files)
+    return ds.FileSystemDataset(fragments, schema, kind, files)
 
 
 def _times_of(entry: FileEntry) -> ds.Expression:
