@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.log import Change, Log, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import state as state_module
@@ -24,7 +25,7 @@ from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.state import Kept
 from logpipeline_spark.table.streams import WrongRange
-from logpipeline_spark.table.table import PATIENCE_S, Held
+from logpipeline_spark.table.table import BEGIN_ATTEMPTS, PATIENCE_S, Held
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.write import write_range
 from tables_made import (
@@ -363,6 +364,28 @@ def counted(storage: LocalStorage, area: str) -> list[int]:
     """Return how many lines each row of counts says."""
     table = DeltaTable(f"{storage.url}/{area}").to_pyarrow_table()
     return [int(count) for count in table["lines"].to_pylist()]
+
+
+def test_starts_that_failed_keep_no_later_one_from_the_table(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many writers wrote their state, and could not commit that they begin."""
+    batch(opened(storage), storage, "1", 1, 10)
+
+    def refuse(self: DeltaLog, change: Change) -> None:
+        raise Refused("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "commit", refuse)
+        for _ in range(BEGIN_ATTEMPTS + 1):
+            with pytest.raises(Refused, match="not now"):
+                opened(storage)
+    table = opened(storage)
+    batch(table, storage, "2", 11, 20)
+    table.prune()
+
+    assert keys_of(storage) == keys(1, 20)
+    assert len(list(storage.list("_table/state"))) <= 2
 
 
 def test_upkeep_beside_a_writer_disturbs_neither(storage: LocalStorage) -> None:

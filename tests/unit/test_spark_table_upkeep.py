@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
 
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
@@ -29,11 +31,24 @@ from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.reading import tables
 from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.table import COUNTS, Table
 from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
 from logpipeline_spark.table.write import in_hours, write_range
-from tables_made import BEGIN, LIFE, STREAM, batch, kept, lines, logs, opened, table_files, upkeep
+from tables_erased import FORMATS, in_order, mixed
+from tables_made import (
+    BEGIN,
+    LIFE,
+    STREAM,
+    batch,
+    counted_batch,
+    kept,
+    lines,
+    logs,
+    opened,
+    table_files,
+    upkeep,
+)
 
 OVER = BEGIN + timedelta(days=1)
 
@@ -358,3 +373,69 @@ def test_each_changed_bit_of_a_line_is_found(storage: LocalStorage, tmp_path: Pa
 
     assert verify(storage).is_well
     assert rows_of(storage) == before
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_counts_whose_writer_died_wait_for_the_next_one_however_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Their files are in no log yet, and still no clean-up takes them."""
+    lake = FORMATS[name](tmp_path)
+
+    def die(self: Table, area: str) -> None:
+        raise InterruptedError(area)
+
+    table = lake.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "_count", die)
+        with pytest.raises(InterruptedError):
+            counted_batch(table, lake.storage, 1, 40)
+    lake.age(hours=GRACE_HOURS + 1)
+
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    lake.open()
+
+    counted = [files_of(lake.new_logs(), area=area) for area in COUNTS]
+    assert all(counted)
+    assert lake.problems == ()
+    lake.age(hours=GRACE_HOURS + 1)
+    left = write_range(lake.storage, [lines(41, 50)], FileName(STREAM, LIFE, 41, 50, 1))
+    lake.age(hours=GRACE_HOURS + 1)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    assert lake.problems == ()
+    assert not {entry.path for entry in left} & table_files(Path(lake.storage.url))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_who_commits_at_the_same_time_hinders_neither_a_clean_up_nor_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalogue takes one of two changes of an Iceberg table; the other is tried again."""
+    lake = FORMATS["iceberg"](tmp_path)
+    table = lake.open()
+    for first in (1, 21, 41):
+        lake.batch(table, first, first + 19)
+    lake.age(hours=GRACE_HOURS + 1)
+    before = len(list(lake.new_logs()["lines"].history()))
+    faster: list[Callable[[], object]] = []
+    stage = SqlCatalog._update_and_stage_table
+
+    def overtaken(self: SqlCatalog, *arguments: Any) -> Any:
+        # Between a look at the table and the change of it.
+        if faster:
+            faster.pop()()
+        return stage(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "_update_and_stage_table", overtaken)
+    faster.append(lambda: lake.batch(table, 61, 80))
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    assert faster == []
+    assert len(list(lake.new_logs()["lines"].history())) < before
+
+    faster.append(lambda: upkeep(lake.storage, lake.new_logs()).compact(OVER))
+    lake.open()
+
+    assert faster == []
+    assert lake.rows() == in_order(mixed(1, 80))
+    assert lake.problems == ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -118,9 +118,18 @@ class IcebergLog:
                         f"{self._identifier} is a table of {name.rpartition('.')[2]} "
                         f"{found or '(none)'}, and this is {value}: give it a table of its own."
                     )
-            with table.transaction() as transaction:
-                _evolve(transaction, schema)
+            self._add_columns(table, schema)
         self.transaction()
+
+    def _add_columns(self, table: Table, schema: pa.Schema) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            # Upkeep may commit at the same time: then columns are added to what it made.
+            with suppress(CommitFailedException):
+                with table.transaction() as transaction:
+                    _evolve(transaction, schema)
+                return
+            table.refresh()
+        raise self._too_busy()
 
     def schema(self) -> pa.Schema | None:
         """Return the columns of all files."""
@@ -152,7 +161,7 @@ class IcebergLog:
             self._version = _version_of(table)
             reach("table.committed")
             return
-        raise Refused(f"{self._identifier} is committed to all the time: see what writes there.")
+        raise self._too_busy()
 
     def files(self) -> list[FileEntry]:
         """Return the files of the current snapshot.
@@ -250,11 +259,24 @@ class IcebergLog:
         )
 
     def _expire(self, table: Table, snapshots: Collection[Snapshot]) -> None:
-        held = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        numbers = [each.snapshot_id for each in snapshots if each.snapshot_id not in held]
-        if numbers:
-            table.maintenance.expire_snapshots().by_ids(numbers).commit()
+        gone = {each.snapshot_id for each in snapshots}
+        for _ in range(ATTEMPTS_MAX):
+            held = {ref.snapshot_id for ref in table.metadata.refs.values()}
+            numbers = [
+                each.snapshot_id
+                for each in table.snapshots()
+                if each.snapshot_id in gone and each.snapshot_id not in held
+            ]
+            if not numbers:
+                return
+            # A batch that came first, or another clean-up, is no reason not to.
+            with suppress(CommitFailedException):
+                table.maintenance.expire_snapshots().by_ids(numbers).commit()
             table.refresh()
+        raise self._too_busy()
+
+    def _too_busy(self) -> Refused:
+        return Refused(f"{self._identifier} is committed to all the time: see what writes there.")
 
     def _named(self, table: Table, snapshots: Sequence[Snapshot | None]) -> set[str]:
         """Return the paths of all data files that *snapshots* name."""

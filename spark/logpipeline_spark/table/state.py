@@ -128,6 +128,15 @@ class States:
                 _apply(rows, data["rows"])
                 yield Left(state, rows, is_whole)
 
+    def counted(self, transaction: int) -> Counted | None:
+        """Return what the state of *transaction* says of counts, None where it is not there.
+
+        Raises:
+            Damaged: it is not what was written.
+        """
+        data = self._found(transaction)
+        return None if data is None else _state_of(data, self._where(transaction)).counted
+
     def save(self, state: State, kept: Mapping[str, Kept]) -> State | None:
         """Keep *state*, with what is *kept* of all streams, under the number of its transaction;
         return it as the next one goes on from it, None where somebody took the number.
@@ -152,6 +161,11 @@ class States:
             return following
         return replace(following, differences=(*state.differences, state.transaction))
 
+    def newest(self) -> int:
+        """Return the greatest transaction that a state is there of, committed or not; 0 if none."""
+        numbers = (number_of(stored.path) for stored in self._storage.list(STATE))
+        return max((number for number in numbers if number is not None), default=0)
+
     def prune(self, state: State) -> None:
         """Remove what neither *state* nor any later one needs."""
         oldest = state.whole or state.transaction
@@ -168,10 +182,16 @@ class States:
         return self._storage.put_if_absent(_path(state.transaction), head + packed)
 
     def _read(self, number: int) -> Any:
+        data = self._found(number)
+        if data is None:
+            raise Damaged(f"{self._where(number)} is missing: {_ADVICE}.")
+        return data
+
+    def _found(self, number: int) -> Any:
         where = self._where(number)
         raw = self._storage.read(_path(number))
         if raw is None:
-            raise Damaged(f"{where} is missing: {_ADVICE}.")
+            return None
         head, _, packed = raw.partition(b"\n")
         fields = head.decode("ascii", "replace").split(" ")
         if fields[:1] != ["state"] or len(fields) != 4:

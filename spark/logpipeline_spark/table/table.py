@@ -178,11 +178,13 @@ class Table:
         """Take a number that no writer has; return whether nobody was faster. What is *kept* of all
         streams goes with it, where the state was made anew.
         """
-        taken = self.writer
+        # The numbers of writers that died before they had begun are taken as well, however many: as
+        # long as a log refuses commits, each start leaves one.
+        taken = max(self.writer, self._states.newest() >> BATCH_BITS)
         for _ in range(BEGIN_ATTEMPTS):
             taken += 1
             begun = replace(self.state, transaction=taken << BATCH_BITS, holder=holder)
-            # The number may be that of a writer that died before it had begun.
+            # Another writer that begins now may be faster.
             following = self._states.save(begun, kept)
             if following is not None:
                 try:

@@ -19,6 +19,7 @@ from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import LINES, WRITING
 from logpipeline_spark.table.retain import Limits, expired
+from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import COUNTS
 
@@ -86,16 +87,36 @@ class Upkeep:
         """Keep the logs short, and remove files that nobody has needed for a while.
 
         Raises:
+            Damaged: the table's state cannot be read.
             Refused: the storage does not do it.
         """
-        for each in self.logs.values():
-            each.keep_up(now)
+        behind = self._behind()
+        for area, each in self.logs.items():
+            if area not in behind:
+                each.keep_up(now)
         # What a process that was killed had begun to write.
         self.storage.delete(
             stored.path
             for stored in self.storage.list(WRITING)
             if stored.modified <= now - timedelta(hours=GRACE_HOURS)
         )
+
+    def _behind(self) -> set[str]:
+        """Return whose logs lack files of the last batch: its writer died, or failed, before they
+        had them, and the next one commits these files, however old they are by then.
+        """
+        transaction = self.logs[LINES].transaction()
+        if not transaction:
+            return set()
+        counted = States(self.storage).counted(transaction)
+        if counted is None:
+            # A later batch has made it superfluous meanwhile: this one is no longer the last.
+            return set(COUNTS)
+        return {
+            area
+            for area in counted.files
+            if (self.logs[area].transaction() or 0) < counted.transaction
+        }
 
     def _files(self, area: str) -> list[FileEntry]:
         # A log that was looked at knows after which version a change of it comes.
