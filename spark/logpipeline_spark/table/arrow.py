@@ -14,7 +14,6 @@ from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.storage import Storage
 
-
 # Not on by itself: a page that was changed would be read as other text.
 _CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
