@@ -439,3 +439,28 @@ def test_who_commits_at_the_same_time_hinders_neither_a_clean_up_nor_a_start(
     assert faster == []
     assert lake.rows() == in_order(mixed(1, 80))
     assert lake.problems == ()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_of_two_clean_ups_at_once_both_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one has expired, the other finds gone."""
+    lake = FORMATS["iceberg"](tmp_path)
+    table = lake.open()
+    for first in (1, 21, 41):
+        lake.batch(table, first, first + 19)
+    lake.age(hours=GRACE_HOURS + 1)
+    faster = [lambda: upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))]
+    commit = SqlCatalog.commit_table
+
+    def overtaken(self: SqlCatalog, *arguments: Any) -> Any:
+        # Before the catalogue looks at the table.
+        if faster:
+            faster.pop()()
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", overtaken)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    assert faster == []
+    assert lake.rows() == in_order(mixed(1, 60))
+    assert lake.problems == ()

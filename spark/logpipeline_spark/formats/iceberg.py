@@ -269,8 +269,9 @@ class IcebergLog:
             ]
             if not numbers:
                 return
-            # A batch that came first, or another clean-up, is no reason not to.
-            with suppress(CommitFailedException):
+            # A batch that came first is no reason not to, nor is another clean-up: of a snapshot
+            # that it has expired meanwhile the library says with a ValueError that there is none.
+            with suppress(CommitFailedException, ValueError):
                 table.maintenance.expire_snapshots().by_ids(numbers).commit()
             table.refresh()
         raise self._too_busy()

@@ -287,7 +287,8 @@ FAULTS = [
     Fault(
         name="operator killed while it makes workloads anew",
         begin=_operator_in_the_middle,
-        says=SERVER_AWAY,
+        # Of whatever is not back yet when the next operator looks.
+        says=(*SERVER_AWAY, *AWAY_COLLECTORS, *AWAY_SHIPPERS),
     ),
     Fault(name="nats-server killed, its volume emptied", begin=_empty_volume, says=SERVER_AWAY),
     Fault(name="nats-server's volume emptied while it runs", begin=_empty_under_it),

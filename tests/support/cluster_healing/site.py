@@ -10,12 +10,12 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cluster_handle import Cluster
-from cluster_pipelines import Manifest, Pipeline, create, folder_of
+from cluster_pipelines import Manifest, Pipeline, create, folder_of, trusting
 from cluster_workload import bare_pod
 from cluster_workload import printed as lines_of
 from logpipeline.nats.jetstream import JetStream
@@ -153,9 +153,10 @@ class Site:
             Forward(kubectl, self.namespace, f"service/{NAME}-nats", NATS_PORT) as port,
         ):
             credentials.write(credentials.contents(wanted, held, is_ours=True), Path(folder))
-            options = config.nats_options(resource, Path(folder))
+            own = config.nats_options(resource, Path(folder))
             url = f"nats://127.0.0.1:{port.local_port}"
-            async with connected(replace(options, servers=(url,))) as js:
+            options = trusting(self.pipeline, own, url, Path(folder))
+            async with connected(options) as js:
                 yield js, resource
 
     def _printed(self, node: str) -> list[bytes]:
