@@ -1,8 +1,8 @@
 """Which lines of a log are one event. A stack trace is dozens of lines, and its reader wants one.
 
 Rules are data: `Joiner` follows them line by line, and `logpipeline_spark.events` makes SQL of them
-that decides the same. So a line is judged by its own text and that of the two lines before it, and
-never by what comes after: whoever follows a log need not wait to know where an event begins.
+that decides the same. A line is judged by its own text and that of the two lines before it, never
+by later lines: a program that follows a log knows at once whether a line begins an event.
 
 Expressions are in what RE2, Java and Python read alike: no lookaround, no `.`, and none of `\\s`,
 `\\w`, `\\d` and `\\b`.
@@ -165,7 +165,7 @@ def chosen(names: Sequence[str] = (), begin: str | None = None) -> tuple[Rules, 
     given, all presets are meant.
 
     Raises:
-        ValueError: there is no such preset.
+        ValueError: one of *names* is neither a preset nor AUTO.
     """
     if unknown := [name for name in names if name not in (*PRESETS, AUTO)]:
         raise ValueError(f"there is no preset {unknown[0]!r}: take {', '.join(PRESETS)} or {AUTO}")
@@ -312,7 +312,8 @@ _NODE = Rules(
 _RUBY = Rules(
     kinds=(
         _BLANK,
-        # Where it was raised stands before what was said; with frames it is the other way round.
+        # The exception: the place where it was raised, and then its message. A frame below it is a
+        # place alone.
         ("head", r"^[^ \t]+:[0-9]+:in ['`][^']*': "),
         ("frame", r"^[ \t]*(from )?[^ \t]+:[0-9]+:in ['`]"),
         ("note", r"^[ \t]+\.\.\. [0-9]+ levels\.\.\."),

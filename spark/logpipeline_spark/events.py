@@ -67,7 +67,7 @@ def events(
     is given), or by an own expression (Java's): an event begins where it finds something.
 
     Raises:
-        ValueError: there is no such preset.
+        ValueError: one of *presets* does not exist.
         Refused: the lines are a stream without an end.
     """
     if lines.isStreaming:

@@ -15,18 +15,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from log_chain import Folder, joined
+from log_chain import Folder, append, joined
 
 HEADER = b"time,level,message\n"
 # More than any rotator keeps, and than was remembered once.
 ROTATIONS = 100
 # More than is kept of a place in a file, and than is looked at of its beginning.
 SAME_LINES = b"ok\n" * 2048
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
 
 
 def rotate(live: Path, *, kept: int) -> None:

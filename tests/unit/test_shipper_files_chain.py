@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from log_chain import GRACE_S, Folder, joined
+from log_chain import GRACE_S, Folder, append, joined
 from logpipeline.checksum import NOTHING
 from logpipeline.wire import Previous
 
@@ -23,11 +23,6 @@ def compress(path: Path) -> Path:
     packed.write_bytes(gzip.compress(path.read_bytes(), 1))
     path.unlink()
     return packed
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
 
 
 def test_a_chunk_says_where_its_bytes_are(tmp_path: Path) -> None:

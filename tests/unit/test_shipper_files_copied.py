@@ -178,6 +178,23 @@ def test_a_short_run_that_begins_like_the_one_before_is_read(tmp_path: Path) -> 
     assert joined(folder.drain()) == HEADER + HEADER + b"3\n"
 
 
+def test_a_file_that_ends_like_a_log_and_begins_otherwise_is_no_copy(tmp_path: Path) -> None:
+    """Equal lines stand before its end and before what was read last; all other bytes count too."""
+    folder = Folder(tmp_path, recent=Recent(bytes_max=20))
+    same = b"same\n" * 100
+    append(folder.live, b"first 1\n" + same)
+    read = folder.drain()
+    other = folder.live.with_name("app.log.1")
+    append(other, b"other 2\n" + same)
+    append(folder.live, b"same\n")
+    read += folder.read_on()
+    os.truncate(folder.live, 0)
+    append(folder.live, HEADER)
+    read += folder.drain()
+
+    assert b"other 2\n" + same in joined(read)
+
+
 def test_what_was_read_last_is_bounded_and_whole() -> None:
     """The oldest is forgotten first, whosever it is; what is read again stands there once."""
     recent = Recent(bytes_max=10)

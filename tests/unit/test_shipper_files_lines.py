@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from log_chain import Folder, joined
+from log_chain import Folder, append, joined
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
 
 
 def test_a_line_of_64_megabytes_arrives_whole(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from logpipeline_spark.table.table import COUNTS, Table
 from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
 from logpipeline_spark.table.write import in_hours, write_range
-from tables_erased import FORMATS, in_order, mixed
+from tables_erased import FORMATS, Lake, in_order, mixed
 from tables_made import (
     BEGIN,
     LIFE,
@@ -407,27 +407,39 @@ def test_counts_whose_writer_died_wait_for_the_next_one_however_long(
     assert not {entry.path for entry in left} & table_files(Path(lake.storage.url))
 
 
+def expiring(folder: Path) -> tuple[Lake, Table]:
+    """Return an Iceberg table whose former snapshots are due, and its writer."""
+    lake = FORMATS["iceberg"](folder)
+    table = lake.open()
+    for first in (1, 21, 41):
+        lake.batch(table, first, first + 19)
+    lake.age(hours=GRACE_HOURS + 1)
+    return lake, table
+
+
+def done_before(monkeypatch: pytest.MonkeyPatch, method: str) -> list[Callable[[], object]]:
+    """Return a list: what is put into it is done before the next call of a catalogue's *method*."""
+    faster: list[Callable[[], object]] = []
+    own = getattr(SqlCatalog, method)
+
+    def overtaken(self: SqlCatalog, *arguments: Any) -> Any:
+        if faster:
+            faster.pop()()
+        return own(self, *arguments)
+
+    monkeypatch.setattr(SqlCatalog, method, overtaken)
+    return faster
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_who_commits_at_the_same_time_hinders_neither_a_clean_up_nor_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A catalogue takes one of two changes of an Iceberg table; the other is tried again."""
-    lake = FORMATS["iceberg"](tmp_path)
-    table = lake.open()
-    for first in (1, 21, 41):
-        lake.batch(table, first, first + 19)
-    lake.age(hours=GRACE_HOURS + 1)
+    lake, table = expiring(tmp_path)
     before = len(list(lake.new_logs()["lines"].history()))
-    faster: list[Callable[[], object]] = []
-    stage = SqlCatalog._update_and_stage_table
-
-    def overtaken(self: SqlCatalog, *arguments: Any) -> Any:
-        # Between a look at the table and the change of it.
-        if faster:
-            faster.pop()()
-        return stage(self, *arguments)
-
-    monkeypatch.setattr(SqlCatalog, "_update_and_stage_table", overtaken)
+    # Between its look at the table and its change.
+    faster = done_before(monkeypatch, "_update_and_stage_table")
     faster.append(lambda: lake.batch(table, 61, 80))
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
     assert faster == []
@@ -444,21 +456,10 @@ def test_who_commits_at_the_same_time_hinders_neither_a_clean_up_nor_a_start(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_of_two_clean_ups_at_once_both_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one has expired, the other finds gone."""
-    lake = FORMATS["iceberg"](tmp_path)
-    table = lake.open()
-    for first in (1, 21, 41):
-        lake.batch(table, first, first + 19)
-    lake.age(hours=GRACE_HOURS + 1)
-    faster = [lambda: upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))]
-    commit = SqlCatalog.commit_table
-
-    def overtaken(self: SqlCatalog, *arguments: Any) -> Any:
-        # Before the catalogue looks at the table.
-        if faster:
-            faster.pop()()
-        return commit(self, *arguments)
-
-    monkeypatch.setattr(SqlCatalog, "commit_table", overtaken)
+    lake, _ = expiring(tmp_path)
+    # Before it looks at the table.
+    faster = done_before(monkeypatch, "commit_table")
+    faster.append(lambda: upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC)))
     upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
 
     assert faster == []

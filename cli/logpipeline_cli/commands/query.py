@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             answer = connection.execute(args.sql)
             names = [column[0] for column in answer.description or ()]
-            # What is wrong with a file, or with a value, is met on the way.
+            # A damaged file, or a value that cannot be converted, raises while rows are fetched.
             _PRINTERS[args.output](names, answer)
         except duckdb.Error as error:
             raise CliError(_sentence(error)) from error

@@ -64,8 +64,11 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
-    """Return the settings of another table than the pipeline's own: it has a folder of its own, and
-    tells nobody how far it is, or streams would be trimmed by what one of the two has read.
+    """Return the settings of a second table, beside the pipeline's own. It has a folder of its own,
+    and does not report its progress: streams are trimmed by that, and the own table may be behind.
+
+    Raises:
+        CliError: no other path is given, or no time.
     """
     from logpipeline_spark.source.places import EARLIEST, Place
     from logpipeline_spark.table.opening import storage_of

@@ -1,4 +1,6 @@
-"""``logpipeline table rebuild``: says what of a lost state can be made anew, asks, and does it."""
+"""``logpipeline table rebuild``: prints what it can rebuild of a lost state, asks for confirmation,
+and rebuilds it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def rebuild(args: argparse.Namespace, storage: Storage, logs: Logs) -> int:
     """Make the state of the table that *args* mean anew, if a person agrees.
 
     Raises:
-        CliError: there is nobody to ask.
+        CliError: a confirmation is needed, and there is no terminal to ask at.
         Refused: the table does not allow it, or a job writes it.
     """
     made = Rebuild(storage, logs)

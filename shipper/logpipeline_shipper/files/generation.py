@@ -289,22 +289,26 @@ class Generation:
         """Return where *content*, a file that was never seen before, ends, if it is a copy of it
         that was made before the last of the *recent* bytes was written; else None.
         """
-        # What was written later was not copied: it is another file that begins alike.
+        # A file that was written to after these bytes is no copy: it is another one that begins
+        # with the same bytes.
         if not recent or content.written_ns() > recent[-1].written_ns:
             return None
-        begin = max(0, recent[0].offset - TAIL_BYTES)
-        tail = content.read(begin, recent[0].offset - begin)
-        place = Place(recent[0].offset, recent[0].before, tail)
-        if not self._has_checksum(content, place):
+        first = recent[0].offset
+        begin = max(0, first - TAIL_BYTES)
+        tail = content.read(begin, first - begin)
+        if len(tail) < first - begin:
             return None
+        start = place = Place(first, recent[0].before, tail)
         for part in recent:
             data = content.read(part.offset, len(part.data))
             if not part.data.startswith(data):
                 return None
             place = place.behind(data, is_inside_line=not data.endswith(b"\n"))
             if len(data) < len(part.data):
-                # One that is empty brings nothing, whatever it is.
-                return place if place.offset > self.begin else None
+                # An empty file has nothing to read: it need not be a copy. The checksum comes last,
+                # since it reads the whole file, and a copy that is being made is looked at often.
+                is_copy = place.offset > self.begin and self._has_checksum(content, start)
+                return place if is_copy else None
         return None
 
     def is_proven_in(self, content: Content) -> bool:
