@@ -75,7 +75,8 @@ spark43: $(VENV43)/.spark43 ## What the newest Spark has to show
 cluster: venv ## All of it on a real Kubernetes: kind, or the same as plain processes
 	@docker info >/dev/null 2>&1 || { $(BIN)/python tests/cluster/kind build all && \
 	  $(BIN)/python tests/cluster/kind build images >/dev/null; } || echo "going on without it"
-	$(BIN)/pytest tests/cluster -q --timeout=300 --session-timeout=2400
+	$(BIN)/pytest tests/cluster -q -n $(WORKERS) --dist=loadfile --no-loadscope-reorder \
+	  --timeout=300 --session-timeout=2400
 
 soak: venv ## The faults in full number, for hours
 	SOAK=1 HYPOTHESIS_PROFILE=soak $(BIN)/pytest tests -q -n $(WORKERS) --timeout=14400

@@ -14,7 +14,6 @@ import pytest
 
 from cluster_bare import creation, network, objects, places, state
 from cluster_bare.images import TARGETS
-from cluster_fake_nodes import SELECTOR, TOLERATION, fake_nodes
 from cluster_fixtures import KIND
 from cluster_handle import Cluster, CommandFailed
 from waiting import eventually
@@ -250,21 +249,6 @@ def test_the_audit_log_says_who_did_what(cluster: Cluster, namespace: str) -> No
     lines = cluster.audit_log.read_text().splitlines()
     entries = [json.loads(line) for line in lines if '"noted"' in line and namespace in line]
     assert [(e["verb"], e["user"]["username"]) for e in entries] == [("create", "kubernetes-admin")]
-
-
-async def test_fake_nodes_of_the_cluster_take_pods(
-    cluster: Cluster, namespace: str, tmp_path: Path
-) -> None:
-    """A pod for a pretended node becomes ready, and nothing runs."""
-    fake = pod("fake", namespace, "localhost/none:1", "true")
-    fake["spec"] |= {"nodeSelector": SELECTOR, "tolerations": [TOLERATION]}
-    with fake_nodes(cluster, 2, tmp_path / "kwok.log") as names:
-        cluster.apply(fake)
-        here = f"--namespace={namespace}"
-        cluster.kubectl("wait", "--for=condition=Ready", "pod/fake", here, "--timeout=30s")
-
-        assert cluster.get("pod", "fake", here)["spec"]["nodeName"] in names
-        cluster.kubectl("delete", "pod", "fake", here)
 
 
 def test_a_second_cluster_runs_beside_and_goes_without_a_trace(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cluster_bare import binaries
 from cluster_handle import Cluster
 
 LABEL = "type"
@@ -25,7 +26,7 @@ def fake_nodes(cluster: Cluster, count: int, log: Path) -> Iterator[tuple[str, .
     """Give the cluster *count* more nodes meanwhile; kwok writes to *log*."""
     names = tuple(f"fake-{number}" for number in range(count))
     command = [
-        str(cluster.program("kwok")),
+        str(binaries.build(binaries.KWOK) / "kwok"),
         f"--kubeconfig={cluster.kubeconfig}",
         "--config=/dev/null",
         "--manage-all-nodes=false",

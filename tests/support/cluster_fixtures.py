@@ -45,6 +45,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         return
     if request.config.option.kind_bin is None and not requirements.is_docker_there():
         _choose_plain_processes(request.config)
+    elif request.config.option.cluster_name == DEFAULT_NAME and hasattr(
+        request.config, "workerinput"
+    ):
+        # Each process that tests are shared out to has a cluster of its own.
+        worker: str = request.config.workerinput["workerid"]
+        request.config.option.cluster_name = f"{DEFAULT_NAME}-{worker}"
     made: KindCluster = request.getfixturevalue("kind_cluster")
     path = made.kubeconfig_path.resolve()
     yield Cluster(path, made.api, cluster_handle.record_of(path))

@@ -169,7 +169,7 @@ class Cluster:
         self.apply(*(objects.volume(node, index) for node, index in wanted))
 
     def program(self, name: str) -> Path:
-        """Where kubectl, helm or kwok is."""
+        """Where kubectl or helm is."""
         built = binaries.folder() / name
         found = str(built) if built.exists() else shutil.which(name)
         if found is None:

@@ -94,7 +94,7 @@ def get_folder(options: argparse.Namespace) -> None:
 
 
 def get_binaries(_: argparse.Namespace) -> None:
-    """Print the folder of kubectl, helm and kwok."""
+    """Print the folder of kubectl and helm."""
     print(binaries.build())
 
 

@@ -22,6 +22,9 @@ BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
+# Two clusters. Tests of one file share pipelines. By the number of their tests, which would be
+# pytest-xdist's own order, the longest files came last.
+NODES_SHARING = ("-n", "2", "--dist=loadfile", "--no-loadscope-reorder")
 
 
 def check() -> list[Step]:
@@ -174,4 +177,5 @@ def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) ->
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    return pytest_step(name, shows, "tests/cluster", "--timeout=300", *marks, load=0.8, after=after)
+    words = ("tests/cluster", "--timeout=300", *NODES_SHARING, *marks)
+    return pytest_step(name, shows, *words, load=1.0, after=after)
