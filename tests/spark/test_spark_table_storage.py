@@ -48,6 +48,8 @@ def test_objects_are_written_read_listed_and_removed(storage: Storage) -> None:
 
     assert storage.read("a/one") == b"11"
     assert storage.read("a/none") is None
+    assert storage.read_range("b/two", 1, 1) == storage.read_range("b/two", 1, 9) == b"1"
+    assert storage.read_range("a/none", 0, 1) is None
     [found] = storage.list("b")
     assert (found.path, found.size_bytes) == ("b/two", 2)
     assert abs(found.modified - datetime.now(UTC)) < timedelta(hours=1)

@@ -69,7 +69,8 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         *_each(
             "table",
             "format trigger every maxBytesPerBatch rollups.enabled retention.maxAge "
-            "retention.maxBytes compaction.enabled compaction.targetBytes",
+            "retention.maxBytes compaction.enabled compaction.targetBytes "
+            "compaction.words",
         ),
         "table.s3.region",
     ),

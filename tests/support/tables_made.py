@@ -104,9 +104,9 @@ def opened(
     )
 
 
-def upkeep(storage: Storage, of: Logs | None = None) -> Upkeep:
+def upkeep(storage: Storage, of: Logs | None = None, *, has_words: bool = False) -> Upkeep:
     """Return what looks after a table."""
-    return Upkeep(storage, of or logs(storage))
+    return Upkeep(storage, of or logs(storage), has_words=has_words)
 
 
 def write(

@@ -88,6 +88,7 @@ DEFAULTS: dict[str, Any] = {
     "table.rollups.enabled": True,
     "table.compaction.enabled": True,
     "table.compaction.targetBytes": "256Mi",
+    "table.compaction.words": False,
     "table.driverMemory": "1Gi",
     "table.executors.instances": 0,
     "table.executors.cores": 1,

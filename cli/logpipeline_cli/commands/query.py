@@ -1,4 +1,4 @@
-"""``logpipeline query``: a question in SQL, answered from the table's files."""
+"""``logpipeline query``: a question in SQL, or a search, answered from the table's files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import base64
 import csv
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +19,16 @@ from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.output import escaped, print_json, table
 from logpipeline_cli.tables.duck import opened
 from logpipeline_cli.tables.places import logs_for, moment, storage_for
+from logpipeline_spark.table.search import Search
 
 ROWS_AT_ONCE = 10_000
 # A terminal shows no more anyway; -o json and csv print everything.
 TEXT_ROWS_MAX = 10_000
+# What is asked where a search is all that was said.
+FOUND = (
+    "SELECT ts, host, namespace, pod, container, source, line FROM lines "
+    "ORDER BY ts, stream, incarnation, seq, idx"
+)
 # How versions of DuckDB say that Arrow did not read on.
 _UNREAD = ("get_next failed", "reading the stream registered as")
 
@@ -30,21 +37,34 @@ def run(args: argparse.Namespace) -> int:
     """Print the answer.
 
     Raises:
-        CliError: the question has a mistake, or a file cannot be read.
+        CliError: nothing is asked, the question has a mistake, or a file cannot be read.
         Refused: there is no table, or it is damaged.
     """
+    search = Search(tuple(args.grep)) if args.grep else None
+    if search is None and args.sql is None:
+        raise CliError("nothing is asked: give a question in SQL, or --grep and a word")
+    if search is not None and not len(search.words):
+        print("--grep names no word: all lines of that time are read", file=sys.stderr)
+    question, show = args.sql or FOUND, _PRINTERS[args.output]
+    if args.sql is None and args.output == "text":
+        # With a limit, no more than these are held in order.
+        question, show = f"{FOUND} LIMIT {TEXT_ROWS_MAX + 1}", _lines
     now = datetime.now(UTC)
     since, until = moment(args.since, now=now), moment(args.until, now=now)
     storage = storage_for(args)
     rules = chosen(args.multiline or (), args.multiline_begin)
     with opened(
-        storage, logs_for(args, storage), since=since, until=until, multiline=rules
+        storage,
+        logs_for(args, storage),
+        since=since,
+        until=until,
+        search=search,
+        multiline=rules,
     ) as connection:
         try:
-            answer = connection.execute(args.sql)
-            names = [column[0] for column in answer.description or ()]
+            answer = connection.execute(question)
             # A damaged file, or a value that cannot be converted, raises while rows are fetched.
-            _PRINTERS[args.output](names, answer)
+            show([column[0] for column in answer.description or ()], answer)
         except duckdb.Error as error:
             raise CliError(_sentence(error)) from error
     return EXIT_OK
@@ -56,9 +76,22 @@ def _sentence(error: duckdb.Error) -> str:
     return f"the question has a mistake: {error}"
 
 
+def _lines(_: list[str], answer: duckdb.DuckDBPyConnection) -> None:
+    """Print the rows of `FOUND`, each as one line."""
+    for at, host, namespace, pod, container, source, line in answer.fetchmany(TEXT_ROWS_MAX):
+        place = f"{namespace}/{pod}/{container}" if pod else source
+        time = at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        print(_shown(f"{time}Z {host} {place} | {line}"))
+    _say_more(answer)
+
+
 def _text(names: list[str], answer: duckdb.DuckDBPyConnection) -> None:
     rows = answer.fetchmany(TEXT_ROWS_MAX)
     print(table(tuple(names), [tuple(_shown(value) for value in row) for row in rows]))
+    _say_more(answer)
+
+
+def _say_more(answer: duckdb.DuckDBPyConnection) -> None:
     if answer.fetchone() is not None:
         print(f"… and more: these are the first {TEXT_ROWS_MAX} rows", file=sys.stderr)
 
@@ -101,4 +134,8 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-_PRINTERS = {"text": _text, "json": _json, "csv": _csv}
+_PRINTERS: dict[str, Callable[[list[str], duckdb.DuckDBPyConnection], None]] = {
+    "text": _text,
+    "json": _json,
+    "csv": _csv,
+}

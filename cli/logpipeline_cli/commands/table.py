@@ -175,7 +175,8 @@ def _upkeep(args: argparse.Namespace) -> tuple[LogPipeline, Upkeep]:
 
     pipeline, _ = pipeline_and_layout(args)
     storage = storage_for(args)
-    return pipeline, Upkeep(storage, logs_for(args, storage))
+    has_words = pipeline.spec.table.compaction.words
+    return pipeline, Upkeep(storage, logs_for(args, storage), has_words=has_words)
 
 
 def _time(us: int) -> str:

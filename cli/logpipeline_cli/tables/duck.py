@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from logpipeline.multiline import Rules
@@ -16,7 +17,9 @@ from logpipeline_spark.table.arrow import dataset
 from logpipeline_spark.table.names import LINES as LINES_AREA
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
 from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.search import Search
 from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.words import NOT_IN_WORDS, words_of
 
 try:
     import duckdb
@@ -36,10 +39,11 @@ def opened(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
+    search: Search | None = None,
     multiline: Sequence[Rules] = (),
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*, and
-    the view `events` of the lines, joined as *multiline* says.
+    """Return a connection that has `VIEWS`, of what was stored from *since* to before *until*; of
+    lines only those that *search* means. The view `events` has these, joined as *multiline* says.
 
     Raises:
         Refused: there is no table, or it is damaged.
@@ -53,12 +57,15 @@ def opened(
         # Also columns that people asked for.
         schema = logs[area].schema() or schema
         empty = empty and not entries
-        connection.register(f"all_{name}", dataset(storage, entries, schema))
+        texts = search.texts if search is not None and area == LINES_AREA else ()
+        chosen = search.chosen(storage, entries) if search is not None and texts else {}
+        connection.register(f"all_{name}", dataset(storage, entries, schema, chosen))
         conditions = [
             f"ts {comparison} TIMESTAMPTZ '{moment.astimezone(UTC).isoformat()}'"
             for comparison, moment in ((">=", since), ("<", until))
             if moment is not None
         ]
+        conditions += [condition for text in texts for condition in _holding(text)]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM all_{name}{where}")
     if empty and not files(logs):
@@ -71,3 +78,19 @@ def opened(
                 f"--multiline-begin cannot be used: {error}; write it in RE2's syntax"
             ) from error
     return connection
+
+
+def _holding(text: str) -> Iterator[str]:
+    """Yield the conditions of a line that holds *text* as whole words."""
+    yield f"contains(line, {_quoted(text)})"
+    # A character that is in no word parts words by itself.
+    begin, end = (
+        f"{edge}|{NOT_IN_WORDS}" if len(words_of(character)) else ""
+        for edge, character in ((r"\A", text[0]), (r"\z", text[-1]))
+    )
+    yield f"regexp_matches(line, {_quoted(f'({begin}){re.escape(text)}({end})')})"
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"

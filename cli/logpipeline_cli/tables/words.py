@@ -124,8 +124,15 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 def _query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "sql", metavar="SQL", help="a question to the tables lines, events, minutes and sources"
-    )
+        "sql", metavar="SQL", nargs="?",
+        help="a question to the tables lines, events, minutes and sources; --grep needs none",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grep", metavar="TEXT", action="append", default=[],
+        help="only lines with this text, as it is written and as whole words (as `grep -wF`); "
+        "given twice, with both. Without SQL the lines are printed, the oldest first. Hours that "
+        "were put together are searched without being read as a whole",
+    )  # fmt: skip
     _where(parser)
     _times(parser)
     parser.add_argument(
@@ -172,10 +179,10 @@ COMMANDS = (
     ),
     Command(
         "query",
-        "ask the table in SQL",
+        "ask the table in SQL, or for the lines with a word",
         "Ask the table in SQL (DuckDB's). lines has a row for each line; events has one for each\n"
         "stack trace, and for each other line; minutes has counts per minute, cluster, host,\n"
-        "namespace and level; sources per hour and container.",
+        "namespace and level; sources per hour and container. --grep finds the lines with a word.",
         'logpipeline query "SELECT host, sum(lines) FROM minutes GROUP BY host"',
         _query,
     ),

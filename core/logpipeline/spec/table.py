@@ -82,6 +82,11 @@ class Compaction:
     target_bytes: int = spec(
         "Size of a file.", default=256 * MIB, unit="bytes", minimum=MIB, maximum=4 * GIB
     )
+    words: bool = spec(
+        "Whether such files get filters of their words, by which `query --grep` leaves most of them "
+        "unread.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

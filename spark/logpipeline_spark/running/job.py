@@ -117,7 +117,7 @@ class Job:
         settings = self.settings
         age = None if settings.retain_s is None else timedelta(seconds=settings.retain_s)
         return Keeper(
-            Upkeep(storage, logs_for(settings, storage)),
+            Upkeep(storage, logs_for(settings, storage), has_words=settings.has_words),
             self.numbers,
             limits=Limits(age=age, total_bytes=settings.retain_bytes),
             sizes=Sizes.of(settings.target_bytes) if settings.is_compacting else None,

@@ -46,6 +46,7 @@ class JobSettings:
     columns: Columns = NONE
     is_compacting: bool = True
     target_bytes: int = 256 * 2**20
+    has_words: bool = False
     retain_s: float | None = None
     retain_bytes: int | None = None
     master: str = "local[*]"
@@ -91,6 +92,7 @@ def settings_of(
         columns=Columns.of(table),
         is_compacting=table.compaction.enabled,
         target_bytes=table.compaction.target_bytes,
+        has_words=table.compaction.words,
         retain_s=None if table.retention.max_age_ns is None
         else table.retention.max_age_ns / NS,
         retain_bytes=table.retention.max_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,16 +11,28 @@ import pyarrow.fs as pafs
 
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.filters import Chosen
 from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.parquet import damage_said
 from logpipeline_spark.table.storage import Storage
 
 # Not on by itself: a page that was changed would be read as other text.
 _CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
-def dataset(storage: Storage, entries: Sequence[FileEntry], schema: pa.Schema) -> ds.Dataset:
+def dataset(
+    storage: Storage,
+    entries: Sequence[FileEntry],
+    schema: pa.Schema,
+    chosen: Mapping[str, Chosen] | None = None,
+) -> ds.Dataset:
     """Return the rows of *entries*; columns that a file lacks are null. Files are not opened whose
-    times a condition on `ts` leaves out.
+    times a condition on `ts` leaves out; of files that are in *chosen*, by path, groups of rows are
+    left out.
+
+    Raises:
+        Damaged: a file of which some groups are chosen is missing or cannot be read.
+        OSError: the storage does not give it now.
     """
     above = ""
     if isinstance(storage, LocalStorage):
@@ -30,10 +42,24 @@ def dataset(storage: Storage, entries: Sequence[FileEntry], schema: pa.Schema) -
         sizes = {entry.path: entry.bytes for entry in entries}
         files = pafs.PyFileSystem(_Files(storage, sizes))
     kind = ds.ParquetFileFormat(default_fragment_scan_options=_CHECKED)
-    fragments = [
-        kind.make_fragment(f"{above}{entry.path}", files, _times_of(entry)) for entry in entries
-    ]
+    fragments: list[ds.ParquetFileFragment] = []
+    for entry in entries:
+        fragment = kind.make_fragment(f"{above}{entry.path}", files, _times_of(entry))
+        with damage_said(storage, entry.path):
+            fragments += _narrowed(fragment, (chosen or {}).get(entry.path))
     return ds.FileSystemDataset(fragments, schema, kind, files)
+
+
+def _narrowed(
+    fragment: ds.ParquetFileFragment, chosen: Chosen | None
+) -> list[ds.ParquetFileFragment]:
+    if chosen is None:
+        return [fragment]
+    if not chosen.numbers:
+        return []
+    # What is read of the file here is kept for its rows.
+    is_same = chosen.rows == tuple(group.num_rows for group in fragment.row_groups)
+    return [fragment.subset(row_group_ids=list(chosen.numbers)) if is_same else fragment]
 
 
 def _times_of(entry: FileEntry) -> ds.Expression:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from logpipeline_spark.lines.schema import encoded
 from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.filters import Filters
 from logpipeline_spark.table.merge import groups_of, merged
 from logpipeline_spark.table.names import compacted_name, end_of, folder_of, has_lines
 from logpipeline_spark.table.order import by_source, in_portions
@@ -67,9 +68,10 @@ def due(files: Iterable[FileEntry], now: datetime, sizes: Sizes) -> list[Merge]:
 
 
 def write_merged(
-    storage: Storage, merge: Merge, schema: pa.Schema, *, sizes: Sizes
+    storage: Storage, merge: Merge, schema: pa.Schema, *, sizes: Sizes, has_words: bool = False
 ) -> list[FileEntry]:
-    """Write the files that are to replace *merge*'s.
+    """Write the files that are to replace *merge*'s; where they are to *have words*, with filters
+    of them.
 
     Raises:
         Damaged: a file is missing or cannot be read.
@@ -77,7 +79,7 @@ def write_merged(
     groups = [group for entry in merge.sources for group in groups_of(storage, entry.path)]
     entries: list[FileEntry] = []
     schema = encoded(schema)
-    writer = Parts(storage, merge.folder, schema, entries)
+    writer = Parts(storage, merge.folder, schema, entries, has_words=has_words)
     with writer.stack:
         for portion in in_portions(merged(storage, groups, schema)):
             # A group is of one stream's life, so that it can be merged again by its statistics.
@@ -89,7 +91,9 @@ def write_merged(
 
 
 class Parts:
-    """The part that is open, if any, of the files that a merge makes."""
+    """The part that is open, if any, of the files that a merge makes; where it *has words*, each
+    gets filters of them.
+    """
 
     def __init__(
         self,
@@ -97,14 +101,18 @@ class Parts:
         folder: str,
         schema: pa.Schema,
         entries: list[FileEntry],
+        *,
+        has_words: bool = False,
     ) -> None:
         self._storage = storage
+        self._has_words = has_words
         self._folder = folder
         self._schema = schema
         # No other merge, whoever does it, writes files of this name.
         self._number = uuid4().hex
         self._entries = entries
         self._file: ParquetFile | None = None
+        self._words: Filters | None = None
         self.stack = ExitStack()
 
     def add(self, table: pa.Table, *, is_new_group: bool, sizes: Sizes) -> None:
@@ -115,8 +123,9 @@ class Parts:
             name = compacted_name(number=self._number, part=len(self._entries))
             path = f"{self._folder}/{name}"
             raw = self.stack.enter_context(self._storage.create(path))
+            self._words = Filters() if self._has_words else None
             filtered = filtered_of(table) if has_lines(path) else None
-            file = ParquetFile(raw, path, self._schema, filtered)
+            file = ParquetFile(raw, path, self._schema, filtered, self._words)
             self._file = self.stack.enter_context(file)
         elif is_new_group:
             self._file.end_group()
@@ -128,6 +137,8 @@ class Parts:
             file, self._file = self._file, None
             self.stack.close()
             self._entries.append(file.entry())
+            if self._words is not None:
+                self._words.write(self._storage, file.entry())
 
 
 def _rows(entries: Iterable[FileEntry]) -> int:

@@ -22,6 +22,7 @@ from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.formats.log import Change, Conflict, Former
 from logpipeline_spark.lines.schema import LINES as SCHEMA
+from logpipeline_spark.table import filters
 from logpipeline_spark.table.compact import Parts, Sizes
 from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.damage import Damaged
@@ -144,6 +145,8 @@ class Erasure:
         plan, replaced = self._committed()
         after = self.logs[LINES].version()
         former = tuple(self._former())
+        # Filters tell whether a word was there: they go at once, and the files are read without.
+        filters.drop(self.storage, [each.path for each in former])
         if not has_grace and former:
             self.logs[LINES].drop([each.path for each in former])
             reach("table.erased-files-dropped")
@@ -217,7 +220,9 @@ class Erasure:
         """Write a file's other lines, in their order and their groups, into its folder."""
         entry = found.entry
         entries: list[FileEntry] = []
-        parts = Parts(self.storage, folder_of(entry.path), schema, entries)
+        has_words = filters.are_there(self.storage, entry.path)
+        folder = folder_of(entry.path)
+        parts = Parts(self.storage, folder, schema, entries, has_words=has_words)
         erased = 0
         with checked_file(self.storage, entry.path) as file, parts.stack:
             for number in range(file.num_row_groups):

@@ -103,6 +103,15 @@ class LocalStorage:
         with said_of(self.url):
             return cast(BinaryIO, (self._root / path).open("rb"))
 
+    def read_range(self, path: str, start: int, length: int) -> bytes | None:
+        with said_of(self.url):
+            try:
+                with (self._root / path).open("rb", buffering=0) as file:
+                    file.seek(start)
+                    return file.read(length)
+            except FileNotFoundError:
+                return None
+
     def list(self, folder: str) -> Iterator[Stored]:
         # A listing beside a writer meets folders and files that are gone a moment later.
         for place, _, names in os.walk(self._root / folder):

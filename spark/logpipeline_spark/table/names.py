@@ -16,6 +16,8 @@ ROLLUP_SOURCE = f"{ROLLUP}/source"
 # reader may use.
 TABLE = "_table"
 WRITING = f"{TABLE}/writing"
+# What tells which groups of rows may hold a word, for each file that a merge made.
+WORDS = f"{TABLE}/words"
 SUFFIX = ".parquet"
 HOUR = timedelta(hours=1)
 
@@ -96,6 +98,15 @@ class FileName:
 def compacted_name(*, number: str, part: int) -> str:
     """Return the name of a file that the merge *number*, a UUID in hex, makes of others."""
     return f"compacted-{number}-{part}{SUFFIX}"
+
+
+def words_path(path: str) -> str | None:
+    """Return where the filters of a file's words are; None for files that have none, as no merge
+    made them.
+    """
+    name = name_of(path)
+    is_merged = has_lines(path) and _COMPACTED.fullmatch(name) is not None
+    return f"{WORDS}/{name.removesuffix(SUFFIX)}" if is_merged else None
 
 
 def is_ours(name: str) -> bool:

@@ -17,6 +17,7 @@ from logpipeline_spark.lines.columns import FIELDS
 from logpipeline_spark.lines.schema import FEW_VALUES, LINES
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.filters import Filters
 from logpipeline_spark.table.storage import Storage
 
 # Readers skip groups by their statistics; a group must fit into memory several times.
@@ -36,7 +37,7 @@ STEPS = ("seq", "idx", "ts", "event_ts", "offset")
 
 class ParquetFile:
     """One file that is being written: rows are collected into groups. Columns of *filtered* get
-    Bloom filters, for so many values in a group.
+    Bloom filters, for so many values in a group; *words* gets those of lines.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class ParquetFile:
         path: str,
         schema: pa.Schema,
         filtered: Mapping[str, int] | None = None,
+        words: Filters | None = None,
     ) -> None:
         self._file = file
         self._path = path
+        self._words = words
         self._writer = pq.ParquetWriter(
             file,
             schema,
@@ -105,6 +108,9 @@ class ParquetFile:
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             self._writer.write_table(table, row_group_size=GROUP_ROWS_MAX)
+            if self._words is not None:
+                for first in range(0, table.num_rows, GROUP_ROWS_MAX):
+                    self._words.add(table["line"].slice(first, GROUP_ROWS_MAX))
             self._waiting, self._rows, self._waiting_bytes = [], 0, 0
 
     @property
@@ -146,14 +152,25 @@ def checked_file(
         Damaged: it is missing, or not what was written.
         OSError: the storage does not give it now.
     """
+    with (
+        damage_said(storage, path),
+        storage.open(path) as raw,
+        pq.ParquetFile(
+            raw, page_checksum_verification=True, read_dictionary=list(dictionaries)
+        ) as file,
+    ):
+        yield file
+
+
+@contextmanager
+def damage_said(storage: Storage, path: str) -> Iterator[None]:
+    """Say in a sentence what Arrow says of a file that is not what was written.
+
+    Raises:
+        Damaged: it is missing, or not what was written.
+    """
     try:
-        with (
-            storage.open(path) as raw,
-            pq.ParquetFile(
-                raw, page_checksum_verification=True, read_dictionary=list(dictionaries)
-            ) as file,
-        ):
-            yield file
+        yield
     except (pa.ArrowInvalid, FileNotFoundError) as error:
         raise _damaged(storage, path, error) from error
     except OSError as error:

@@ -144,6 +144,13 @@ class S3Storage:
             io.BufferedReader(_Object(partial(self._range, path), size_bytes), READ_BUFFER_BYTES),
         )
 
+    def read_range(self, path: str, start: int, length: int) -> bytes | None:
+        with self._said():
+            try:
+                return bytes(obstore.get_range(self._store, path, start=start, length=length))
+            except (FileNotFoundError, NotFoundError):
+                return None
+
     def list(self, folder: str) -> Iterator[Stored]:
         with self._said():
             for objects in obstore.list(self._store, f"{folder}/" if folder else None):

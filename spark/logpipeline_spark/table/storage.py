@@ -62,6 +62,9 @@ class Storage(Protocol):
             FileNotFoundError: it is not there.
         """
 
+    def read_range(self, path: str, start: int, length: int) -> bytes | None:
+        """Return *length* bytes of an object, fewer where it ends, or None where there is none."""
+
     def list(self, folder: str) -> Iterator[Stored]:
         """Give all objects beneath *folder*, in no order."""
 

@@ -17,6 +17,7 @@ from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
 from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.filters import remove_unneeded
 from logpipeline_spark.table.names import LINES, WRITING
 from logpipeline_spark.table.retain import Limits, expired
 from logpipeline_spark.table.state import States
@@ -31,10 +32,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The upkeep of one table; its *logs* are its own, and nobody else's objects."""
+    """The upkeep of one table; its *logs* are its own, and nobody else's objects. Where it *has
+    words*, merged files get filters of them.
+    """
 
     storage: Storage
     logs: Logs
+    has_words: bool = False
 
     def compact(
         self, now: datetime, sizes: Sizes | None = None, *, merges_max: int | None = None
@@ -56,7 +60,9 @@ class Upkeep:
                 # All columns that the log knows, whoever wrote them: nothing else keeps them.
                 schema = self.logs[area].schema()
                 assert schema is not None, "there are files, and no log"
-                entries = write_merged(self.storage, merge, schema, sizes=sizes)
+                entries = write_merged(
+                    self.storage, merge, schema, sizes=sizes, has_words=self.has_words
+                )
             else:
                 entries = counts.write_summed(self.storage, merge, COUNTS[area], sizes=sizes)
             reach("table.merge-written")
@@ -94,6 +100,7 @@ class Upkeep:
         for area, each in self.logs.items():
             if area not in behind:
                 each.keep_up(now)
+        remove_unneeded(self.storage)
         # What a process that was killed had begun to write.
         self.storage.delete(
             stored.path

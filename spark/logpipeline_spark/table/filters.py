@@ -1,0 +1,240 @@
+"""What tells which groups of rows of a file may hold a word: a Bloom filter for each group, all in
+one object beside the table, of which a search reads a head and one slice for each word.
+
+A filter is a split-block one, as Parquet's: a word sets eight bits of one block of 32 bytes, the
+first half of its number says which. Blocks of all groups of the file for the same words stand
+together, in one slice: so a bucket is asked once for a word, and not once for each group.
+
+    magic, size of the file, groups, slices, checksum
+    for each group: rows, blocks
+    for each slice: its share of each group's blocks, checksum
+
+Where filters are missing, damaged, or another file's, the file is read as a whole.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logpipeline_spark.table.entry import FileEntry
+from logpipeline_spark.table.names import LINES, WORDS, words_path
+from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.words import Hashes, distinct
+
+# Of the groups without a word, one of 75 is read all the same. Two bits more would halve that.
+BITS_A_WORD = 10
+# Of a filter that is large, so many slices: 1 MB of filters for each 4 KB that a word reads.
+SLICES_MAX = 256
+# A small group has at least one block in each slice; all of these together are no more than that.
+SLICING_SHARE = 0.05
+# Enough for the head of a file of 250 groups; what is longer is read at twice.
+HEAD_BYTES = 4096
+# Each group has a page, and a description of it, for each of 21 columns: a head that speaks of
+# smaller ones is damaged, and shall not take all memory.
+GROUP_BYTES_MIN = 512
+
+_MAGIC = b"lpwords1"
+_HEAD = struct.Struct("<8sQIII")
+_GROUP = np.dtype([("rows", "<u8"), ("blocks", "<u8")])
+_CHECKSUM_BYTES = 4
+_BLOCK_BYTES = 32
+_BLOCK_BITS = 8 * _BLOCK_BYTES
+_HALF = np.uint64(32)
+# Parquet's: one for each of the eight numbers of 32 bits that a block is.
+_SALTS = np.array(
+    [
+        0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D,
+        0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31,
+    ],
+    np.uint32,
+)  # fmt: skip
+_BITS_FIRST = np.arange(0, _BLOCK_BITS, 32)
+
+_Bytes = npt.NDArray[np.uint8]
+_Places = npt.NDArray[np.int64]
+
+
+class Filters:
+    """The filters of a file that is being written, group by group."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._filters: list[_Bytes] = []
+
+    def add(self, lines: pa.ChunkedArray) -> None:
+        """Add the filter of a group of these lines."""
+        self._rows.append(len(lines))
+        self._filters.append(_filter_of(distinct(lines)))
+
+    def write(self, storage: Storage, entry: FileEntry) -> None:
+        """Put the filters beside their file, which is there: `remove_unneeded` relies on it.
+
+        Raises:
+            StorageFailed: the disk or the bucket is full, or refuses.
+        """
+        place = words_path(entry.path)
+        assert place is not None, f"{entry.path} is none that a merge makes"
+        storage.write(place, self._packed(entry))
+
+    def _packed(self, entry: FileEntry) -> bytes:
+        slices = _slices_of([len(each) for each in self._filters])
+        # What is smaller than a slice each has is repeated: it answers the same.
+        sliced = [
+            np.repeat(each, max(1, slices // len(each)), axis=0).reshape(slices, -1)
+            for each in self._filters
+        ]
+        groups = np.empty(len(sliced), _GROUP)
+        groups["rows"] = self._rows
+        groups["blocks"] = [each.size // _BLOCK_BYTES for each in sliced]
+        head = _head(entry, slices, groups.tobytes())
+        body = np.concatenate(sliced, axis=1)
+        parts = [head]
+        for number in range(slices):
+            data = body[number].tobytes()
+            parts += [data, _checksum(data, head, number)]
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The groups of a file that may hold all words of a search, by *numbers*, and how many *rows*
+    each of its groups has.
+    """
+
+    rows: tuple[int, ...]
+    numbers: tuple[int, ...]
+
+
+def chosen(storage: Storage, entry: FileEntry, words: Hashes) -> Chosen | None:
+    """Return which groups of a file may hold all *words*; None where no filters tell.
+
+    Raises:
+        StorageFailed: the disk or the bucket does not give what it has.
+    """
+    place = words_path(entry.path)
+    start = storage.read_range(place, 0, HEAD_BYTES) if place is not None else None
+    if place is None or start is None or len(start) < _HEAD.size:
+        return None
+    magic, _, count, slices, _ = _HEAD.unpack_from(start)
+    if magic != _MAGIC or not slices or count * GROUP_BYTES_MIN > entry.bytes:
+        return None
+    head_bytes = _HEAD.size + count * _GROUP.itemsize
+    if head_bytes > len(start):
+        start += storage.read_range(place, len(start), head_bytes - len(start)) or b""
+    head = start[:head_bytes]
+    # It is of this file, of this size, and as it was written: each bit of it is compared.
+    if head != _head(entry, slices, head[_HEAD.size :]):
+        return None
+    groups = np.frombuffer(head, _GROUP, offset=_HEAD.size)
+    if int(groups["rows"].sum()) != entry.rows:
+        return None
+    shares = (groups["blocks"] // slices).astype(np.int64)
+    slice_bytes = int(shares.sum()) * _BLOCK_BYTES
+    may_hold = np.ones(count, np.bool_)
+    for word in words:
+        number = int(word >> _HALF) * slices >> 32
+        at = head_bytes + number * (slice_bytes + _CHECKSUM_BYTES)
+        found = storage.read_range(place, at, slice_bytes + _CHECKSUM_BYTES) or b""
+        data = found[:-_CHECKSUM_BYTES]
+        if len(data) != slice_bytes or found != data + _checksum(data, head, number):
+            return None
+        may_hold &= _holding(np.frombuffer(data, np.uint8), shares, word, number, slices)
+    return Chosen(tuple(groups["rows"].tolist()), tuple(np.flatnonzero(may_hold).tolist()))
+
+
+def are_there(storage: Storage, path: str) -> bool:
+    """Return whether a file has filters.
+
+    Raises:
+        StorageFailed: the disk or the bucket does not give what it has.
+    """
+    place = words_path(path)
+    return place is not None and storage.read_range(place, 0, 1) is not None
+
+
+def drop(storage: Storage, paths: Iterable[str]) -> None:
+    """Remove the filters of files, which may have none.
+
+    Raises:
+        StorageFailed: the disk or the bucket does not do it.
+    """
+    storage.delete(place for path in paths if (place := words_path(path)) is not None)
+
+
+def remove_unneeded(storage: Storage) -> None:
+    """Remove filters whose files are gone.
+
+    Raises:
+        StorageFailed: the disk or the bucket does not do it.
+    """
+    # First the filters: a file comes before its own, so that one that is made now is not missed.
+    kept = [stored.path for stored in storage.list(WORDS)]
+    if kept:
+        needed = {words_path(stored.path) for stored in storage.list(LINES)}
+        storage.delete(path for path in kept if path not in needed)
+
+
+def _filter_of(words: Hashes) -> _Bytes:
+    """Return a filter that holds *words*, as rows of blocks. Any number of slices that is a power
+    of two parts it evenly, or is a multiple of its blocks.
+    """
+    blocks = max(1, -(-len(words) * BITS_A_WORD // _BLOCK_BITS))
+    if blocks > SLICES_MAX:
+        blocks = -(-blocks // SLICES_MAX) * SLICES_MAX
+    else:
+        blocks = 1 << (blocks - 1).bit_length()
+    is_set = np.zeros(blocks * _BLOCK_BITS, np.bool_)
+    is_set[_blocks_of(words, blocks)[:, np.newaxis] * _BLOCK_BITS + _bits_of(words)] = True
+    return np.packbits(is_set, bitorder="little").reshape(blocks, _BLOCK_BYTES)
+
+
+def _holding(
+    data: _Bytes, shares: _Places, word: np.uint64, number: int, slices: int
+) -> npt.NDArray[np.bool_]:
+    """Return for each group whether it may hold *word*, whose slice *data* is; a group has its
+    share of the slice's blocks.
+    """
+    inside = (int(word >> _HALF) * slices * shares >> 32) - number * shares
+    firsts = np.cumsum(shares) - shares
+    blocks = data.reshape(-1, _BLOCK_BYTES)[firsts + inside]
+    bits = np.unpackbits(blocks, axis=1, bitorder="little")
+    return np.asarray(bits[:, _bits_of(np.array([word]))[0]].all(axis=1))
+
+
+def _blocks_of(words: Hashes, blocks: int) -> _Places:
+    return ((words >> _HALF) * np.uint64(blocks) >> _HALF).astype(np.int64)
+
+
+def _bits_of(words: Hashes) -> _Places:
+    """Return which eight bits of its block each word sets."""
+    salted = words.astype(np.uint32)[:, np.newaxis] * _SALTS
+    return _BITS_FIRST + (salted >> np.uint32(27)).astype(np.int64)
+
+
+def _slices_of(sizes: Sequence[int]) -> int:
+    """Return into how many slices filters of so many blocks are cut: as many as cost little."""
+    allowed = sum(sizes) * (1 + SLICING_SHARE)
+    slices = SLICES_MAX
+    while sum(max(size, slices) for size in sizes) > allowed:
+        slices //= 2
+    return slices
+
+
+def _head(entry: FileEntry, slices: int, groups: bytes) -> bytes:
+    count = len(groups) // _GROUP.itemsize
+    said = (_MAGIC, entry.bytes, count, slices)
+    # The name of the file belongs to it: filters that were copied to another one's are not its.
+    checksum = zlib.crc32(groups, zlib.crc32(_HEAD.pack(*said, 0) + entry.path.encode()))
+    return _HEAD.pack(*said, checksum) + groups
+
+
+def _checksum(data: bytes, head: bytes, number: int) -> bytes:
+    """Return the checksum of a slice; the head's and its number tell it from other slices."""
+    return zlib.crc32(data, zlib.crc32(b"%d" % number, zlib.crc32(head))).to_bytes(4, "little")
