@@ -60,7 +60,8 @@ _TYPES = {
     TIME: "timestamp",
 }
 # The oldest protocol that has all we use, so that the most readers can read.
-_PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+READER_VERSION, WRITER_VERSION = 1, 2
+_PROTOCOL = {"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}
 _PROPERTIES = {
     # Statistics of whole lines would be as large as the lines.
     "delta.dataSkippingStatsColumns": "ts",
@@ -90,7 +91,7 @@ class DeltaLog:
         """Look at the log and return the number of the last batch in it.
 
         Raises:
-            Refused: it cannot be read.
+            Refused: it cannot be read, or needs what this writer does not do.
         """
         with self._said():
             try:
@@ -98,6 +99,9 @@ class DeltaLog:
             except TableNotFoundError:
                 self._version = -1
                 return None
+            protocol = table.protocol()
+            if protocol.min_writer_version > WRITER_VERSION:
+                raise self._too_new(protocol.writer_features)
             self._version = table.version()
             return int(table.transaction_version(APPLICATION) or 0)
 
@@ -250,7 +254,19 @@ class DeltaLog:
             )
 
     def _table(self) -> DeltaTable:
-        return DeltaTable(self._url, storage_options=self._storage.lake_options() or None)
+        table = DeltaTable(self._url, storage_options=self._storage.lake_options() or None)
+        protocol = table.protocol()
+        if protocol.min_reader_version > READER_VERSION:
+            # Rows that deletion vectors leave out would be read, and written again by a merge.
+            raise self._too_new(protocol.reader_features)
+        return table
+
+    def _too_new(self, features: Sequence[str] | None) -> Refused:
+        return Refused(
+            f"Something else gave {self._url} features that logpipeline does not know "
+            f"({', '.join(sorted(features or ['a newer protocol']))}): take them off there "
+            "(ALTER TABLE … DROP FEATURE), or keep the lines in a table at another path."
+        )
 
     def _put(self, actions: Sequence[Any], change: Change | None = None) -> None:
         """Put the next version, behind those that others put meanwhile."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
 from logpipeline.failpoints import reach
@@ -182,7 +182,7 @@ class IcebergLog:
                     int.from_bytes(task.file.lower_bounds[ts], "little", signed=True),
                     int.from_bytes(task.file.upper_bounds[ts], "little", signed=True),
                 )
-                for task in table.scan().plan_files()
+                for task in self._planned(table)
             ]
 
     def history(self) -> Iterator[Version]:
@@ -320,7 +320,7 @@ class IcebergLog:
                     append.append_data_file(file)
             return
         removed = {entry.path for entry in change.removed}
-        there = {self._path(task.file.file_path): task.file for task in table.scan().plan_files()}
+        there = {self._path(task.file.file_path): task.file for task in self._planned(table)}
         if removed - there.keys():
             raise Conflict(f"Files of {self._identifier} were removed by something else meanwhile.")
         with update.overwrite() as overwrite:
@@ -328,6 +328,18 @@ class IcebergLog:
                 overwrite.append_data_file(file)
             for path in removed:
                 overwrite.delete_data_file(there[path])
+
+    def _planned(self, table: Table) -> Iterator[FileScanTask]:
+        """Give the files of the current snapshot, all of whose rows count."""
+        for task in table.scan().plan_files():
+            if task.delete_files:
+                # Rows that these leave out would be read, and written again by a merge.
+                raise Refused(
+                    f"Something else deleted rows of {self._identifier} by files of deletes, which "
+                    "logpipeline does not read: have it write these files anew without them "
+                    "(CALL system.rewrite_data_files, with delete-file-threshold 1)."
+                )
+            yield task
 
     def _path(self, url: str) -> str:
         return url.removeprefix(f"{self._root}/")

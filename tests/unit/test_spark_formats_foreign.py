@@ -1,0 +1,123 @@
+"""Another program may change a table as its format allows. What logpipeline does not know of that
+is refused with what to do, and never read or written wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, TableFeatures
+
+from logpipeline_cli.tables import duck
+from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.iceberg import IcebergLog
+from tables_erased import FORMATS, Lake, in_order
+from tables_foreign import delete_by_position
+from tables_made import BEGIN, upkeep
+
+OVER = BEGIN + timedelta(days=1)
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def _query(lake: Lake) -> None:
+    with duck.opened(lake.storage, lake.new_logs()) as connection:
+        connection.execute("SELECT count(*) FROM lines").fetchall()
+
+
+def _merge(lake: Lake) -> None:
+    upkeep(lake.storage, lake.new_logs()).compact(OVER)
+
+
+def _erase(lake: Lake) -> None:
+    lake.erasure(host="web1").erase(OVER)
+
+
+def _go_on(lake: Lake) -> None:
+    lake.batch(lake.open(), 41, 60)
+
+
+READERS = {"query": _query, "merge": _merge, "erase": _erase}
+WRITERS = {"merge": _merge, "erase": _erase, "batch": _go_on}
+ALL = READERS | WRITERS
+
+
+@pytest.fixture
+def two_batches(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    lake = FORMATS[request.param](tmp_path)
+    table = lake.open()
+    lake.batch(table, 1, 20)
+    lake.batch(table, 21, 40)
+    return lake
+
+
+@pytest.mark.parametrize("two_batches", ["iceberg"], indirect=True)
+@pytest.mark.parametrize("act", READERS.values(), ids=READERS)
+def test_rows_that_an_iceberg_client_deleted_by_position_do_not_come_back(
+    two_batches: Lake, act: Callable[[Lake], None]
+) -> None:
+    """A file of deletes is not read here: so nothing is read past it, and no merge loses it."""
+    before = in_order(two_batches.read())
+    log = two_batches.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    delete_by_position(loaded, 3)
+    left = in_order(two_batches.read())
+    assert len(left) == len(before) - 1
+
+    with pytest.raises(Refused, match=r"deleted rows of logs.lines .*rewrite_data_files"):
+        act(two_batches)
+
+    assert in_order(two_batches.read()) == left
+
+
+@pytest.mark.parametrize("two_batches", ["iceberg"], indirect=True)
+def test_batches_go_on_beside_rows_that_were_deleted_by_position(two_batches: Lake) -> None:
+    """Adding lines needs nothing of what was deleted."""
+    log = two_batches.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    delete_by_position(loaded, 3)
+    before = len(two_batches.read())
+
+    _go_on(two_batches)
+
+    assert len(two_batches.read()) > before
+
+
+@pytest.mark.parametrize("two_batches", ["delta"], indirect=True)
+@pytest.mark.parametrize("act", ALL.values(), ids=ALL)
+def test_a_delta_table_with_deletion_vectors_is_refused(
+    two_batches: Lake, act: Callable[[Lake], None]
+) -> None:
+    """Rows that such a vector leaves out would be read, and a merge would write them again."""
+    other = DeltaTable(f"{two_batches.storage.url}/lines")
+    feature = TableFeatures.DeletionVectors
+    other.alter.add_feature(feature, allow_protocol_versions_increase=True)
+
+    with pytest.raises(Refused, match=r"features .* \(deletionVectors\): .* DROP FEATURE"):
+        act(two_batches)
+
+
+@pytest.mark.parametrize("two_batches", ["delta"], indirect=True)
+@pytest.mark.parametrize("act", WRITERS.values(), ids=WRITERS)
+def test_a_delta_table_that_asks_more_of_writers_is_read_and_not_written(
+    two_batches: Lake, act: Callable[[Lake], None]
+) -> None:
+    """A writer has to know all features of writers: what it does not know it would break."""
+    other = DeltaTable(f"{two_batches.storage.url}/lines")
+    feature = TableFeatures.ChangeDataFeed
+    other.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    before = other.version()
+
+    _query(two_batches)
+    with pytest.raises(Refused, match=r"features .* \(.*changeDataFeed.*\): .* DROP FEATURE"):
+        act(two_batches)
+
+    other.update_incremental()
+    assert other.version() == before
