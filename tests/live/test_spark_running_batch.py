@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import pytest
 from logpipeline.spec.columns import LineField, ParseRule
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.formats.log import GRACE_HOURS, Late
 from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES
+from logpipeline_spark.running import batch as batch_module
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches, RunTasks
 from logpipeline_spark.running.rebuild import Rebuild
@@ -29,7 +31,18 @@ from logpipeline_spark.table.names import ROLLUP_MINUTE
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
 from spark_streams import STREAMS, Streams, running_streams
+from tables_erased import age
 from tables_made import logs, opened, upkeep
+
+SLEPT_HOURS = GRACE_HOURS + 1
+
+
+class Evening(datetime):
+    """The clock as it was before the machine slept."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Evening:
+        return super().now(tz) - timedelta(hours=SLEPT_HOURS)
 
 
 def here(work: Work, tasks: Sequence[Task]) -> list[Done]:
@@ -127,6 +140,29 @@ def test_lines_that_were_sent_again_are_there_once(streams: Streams, keeper: Kee
 
     wanted = ["one", "two", "three", "four", "five"]
     assert keeper.lines() == sorted(("node-a", line) for line in wanted)
+    assert verify(keeper.storage, logs(keeper.storage)).problems == ()
+
+
+def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
+    streams: Streams, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean-up takes what no version names for hours: a laptop's night lies in between."""
+    expected = send(streams, 0, 10)
+
+    def sleeps(work: Work, tasks: Sequence[Task]) -> list[Done]:
+        done = here(work, tasks)
+        age(keeper.storage, logs(keeper.storage), hours=SLEPT_HOURS)
+        upkeep(keeper.storage).clean(datetime.now(UTC))
+        return done
+
+    with monkeypatch.context() as night:
+        night.setattr(batch_module, "datetime", Evening)
+        for batches in keeper.batches(run=sleeps):
+            with pytest.raises(Late, match="clean-up removes it after 2 hours"):
+                batches.next()
+    keeper.take()
+
+    assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).problems == ()
 
 

@@ -272,6 +272,8 @@ class DeltaLog:
         """Put the next version, behind those that others put meanwhile."""
         body = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
         for _ in range(ATTEMPTS_MAX):
+            if change is not None:
+                change.refuse_late()
             if self._storage.put_if_absent(self._path(self._version + 1), body.encode()):
                 self._version += 1
                 reach("table.committed")

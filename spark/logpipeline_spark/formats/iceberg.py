@@ -146,6 +146,7 @@ class IcebergLog:
             with self._said():
                 table = self._catalog.load_table(self._identifier)
                 self._refuse_overtaking(table, change)
+                change.refuse_late()
                 try:
                     with table.transaction() as transaction:
                         self._replace(table, transaction, change)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -18,6 +18,8 @@ from logpipeline_spark.table.entry import FileEntry
 
 # How long a file that no version needs any more stays, for readers that began before.
 GRACE_HOURS = 2
+# So long after it was begun a clean-up may remove a file that no version names; and clocks differ.
+COMMITTED_WITHIN = timedelta(hours=GRACE_HOURS) / 2
 # How formats call what a commit is for.
 Operation = Literal["WRITE", "OPTIMIZE", "DELETE"]
 
@@ -30,11 +32,18 @@ class Conflict(Refused):
     """Somebody else replaced or removed the same files; nothing was committed."""
 
 
+class Late(Refused):
+    """What was written waited so long that a clean-up may have removed it: a machine was asleep, or
+    there was too much of it. Nothing was committed.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What one version changes. *transaction* is a batch's number, None for upkeep, which may
     happen beside batches; *said* is told to whoever asks for the history. Of the *state* that comes
-    with a transaction the log keeps the last one.
+    with a transaction the log keeps the last one. *begun* is when the first of the *added* files
+    was begun, None for those that no clean-up removes.
     """
 
     operation: Operation
@@ -43,6 +52,23 @@ class Change:
     transaction: int | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
+    begun: datetime | None = None
+
+    def refuse_late(self) -> None:
+        """See that no clean-up can have removed what was written.
+
+        Raises:
+            Late: one can.
+        """
+        if self.begun is None or not self.added:
+            return
+        waited = datetime.now(UTC) - self.begun
+        if waited > COMMITTED_WITHIN:
+            raise Late(
+                f"What was written waited {waited} to be committed, and a clean-up removes it "
+                f"after {GRACE_HOURS} hours: nothing was changed. If the machine did not sleep, do "
+                "less at a time."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +125,7 @@ class Log(Protocol):
         Raises:
             Overtaken: it is a batch, and another writer came first.
             Conflict: somebody else removed what it removes.
+            Late: what it adds may be gone.
             Refused: the log cannot be written.
         """
 

@@ -8,6 +8,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
@@ -98,8 +99,9 @@ class Batches:
             Refused: the server, the storage or another writer keeps it from that.
         """
         client, options = self.client, self.work.options
+        begun = datetime.now(UTC)
         seen = planning.states(client, options)
-        is_begun = self._begin(seen)
+        is_new = self._begin(seen)
         known = {name: self._position(name, state) for name, state in seen.items()}
         begins = planning.begins(client, options, known, seen)
         skipped = {
@@ -112,8 +114,8 @@ class Batches:
         batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
         self._tell(skipped.items())
         if not batch:
-            if is_begun:
-                self._keep({}, [], {})
+            if is_new:
+                self._keep({}, [], {}, begun=begun)
             return None
         reach("table.planned")
         tasks_min = self.tasks_min()
@@ -122,7 +124,7 @@ class Batches:
         reach("table.written")
         # Of a stream that holds nothing the loss is committed with what comes next.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
-        committed = self._commit(batch, skipped, done)
+        committed = self._commit(batch, skipped, done, begun)
         has_more = any(end.sequence < lasts[name] for name, end in batch.items())
         return replace(committed, has_more=has_more)
 
@@ -147,7 +149,11 @@ class Batches:
         return position
 
     def _commit(
-        self, batch: Mapping[str, Position], skipped: Mapping[str, Range], done: Sequence[Done]
+        self,
+        batch: Mapping[str, Position],
+        skipped: Mapping[str, Range],
+        done: Sequence[Done],
+        begun: datetime,
     ) -> Committed:
         parts = [part for each in done for part in each.parts]
         lost = {name: _lost(end, name, parts) for name, end in batch.items()}
@@ -164,6 +170,7 @@ class Batches:
             },
             [entry for each in (*done, *resent) for entry in each.files],
             learned,
+            begun=begun,
             skipped=skipped,
             lost={name: found for name, found in lost.items() if found},
         )
@@ -181,6 +188,7 @@ class Batches:
         files: Sequence[FileEntry],
         learned: Mapping[str, Learned],
         *,
+        begun: datetime,
         skipped: Iterable[str] = (),
         lost: Mapping[str, Sequence[Range]] | None = None,
     ) -> None:
@@ -190,7 +198,7 @@ class Batches:
         }
         name = f"{self.table.writer}-{next(self._counter)}"
         self.table.commit_batch(
-            name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}
+            name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}, begun=begun
         )
 
     def _tell(self, lost: Iterable[tuple[str, Range]]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import Change, Conflict, Former
+from logpipeline_spark.formats.log import Change, Conflict, Former, Late
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table import filters
 from logpipeline_spark.table.compact import Parts, Sizes
@@ -167,6 +167,7 @@ class Erasure:
             plan = self.plan()
             if not plan.files:
                 return plan, ()
+            begun = datetime.now(UTC)
             replaced = tuple(
                 Replaced(found, self._rewritten(found, plan.schema)) for found in plan.files
             )
@@ -178,9 +179,13 @@ class Erasure:
                 removed=[each.found.entry for each in replaced],
                 # Not whose lines: a history that names a person would need to be erased as well.
                 said={"erased_lines": plan.lines},
+                begun=begun,
             )
             try:
                 self.logs[LINES].commit(change)
+            except Late:
+                self.storage.delete([entry.path for entry in added])
+                raise
             except Conflict:
                 # Another writer merged or removed some of them: the lines are in other files now.
                 self.storage.delete([entry.path for entry in added])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -124,11 +125,14 @@ class Table:
         *,
         skipped: frozenset[str] = frozenset(),
         lost: Mapping[str, Sequence[Range]] | None = None,
+        begun: datetime | None = None,
     ) -> None:
-        """Commit what a batch wrote, with what is *kept* of all streams as of this batch.
+        """Commit what a batch wrote since it was *begun*, with what is *kept* of all streams as of
+        this batch.
 
         Raises:
             Overtaken: another writer committed meanwhile.
+            Late: what it wrote may be gone.
             WrongRange: a range does not go on where the last one ended.
         """
         number = self.state.transaction + 1
@@ -156,6 +160,7 @@ class Table:
                 transaction=number,
                 said={"batch": batch, "newest_us": newest_us},
                 state=_told(state),
+                begun=begun,
             )
         )
         self.state = following

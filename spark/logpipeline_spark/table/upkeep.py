@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
 from logpipeline_spark.table.entry import FileEntry
@@ -56,6 +56,7 @@ class Upkeep:
         merges += [(area, merge) for area in COUNTS for merge in counts.due(files[area], now)]
         done = []
         for area, merge in merges[:merges_max]:
+            begun = datetime.now(UTC)
             if area == LINES:
                 # All columns that the log knows, whoever wrote them: nothing else keeps them.
                 schema = self.logs[area].schema()
@@ -66,7 +67,7 @@ class Upkeep:
             else:
                 entries = counts.write_summed(self.storage, merge, COUNTS[area], sizes=sizes)
             reach("table.merge-written")
-            if self._replace(area, merge.sources, entries):
+            if self._replace(area, merge.sources, entries, begun):
                 done.append(merge)
             reach("table.merge-committed")
         return done
@@ -131,12 +132,17 @@ class Upkeep:
         return self.logs[area].files()
 
     def _replace(
-        self, area: str, sources: Sequence[FileEntry], entries: Sequence[FileEntry]
+        self,
+        area: str,
+        sources: Sequence[FileEntry],
+        entries: Sequence[FileEntry],
+        begun: datetime,
     ) -> bool:
+        change = Change(operation="OPTIMIZE", added=entries, removed=sources, begun=begun)
         try:
-            self.logs[area].commit(Change(operation="OPTIMIZE", added=entries, removed=sources))
-        except Conflict as error:
+            self.logs[area].commit(change)
+        except (Conflict, Late) as error:
             # What was written for it is removed with whatever else nobody needs.
-            log.info("somebody else replaced or removed the same files: %s", error)
+            log.info("nothing was merged of %s: %s", area, error)
             return False
         return True
