@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
+from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
 from logpipeline_spark.table import compact as compact_module
@@ -465,3 +466,30 @@ def test_of_two_clean_ups_at_once_both_end(tmp_path: Path, monkeypatch: pytest.M
     assert faster == []
     assert lake.rows() == in_order(mixed(1, 60))
     assert lake.problems == ()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_descriptions_of_changes_that_came_second_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalogue refuses a change whose description is written already; nothing else names it."""
+    lake, table = expiring(tmp_path)
+
+    def written() -> set[str]:
+        return {path.name for path in Path(lake.storage.url).rglob("_iceberg/lines/**/*.json")}
+
+    faster = done_before(monkeypatch, "_update_and_stage_table")
+    faster.append(lambda: lake.batch(table, 61, 80))
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+    left = written()
+    lake.age(hours=GRACE_HOURS + 1)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    former = {Path(each.metadata_file).name for each in loaded.metadata.metadata_log}
+    assert written() == former | {Path(loaded.metadata_location).name}
+    assert left - written()
+    assert lake.rows() == in_order(mixed(1, 80))

@@ -41,8 +41,8 @@ METADATA = "_iceberg"
 GRACE = timedelta(hours=GRACE_HOURS)
 # Others commit rarely: by then something is wrong that more attempts do not mend.
 ATTEMPTS_MAX = 100
-# What Iceberg's lists of files end with.
-MANIFEST_SUFFIX = ".avro"
+# What Iceberg's lists of files end with, and its descriptions of the table.
+ICEBERG_SUFFIXES = (".avro", ".metadata.json")
 # Of what a catalogue says; a sentence must still hold what to do.
 SAID_CHARS_MAX = 250
 _PROPERTIES = {
@@ -246,7 +246,9 @@ class IcebergLog:
             # read until then.
             self._expire(table, [each for each, end in _ended(table) if end <= now - GRACE])
             named = self._named(table, table.snapshots())
-            lists = {self._path(url) for url in _manifests(table, table.snapshots())}
+            needed = {self._path(url) for url in _manifests(table, table.snapshots())}
+            needed |= {self._path(each.metadata_file) for each in table.metadata.metadata_log}
+            needed.add(self._path(table.metadata_location))
         old = [
             stored.path
             for folder in (self._area, f"{METADATA}/{self._area}")
@@ -254,9 +256,10 @@ class IcebergLog:
             if stored.modified <= now - GRACE
         ]
         self._storage.delete(path for path in old if path not in named and is_ours(name_of(path)))
-        # Lists of files hold the smallest and the largest value of most columns.
+        # Lists of files hold the smallest and the largest value of most columns. A change that the
+        # catalogue refused, since another came first, leaves its description.
         self._storage.delete(
-            path for path in old if path not in lists and path.endswith(MANIFEST_SUFFIX)
+            path for path in old if path not in needed and path.endswith(ICEBERG_SUFFIXES)
         )
 
     def _expire(self, table: Table, snapshots: Collection[Snapshot]) -> None:
