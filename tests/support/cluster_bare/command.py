@@ -45,12 +45,6 @@ def build_api(_: argparse.Namespace) -> None:
     print(binaries.build(binaries.API))
 
 
-def build_helm(_: argparse.Namespace) -> None:
-    """Build Helm, which tests of the chart need also where there are no nodes."""
-    requirements.check(has_nodes=False)
-    print(binaries.build(("helm",)))
-
-
 def build_images(options: argparse.Namespace) -> None:
     """Build the project's images and print their names, and the archive that holds them."""
     requirements.check()
@@ -118,7 +112,6 @@ def load_image(options: argparse.Namespace) -> None:
 COMMANDS: dict[tuple[str, str], Callable[[argparse.Namespace], None]] = {
     ("build", "all"): build,
     ("build", "api"): build_api,
-    ("build", "helm"): build_helm,
     ("build", "images"): build_images,
     ("create", "cluster"): create_cluster,
     ("delete", "cluster"): delete_cluster,

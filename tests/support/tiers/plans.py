@@ -13,12 +13,14 @@ from tiers.steps import BIN, Step, pytest_step
 
 SPARK43 = ".venv-spark43"
 KIND = "tests/cluster/kind"
-HELM = "build-helm"
+ALL_BUILT = "build-all"
 SMOKE, REST = ("-m", "smoke"), ("-m", "not smoke")
 QUICK, LONG = ("-m", "not long"), ("-m", "long")
 # A compiler keeps all processors busy, but beside it there is room for what mostly waits. Packages
 # for images are fetched, and unpacked one by one.
 BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
+# A JVM starts with all processors, and then waits for servers and disks.
+SPARK_LOAD = 0.9
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
 # heals by itself after some seconds.
 LIVE_WORKERS, FAULT_WORKERS, OPERATOR_WORKERS = "4", "4", "3"
@@ -41,7 +43,7 @@ def check() -> list[Step]:
 def test() -> list[Step]:
     """What shows in minutes that each part does its work."""
     return [
-        _jars("jars", sys.executable),
+        _own_jars(),
         _built_api(),
         *check(),
         _live("live", QUICK),
@@ -57,21 +59,26 @@ def test_all() -> list[Step]:
     nodes = REST if is_cluster_at_hand() else ()
     # kind, with Docker, brings its own.
     built = [] if requirements.is_docker_there() else _built_for_nodes()
-    return [
+    longest = [
         *built,
         *_built_for_spark43(),
+        _own_jars(),
         _nodes("nodes", nodes, after=tuple(step.name for step in built)),
-        *(step for step in test() if step.name not in {each.name for each in built}),
-        _operator("operator", REST, after=tuple(step.name for step in built if step.name == HELM)),
-        _faults("faults", REST),
         _spark("spark", REST),
+        _faults("faults", REST),
+    ]
+    return [
+        *longest,
+        *(step for step in test() if step.name not in {each.name for each in longest}),
+        # Tests of the chart use Helm.
+        _operator("operator", REST, after=tuple(s.name for s in built if s.name == ALL_BUILT)),
         _live("live-long", LONG),
         pytest_step(
             "spark43",
             "the newest Spark",
             "tests/spark",
             *("-m", "spark43"),
-            load=1.2,
+            load=SPARK_LOAD,
             after=("venv-spark43", "jars-spark43"),
             folder=Path(SPARK43) / "bin",
         ),
@@ -106,19 +113,10 @@ def _built_for_nodes() -> list[Step]:
     return [
         api,
         Step(
-            name=HELM,
-            shows="Helm from its modules, once",
-            command=(*cluster, "helm"),
-            after=(api.name,),
-            is_background=True,
-            is_urgent=True,
-            load=BUILD_LOAD,
-        ),
-        Step(
-            name="build-all",
-            shows="all of Kubernetes from its modules, once",
+            name=ALL_BUILT,
+            shows="all of Kubernetes, and Helm, from their modules, once",
             command=(*cluster, "all"),
-            after=(HELM,),
+            after=(api.name,),
             is_background=True,
             is_urgent=True,
             load=BUILD_LOAD,
@@ -143,6 +141,10 @@ def _built_api() -> Step:
     )
 
 
+def _own_jars() -> Step:
+    return _jars("jars", sys.executable)
+
+
 def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
     return Step(
         name=name,
@@ -155,7 +157,7 @@ def _jars(name: str, python: str, after: tuple[str, ...] = ()) -> Step:
 
 def _live(name: str, marks: tuple[str, ...]) -> Step:
     words = ("tests/live", "-n", LIVE_WORKERS, *marks)
-    return pytest_step(name, "real nats-servers", *words, load=1.2)
+    return pytest_step(name, "real nats-servers", *words, load=1.0)
 
 
 def _faults(name: str, marks: tuple[str, ...]) -> Step:
@@ -166,7 +168,7 @@ def _faults(name: str, marks: tuple[str, ...]) -> Step:
 
 def _spark(name: str, marks: tuple[str, ...]) -> Step:
     shows = "tables with a real Spark and a real S3 server"
-    return pytest_step(name, shows, "tests/spark", *marks, load=1.2, after=("jars",))
+    return pytest_step(name, shows, "tests/spark", *marks, load=SPARK_LOAD, after=("jars",))
 
 
 def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
@@ -177,5 +179,5 @@ def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) ->
 
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
-    words = ("tests/cluster", "--timeout=300", *NODES_SHARING, *marks)
-    return pytest_step(name, shows, *words, load=1.0, after=after)
+    words = ("tests/cluster", "--timeout=300", *marks, *(() if marks == SMOKE else NODES_SHARING))
+    return pytest_step(name, shows, *words, load=0.9, after=after)
