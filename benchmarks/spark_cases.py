@@ -16,7 +16,7 @@ from logpipeline_spark.lines import text
 from logpipeline_spark.lines.layout import layout
 from logpipeline_spark.lines.opening import groups
 from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import MINUTES, added, by_minute
+from logpipeline_spark.rollup.counts import MINUTES, added, by_minute, counted
 from logpipeline_spark.running.engine import Engine
 from logpipeline_spark.running.job import Job
 from logpipeline_spark.running.settings import JobSettings
@@ -128,7 +128,7 @@ def _lines(options: SourceOptions, part: RangeTask, schema: pa.Schema) -> Iterat
 def _count(options: SourceOptions, part: RangeTask) -> pa.Table:
     origin = part.origin(options)
     counts = [
-        by_minute(table)
+        by_minute(counted(table))
         for messages in read_task(options, part)
         for group in groups(messages, origin)
         for table in tables_of(group, origin)

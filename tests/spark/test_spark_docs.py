@@ -22,7 +22,7 @@ from logpipeline.spec import parse
 from logpipeline.spec.model import API_VERSION, KIND
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
 from logpipeline_spark.formats.choosing import Format, logs_of
-from logpipeline_spark.rollup.counts import by_minute
+from logpipeline_spark.rollup.counts import by_minute, counted
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE, FileName
@@ -108,7 +108,7 @@ def _write_table(folder: Path, catalog: dict[str, str] | None = None) -> None:
     rows = lines(1, MESSAGES, begin=begin, step=timedelta(seconds=10))
     name = FileName(STREAM, LIFE, 1, MESSAGES, table.writer)
     added = write_range(storage, [rows], name)
-    added += write_range(storage, [by_minute(rows)], name, area=ROLLUP_MINUTE)
+    added += write_range(storage, [by_minute(counted(rows))], name, area=ROLLUP_MINUTE)
     table.commit_batch("0", {STREAM: Range(LIFE, 1, MESSAGES)}, added, kept(table))
     table.close()
 

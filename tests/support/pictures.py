@@ -19,7 +19,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import by_minute, by_source
+from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
@@ -123,7 +123,7 @@ def made_up_table(place: Path) -> int:
     name = FileName(STREAM, LIFE, 1, rows.num_rows, table.writer)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
-        added += write_range(storage, [count(rows)], name, area=area)
+        added += write_range(storage, [count(counted(rows))], name, area=area)
     ranges = {STREAM: Range(LIFE, 1, rows.num_rows)}
     table.commit_batch("1", ranges, added, kept(table))
     table.close()

@@ -31,7 +31,7 @@ from logpipeline_spark.formats.choosing import Format, Logs, logs_of
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
 from logpipeline_spark.formats.log import GRACE_HOURS
-from logpipeline_spark.rollup.counts import by_minute, by_source
+from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.erasure import Erasure
@@ -204,7 +204,7 @@ def _batch(table: Table, storage: Storage, first: int, last: int) -> None:
     name = FileName(STREAM, LIFE, first, last, table.writer)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
-        added += write_range(storage, [count(rows)], name, area=area)
+        added += write_range(storage, [count(counted(rows))], name, area=area)
     table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added, kept(table))
 
 

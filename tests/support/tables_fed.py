@@ -18,7 +18,7 @@ from logpipeline_spark.lines.schema import LINES, Origin
 from logpipeline_spark.lines.sources import joined as joined_seen
 from logpipeline_spark.lines.sources import seen_of
 from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import by_minute, by_source
+from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.running.known import Known, learn
 from logpipeline_spark.running.state import StreamState
 from logpipeline_spark.running.task import RESENT, _cut
@@ -148,8 +148,8 @@ class Job:
         storage, rows = self.lake.storage, pa.concat_tables(tables)
         return (
             write_range(storage, tables, name)
-            + write_range(storage, [by_minute(rows)], name, area=ROLLUP_MINUTE)
-            + write_range(storage, [by_source(rows)], name, area=ROLLUP_SOURCE)
+            + write_range(storage, [by_minute(counted(rows))], name, area=ROLLUP_MINUTE)
+            + write_range(storage, [by_source(counted(rows))], name, area=ROLLUP_SOURCE)
         )
 
 

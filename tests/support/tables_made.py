@@ -11,7 +11,7 @@ import pyarrow as pa
 from logpipeline.listing import files_below
 from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import by_minute, by_source
+from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.s3 import S3Options
@@ -147,7 +147,7 @@ def counted_batch(
     name = FileName(STREAM, LIFE, first, last, table.writer)
     added = write_range(storage, [rows], name)
     for area, count in ((ROLLUP_MINUTE, by_minute), (ROLLUP_SOURCE, by_source)):
-        added += write_range(storage, [count(rows)], name, area=area)
+        added += write_range(storage, [count(counted(rows))], name, area=area)
     table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added, kept(table))
 
 

@@ -18,6 +18,7 @@ from logpipeline_spark.rollup.counts import (
     added,
     by_minute,
     by_source,
+    counted,
 )
 from logpipeline_spark.table.reading import fitted
 
@@ -46,12 +47,17 @@ def table(lines: Iterable[dict[str, Any]]) -> pa.Table:
     return made
 
 
+def of(lines: Iterable[dict[str, Any]]) -> pa.Table:
+    """These lines, counted."""
+    return counted(table(lines))
+
+
 def test_lines_are_counted_by_minute_and_level() -> None:
     """With the bytes of what they say."""
     lines = [line("één"), line("two"), line(level="error"), line(event_ts=STORED + minutes(1))]
-    counted = by_minute(table(lines)).to_pylist()
+    rows = by_minute(of(lines)).to_pylist()
 
-    found = [(row["ts"].minute, row["level"], row["lines"], row["bytes"]) for row in counted]
+    found = [(row["ts"].minute, row["level"], row["lines"], row["bytes"]) for row in rows]
 
     assert found == [
         (30, "error", 1, 1), (30, "info", 2, 8), (31, "info", 1, 1),
@@ -60,7 +66,7 @@ def test_lines_are_counted_by_minute_and_level() -> None:
 
 def test_a_line_without_a_time_counts_when_it_was_stored() -> None:
     """That is no clamping."""
-    (row,) = by_minute(table([line(event_ts=None), line()])).to_pylist()
+    (row,) = by_minute(of([line(event_ts=None), line()])).to_pylist()
 
     assert (row["ts"], row["lines"], row["clamped"]) == (STORED.replace(second=0), 2, 0)
 
@@ -68,7 +74,7 @@ def test_a_line_without_a_time_counts_when_it_was_stored() -> None:
 def test_a_line_that_comes_late_is_counted_in_its_own_minute() -> None:
     """A node that was away for a weekend brings each of its minutes, and no spike."""
     late = [STORED - datetime.timedelta(days=3) + minutes(number) for number in range(3)]
-    rows = by_minute(table([line(event_ts=when) for when in late])).to_pylist()
+    rows = by_minute(of([line(event_ts=when) for when in late])).to_pylist()
 
     assert [(row["ts"], row["lines"], row["clamped"]) for row in rows] == [
         (when.replace(second=0), 1, 0) for when in late
@@ -84,7 +90,7 @@ def test_a_time_that_cannot_be_right_is_counted_apart(limit: datetime.timedelta,
     """
     last = STORED + sign * limit
     wrong = line("wrong", event_ts=last + sign * minutes(1))
-    rows = by_minute(table([line("ok"), line(event_ts=last), wrong])).to_pylist()
+    rows = by_minute(of([line("ok"), line(event_ts=last), wrong])).to_pylist()
     found = {
         row["ts"]: (row["lines"], row["bytes"], row["clamped"], row["clamped_bytes"])
         for row in rows
@@ -95,7 +101,7 @@ def test_a_time_that_cannot_be_right_is_counted_apart(limit: datetime.timedelta,
 
 def test_counts_of_a_former_version_add_up_with_new_ones() -> None:
     """They lack a column."""
-    new = by_minute(table([line()]))
+    new = by_minute(of([line()]))
     former = fitted(new.drop_columns("clamped_bytes"), MINUTES)
 
     (row,) = added([former, new], MINUTES).to_pylist()
@@ -105,7 +111,7 @@ def test_counts_of_a_former_version_add_up_with_new_ones() -> None:
 def test_containers_are_counted_by_the_hour_with_their_errors() -> None:
     """What tells the loudest from the most broken."""
     lines = [line(), line(level="fatal"), line(level="error"), line(level=None), line(pod="db")]
-    rows = by_source(table(lines)).to_pylist()
+    rows = by_source(of(lines)).to_pylist()
 
     assert [(row["pod"], row["lines"], row["errors"]) for row in rows] == [
         ("db", 1, 0), ("web", 4, 2),
@@ -116,14 +122,14 @@ def test_partial_counts_of_parts_add_up_to_those_of_all() -> None:
     """However the lines are cut into ranges."""
     lines = [line(event_ts=STORED + minutes(n / 7), level=("info", None)[n % 2]) for n in range(50)]
     cut = (lines[:3], lines[3:40], lines[40:])
-    parts = [by_minute(table(part)) for part in cut]
+    parts = [by_minute(of(part)) for part in cut]
 
-    assert added(parts, MINUTES).equals(by_minute(table(lines)))
+    assert added(parts, MINUTES).equals(by_minute(of(lines)))
 
 
 def test_no_lines_have_no_counts() -> None:
     """An empty range is a range."""
-    none = table([line()]).slice(0, 0)
+    none = counted(table([line()]).slice(0, 0))
 
     assert (by_minute(none).num_rows, by_source(none).num_rows) == (0, 0)
 
@@ -131,4 +137,4 @@ def test_no_lines_have_no_counts() -> None:
 def test_a_column_that_is_missing_is_named() -> None:
     """Who counts a narrowed table learns why it cannot be."""
     with pytest.raises(Refused, match="no column level"):
-        by_minute(table([line()]).drop_columns("level"))
+        counted(table([line()]).drop_columns("level"))

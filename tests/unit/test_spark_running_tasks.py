@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logpipeline_spark.lines.columns import NONE, encoded_schema_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source
+from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source, counted
 from logpipeline_spark.running import task as running
 from logpipeline_spark.running.task import bundled
 from logpipeline_spark.source.admission import TASK_BYTES_MAX
@@ -140,6 +140,7 @@ def test_counts_of_a_task_are_those_of_all_its_lines(
     for table in tables:
         counts.add(table)
 
-    assert counts.minutes() == added(map(by_minute, tables), MINUTES)
-    assert counts.sources() == added(map(by_source, tables), SOURCES)
-    assert sum(counts.minutes()["lines"].to_pylist()) == 4 * 6
+    found = counts.all()
+    assert by_minute(found) == added(map(by_minute, map(counted, tables)), MINUTES)
+    assert by_source(found) == added(map(by_source, map(counted, tables)), SOURCES)
+    assert sum(found["lines"].to_pylist()) == 4 * 6

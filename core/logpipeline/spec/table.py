@@ -83,8 +83,8 @@ class Compaction:
         "Size of a file.", default=256 * MIB, unit="bytes", minimum=MIB, maximum=4 * GIB
     )
     words: bool = spec(
-        "Whether such files get filters of their words, by which `query --grep` leaves most of them "
-        "unread.",
+        "Whether such files get filters of their words, by which `query --grep` leaves most of "
+        "them unread.",
         default=False,
     )
 

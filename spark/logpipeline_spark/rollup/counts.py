@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -51,10 +53,17 @@ SOURCES = pa.schema(
     ]
 )
 
+# What counts are made of: both of the above are sums of these.
+COUNTED = pa.schema([*MINUTES, SOURCES.field("pod"), SOURCES.field("container")])
 
+# What lines have in common that are counted together, besides a minute.
+_NAMES = ("cluster", "host", "namespace", "pod", "container", "level")
 # Columns of lines that counts are made of, but for the line's own text.
-_COUNTED = ("ts", "event_ts", "cluster", "host", "namespace", "pod", "container", "level")
+_COUNTED = ("ts", "event_ts", *_NAMES)
 _SIZE = "line_bytes"
+_MINUTE, _HOUR = 60_000_000, 3_600_000_000
+# Numbers of groups are kept below this, so that one more factor fits into 64 bits.
+_CODES_MAX = 1 << 31
 
 
 def countable(lines: pa.Table) -> pa.Table:
@@ -68,43 +77,79 @@ def countable(lines: pa.Table) -> pa.Table:
     return pa.table({**columns, _SIZE: _sizes(lines)})
 
 
-def by_minute(lines: pa.Table) -> pa.Table:
-    """Return how many *lines*, and bytes of them, there are per minute of their own time, cluster,
-    host, namespace and level; `ts` is the minute's begin. Those with no plausible time are among
-    them at the time of storing, and besides `clamped`: without these they are the traffic.
+def counted(lines: pa.Table) -> pa.Table:
+    """Return how many *lines*, and bytes of them, there are per minute of their own time and all
+    that `by_minute` and `by_source` tell apart, with the columns of COUNTED.
 
     Raises:
         Refused: *lines* lacks a column.
     """
     when, clamped = _times(lines)
-    keys = {
-        "ts": pc.floor_temporal(when, unit="minute"),
-        **{name: _column(lines, name) for name in ("cluster", "host", "namespace", "level")},
-    }
+    keys = {"ts": _begins(when, _MINUTE), **{name: _column(lines, name) for name in _NAMES}}
     sizes = _sizes(lines)
     sums = {
         "bytes": sizes,
         "clamped": pc.cast(clamped, pa.int64()),
         "clamped_bytes": pc.if_else(clamped, sizes, 0),
     }
-    return _counted(keys, sums, MINUTES)
-
-
-def by_source(lines: pa.Table) -> pa.Table:
-    """Return how many *lines*, bytes and errors there are per hour and container; `ts` is
-    the hour's begin.
-
-    Raises:
-        Refused: *lines* lacks a column.
-    """
-    when, _ = _times(lines)
-    keys = {
-        "ts": pc.floor_temporal(when, unit="hour"),
-        **{name: _column(lines, name) for name in ("host", "namespace", "pod", "container")},
+    # Arrow groups by one number in a fraction of the time that it takes for seven columns, and
+    # has more to do than to gain where it shares that out to threads.
+    one = pa.table({"code": _codes(keys.values()), "row": np.arange(lines.num_rows), **sums})
+    found = one.group_by("code", use_threads=False).aggregate(
+        [("row", "min"), ([], "count_all"), *((name, "sum") for name in sums)]
+    )
+    columns = {
+        **{name: column.take(found["row_min"]) for name, column in keys.items()},
+        "lines": found["count_all"],
+        **{name: found[f"{name}_sum"] for name in sums},
     }
-    is_error = pc.is_in(_column(lines, "level"), value_set=pa.array(ERROR_LEVELS))
-    sums = {"bytes": _sizes(lines), "errors": pc.cast(is_error, pa.int64())}
-    return _counted(keys, sums, SOURCES)
+    return pa.table(columns).select(COUNTED.names).cast(COUNTED)
+
+
+def by_minute(counts: pa.Table) -> pa.Table:
+    """Return `counted` lines per minute, cluster, host, namespace and level; `ts` is the minute's
+    begin. Those with no plausible time are among them at the time of storing, and besides
+    `clamped`: without these they are the traffic.
+    """
+    return added([counts.select(MINUTES.names)], MINUTES)
+
+
+def by_source(counts: pa.Table) -> pa.Table:
+    """Return `counted` lines per hour and container, with their errors; `ts` is the hour's
+    begin.
+    """
+    is_error = pc.is_in(counts["level"], value_set=pa.array(ERROR_LEVELS))
+    columns = {name: counts[name] for name in SOURCES.names if name not in ("ts", "errors")}
+    columns["ts"] = _begins(counts["ts"], _HOUR)
+    columns["errors"] = pc.if_else(is_error, counts["lines"], 0)
+    return added([pa.table(columns).select(SOURCES.names).cast(SOURCES)], SOURCES)
+
+
+def _begins(times: pa.ChunkedArray, span_us: int) -> pa.ChunkedArray:
+    """Return when the minutes or hours of *times* began. (Arrow's own way costs ten times as much,
+    since it knows zones.)
+    """
+    numbers = times.cast(pa.int64()).to_numpy()
+    return pa.chunked_array([pa.array(numbers - numbers % span_us).view(TIME)])
+
+
+def _codes(columns: Iterable[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """Return a number for each row: the same for rows that are the same in all *columns*."""
+    codes, size = np.zeros(1, np.int64), 1
+    for column in columns:
+        array = column.combine_chunks()
+        if not pa.types.is_dictionary(array.type):
+            array = array.dictionary_encode()
+        # A null is a value as well.
+        numbers = (
+            pc.fill_null(array.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        )
+        if size > _CODES_MAX:
+            known, codes = np.unique(codes, return_inverse=True)
+            size = len(known)
+        factor = len(array.dictionary) + 1
+        codes, size = codes * factor + numbers, size * factor
+    return codes
 
 
 def _times(lines: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
@@ -122,17 +167,6 @@ def _sizes(lines: pa.Table) -> pa.ChunkedArray:
         return lines.column(_SIZE)
     # The bytes of what is shown: without line ends, and without the runtime's own fields.
     return pc.cast(pc.binary_length(_column(lines, "line")), pa.int64())
-
-
-def _counted(
-    keys: dict[str, pa.ChunkedArray], sums: dict[str, pa.ChunkedArray], schema: pa.Schema
-) -> pa.Table:
-    grouped = pa.table({**keys, **sums}).group_by(list(keys))
-    counted = grouped.aggregate([([], "count_all"), *((name, "sum") for name in sums)])
-    names = {"count_all": "lines", **{f"{name}_sum": name for name in sums}}
-    renamed = counted.rename_columns([names.get(name, name) for name in counted.column_names])
-    ordered = renamed.select(schema.names).cast(schema)
-    return ordered.sort_by([(name, "ascending") for name in keys])
 
 
 def _column(lines: pa.Table, name: str) -> pa.ChunkedArray:

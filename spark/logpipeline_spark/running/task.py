@@ -17,7 +17,14 @@ from logpipeline_spark.lines.columns import NONE, Columns
 from logpipeline_spark.lines.opening import Opened, groups
 from logpipeline_spark.lines.sources import Seen, joined, seen_of
 from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source, countable
+from logpipeline_spark.rollup.counts import (
+    COUNTED,
+    added,
+    by_minute,
+    by_source,
+    countable,
+    counted,
+)
 from logpipeline_spark.running.known import Wanted
 from logpipeline_spark.source.admission import TASK_BYTES_MAX
 from logpipeline_spark.source.client import Client
@@ -90,11 +97,9 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
         files = write_ranges(work.storage, (reader.tables() for reader in readers), name)
     reach("table.lines-written")
     if work.has_rollups:
-        for area, counted in (
-            (ROLLUP_MINUTE, counts.minutes()),
-            (ROLLUP_SOURCE, counts.sources()),
-        ):
-            files += write_range(work.storage, [counted], name, area=area)
+        found = counts.all()
+        for area, of_area in ((ROLLUP_MINUTE, by_minute(found)), (ROLLUP_SOURCE, by_source(found))):
+            files += write_range(work.storage, [of_area], name, area=area)
     reach("table.task-done")
     return Done(files=tuple(files), parts=tuple(reader.part_done() for reader in readers))
 
@@ -139,8 +144,7 @@ class _Counts:
 
     _waiting: list[pa.Table] = field(default_factory=list)
     _rows: int = 0
-    _minutes: list[pa.Table] = field(default_factory=list)
-    _sources: list[pa.Table] = field(default_factory=list)
+    _parts: list[pa.Table] = field(default_factory=list)
 
     def add(self, lines: pa.Table) -> None:
         # Text, which is most of a line, does not wait.
@@ -149,13 +153,10 @@ class _Counts:
         if self._rows >= WAITING_ROWS_MAX:
             self._count()
 
-    def minutes(self) -> pa.Table:
+    def all(self) -> pa.Table:
+        """Return how many lines there were, as `counted` does."""
         self._count()
-        return added(self._minutes, MINUTES)
-
-    def sources(self) -> pa.Table:
-        self._count()
-        return added(self._sources, SOURCES)
+        return added(self._parts, COUNTED)
 
     def _count(self) -> None:
         if not self._rows:
@@ -163,11 +164,9 @@ class _Counts:
         # Each table has dictionaries of its own, and Arrow groups by one alone.
         lines = pa.concat_tables(self._waiting).unify_dictionaries()
         self._waiting, self._rows = [], 0
-        self._minutes.append(by_minute(lines))
-        self._sources.append(by_source(lines))
-        if len(self._minutes) >= PARTS_MAX:
-            self._minutes = [added(self._minutes, MINUTES)]
-            self._sources = [added(self._sources, SOURCES)]
+        self._parts.append(counted(lines))
+        if len(self._parts) >= PARTS_MAX:
+            self._parts = [added(self._parts, COUNTED)]
 
 
 @dataclass(slots=True)
