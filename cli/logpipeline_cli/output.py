@@ -25,6 +25,11 @@ def escaped(line: bytes) -> str:
     return _escaped(line.decode("utf-8", "backslashreplace"))
 
 
+def escaped_name(name: str) -> str:
+    """Return a name, be it of a file whose bytes are no text, as a terminal only shows it."""
+    return escaped(name.encode("utf-8", "surrogateescape"))
+
+
 def write_content(chunks: Iterable[bytes], *, raw: bool) -> None:
     """Print a file's content as it comes, byte for byte if *raw*; a line may be longer than memory.
 
@@ -60,7 +65,7 @@ def print_json(value: Any) -> None:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return *rows* below *headers* in columns."""
-    cells = [list(headers), *([escaped(str(cell).encode()) for cell in row] for row in rows)]
+    cells = [list(headers), *([escaped_name(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

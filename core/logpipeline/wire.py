@@ -295,7 +295,11 @@ def _quoted(text: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    return unquote_to_bytes(text).decode("utf-8", "surrogateescape")
+    if "%" not in text:
+        return text
+    # A stranger may write any byte, also one that is no text.
+    raw = text.encode("utf-8", "surrogateescape")
+    return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
 
 
 def _number(name: str, text: str) -> int:

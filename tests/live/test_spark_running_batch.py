@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from logpipeline.spec.columns import LineField, ParseRule
+from logpipeline.wire import MESSAGE_ID, encode_headers
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import GRACE_HOURS, Late
@@ -30,6 +32,8 @@ from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.verify import verify
+from raw_nats import no_text, publish
+from spark_messages import batch_for
 from spark_streams import STREAMS, Streams, running_streams
 from tables_erased import age
 from tables_made import logs, opened, upkeep
@@ -164,6 +168,22 @@ def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
 
     assert keeper.lines() == sorted(expected)
     assert verify(keeper.storage, logs(keeper.storage)).problems == ()
+
+
+def test_bytes_that_are_no_text_become_rows_like_others(streams: Streams, keeper: Keeper) -> None:
+    """Whatever is in subject and headers, each message has its rows, and none stops the job."""
+    streams.send("node-b", "before")
+    batch = batch_for(b"odd\n", format="plain", source="/other", generation="f" * 16)
+    headers = encode_headers(batch, "")
+    del headers[MESSAGE_ID]
+    messages = no_text("logs.p0.node-b", headers, b"odd\n")
+    asyncio.run(publish(streams.server.url, *messages))
+    streams.send("node-b", "after")
+    keeper.take()
+
+    found = tables(keeper.storage, files(logs(keeper.storage)), LINES)
+    lines = [str(line).strip() for table in found for line in table["line"]]
+    assert sorted(lines) == sorted(["before", "after", *["odd"] * len(messages)])
 
 
 def test_a_batch_that_failed_is_repeated_as_a_whole(streams: Streams, keeper: Keeper) -> None:

@@ -34,6 +34,12 @@ def test_no_control_character_leaves_a_line(line: bytes) -> None:
     assert acts(escaped(line)) == []
 
 
+@given(st.binary())
+def test_a_name_is_shown_whatever_its_bytes_are(name: bytes) -> None:
+    """A file's name need not be text."""
+    assert table(["NAME"], [[name.decode("utf-8", "surrogateescape")]]).encode()
+
+
 @given(st.text(st.characters(exclude_categories=("C", "Zl", "Zp"))))
 def test_a_harmless_line_is_shown_as_it_is(text: str) -> None:
     """Letters of any language, and what is not acted on, are not touched."""

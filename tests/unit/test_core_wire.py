@@ -21,6 +21,17 @@ PLAIN = Batch(
     source="/var/log/app.log", generation=GENERATION, start=0, end=6, lines=2, format="plain"
 )
 
+FULL = replace(
+    PLAIN,
+    checksums=Checksums(NOTHING, Checksum(1)),
+    previous=Previous(GENERATION, 7),
+    cluster="c1",
+    namespace="shop",
+    pod="web-1",
+    container="app",
+    labels=(("app", "web"),),
+)
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 PATHS = st.binary(min_size=1, max_size=60).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 CHECKSUMS = st.integers(0, (1 << 64) - 1).map(Checksum)
@@ -159,6 +170,19 @@ def test_any_header_bytes_are_read_or_refused(raw: bytes) -> None:
     """Nothing else than our own error comes out of a stranger's headers."""
     with contextlib.suppress(BadMessage):
         wire.decode_headers(wire.parse_headers(b"NATS/1.0\r\nLog-Range: 0-1\r\n" + raw))
+
+
+@given(st.sampled_from([*wire.encode_headers(FULL, "id")]), st.binary(max_size=20), st.booleans())
+def test_any_bytes_in_one_header_of_ours_are_read_or_refused(
+    name: str, raw: bytes, is_name: bool
+) -> None:
+    """All else is as it should be, so that what reads the others comes to this one."""
+    lines = [f"{key}: {value}" for key, value in wire.encode_headers(FULL, "id").items()]
+    block = "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()
+    at = block.index(f"{name}: ".encode()) + len(name) + (0 if is_name else 2)
+
+    with contextlib.suppress(BadMessage):
+        wire.decode_headers(wire.parse_headers(block[:at] + raw + block[at:]))
 
 
 def test_a_block_of_headers_has_a_limit() -> None:

@@ -16,7 +16,7 @@ import duckdb
 from logpipeline.multiline import chosen
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.output import escaped, print_json, table
+from logpipeline_cli.output import escaped, escaped_name, print_json, table
 from logpipeline_cli.tables.duck import opened
 from logpipeline_cli.tables.places import logs_for, moment, storage_for
 from logpipeline_spark.table.search import Search
@@ -113,7 +113,7 @@ def _shown(value: Any) -> str:
         return escaped(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_shown, value))}]"
-    return "" if value is None else escaped(str(_plain(value)).encode())
+    return "" if value is None else escaped_name(str(_plain(value)))
 
 
 def _cell(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.moments import moment_ns
-from logpipeline_cli.output import escaped, write_line
+from logpipeline_cli.output import escaped_name, write_line
 from logpipeline_cli.target import Target, connected, find_target
 
 # A line is seen soon after it passed. Each look is a request for each partition: with many of them
@@ -246,6 +247,6 @@ def _pattern(text: str | None) -> re.Pattern[bytes] | None:
     if text is None:
         return None
     try:
-        return re.compile(text.encode())
+        return re.compile(os.fsencode(text))
     except re.error as error:
-        raise CliError(f"--grep {escaped(text.encode())!r}: {error}") from error
+        raise CliError(f"--grep {escaped_name(text)!r}: {error}") from error

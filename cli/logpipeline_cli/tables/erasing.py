@@ -9,7 +9,7 @@ from typing import Any
 
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.output import bytes_text, escaped, print_json
+from logpipeline_cli.output import bytes_text, escaped_name, print_json
 from logpipeline_cli.streams.asking import agreed
 from logpipeline_cli.tables.places import moment
 from logpipeline_spark.formats.choosing import Logs
@@ -120,7 +120,7 @@ def _proof_sentences(proof: Proof) -> list[str]:
 
 
 def _said(condition: Condition) -> str:
-    return escaped(", ".join(f"{k} {v}" for k, v in condition.data().items()).encode())
+    return escaped_name(", ".join(f"{k} {v}" for k, v in condition.data().items()))
 
 
 def _plan_data(plan: Plan, storage: Storage, condition: Condition) -> dict[str, Any]:

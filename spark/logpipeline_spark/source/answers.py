@@ -15,6 +15,9 @@ def message_of(raw: RawMessage) -> Message:
     """
     at = raw.headers.rfind(_TAIL)
     fields = raw.headers[at + 2 :].split(b"\r\n")
-    subject, sequence, time = (field.split(b": ", 1)[1].decode() for field in fields[1:4])
+    # A subject is any bytes but spaces.
+    subject, sequence, time = (
+        field.split(b": ", 1)[1].decode("utf-8", "surrogateescape") for field in fields[1:4]
+    )
     own = raw.headers[:at] + b"\r\n\r\n" if at > len(b"NATS/1.0") else b""
     return Message(int(sequence), time_ns_of(time), subject, own, raw.data)

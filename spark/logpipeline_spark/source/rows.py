@@ -77,7 +77,7 @@ def _messages(
         pa.repeat(origin.incarnation, count),
         pa.array([message.sequence for message in messages], pa.int64()),
         pa.array([message.time_ns // 1000 for message in messages], pa.int64()).view(TIME),
-        pa.array([message.subject for message in messages], pa.string()),
+        pa.array([_text(message.subject) for message in messages], pa.string()),
         pa.array([message.data for message in messages], pa.binary()),
     ]
     table = pa.table(columns, schema=MESSAGES)
