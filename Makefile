@@ -103,7 +103,7 @@ pictures: venv ## Draw the README's pictures from real output (the report needs 
 	PICTURES=docs/images $(BIN)/pytest tests/live/test_docs_pictures.py -q
 
 chart: venv ## Write the chart's CRD and deploy/operator.yaml (needs helm: HELM=…)
-	$(BIN)/python charts/render.py --helm "$${HELM:-$$(tests/cluster/kind get binaries)/helm}"
+	$(BIN)/python charts/render.py --helm "$${HELM:-$$($(BIN)/python tests/cluster/kind get binaries)/helm}"
 
 lock: ## Resolve the locks anew (needs uv)
 	sh requirements/lock

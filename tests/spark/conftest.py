@@ -12,11 +12,15 @@ from spark_versions import IS_NEWEST
 
 NEWEST = "pytest.mark.spark43"
 LONGEST = "test_spark_rounds.py"
+# What a client of Spark Connect needs is installed beside the newest Spark alone.
+NEWEST_ALONE = "test_spark_connect.py"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Load no file of which the newest Spark runs no test: what it needs is not installed there."""
-    is_file = IS_NEWEST and collection_path.suffix == ".py"
+    """Load no file of which this Spark runs no test: what it needs is not installed beside it."""
+    if not IS_NEWEST:
+        return True if collection_path.name == NEWEST_ALONE else None
+    is_file = collection_path.suffix == ".py"
     return True if is_file and NEWEST not in collection_path.read_text() else None
 
 
