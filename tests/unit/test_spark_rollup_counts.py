@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
+from logpipeline_spark.rollup import counts as counts_module
 from logpipeline_spark.rollup.counts import (
     CLOCK_AHEAD_MAX,
     LATE_MAX,
@@ -125,6 +129,34 @@ def test_partial_counts_of_parts_add_up_to_those_of_all() -> None:
     parts = [by_minute(of(part)) for part in cut]
 
     assert added(parts, MINUTES).equals(by_minute(of(lines)))
+
+
+_NAME = st.sampled_from([None, "", "a", "b"])
+_LINES = st.lists(st.fixed_dictionaries(dict.fromkeys(("host", "pod", "level"), _NAME)), min_size=1)
+
+
+@pytest.mark.parametrize("codes_max", [1, counts_module._CODES_MAX])
+@given(fields=_LINES)
+def test_lines_are_told_apart_by_each_of_their_names(
+    codes_max: int, fields: list[dict[str, Any]]
+) -> None:
+    """However many combinations of names there could be: a null is none of the names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts_module, "_CODES_MAX", codes_max)
+        counts = counted(typed(table(line(**each) for each in fields)))
+
+    found = {(row["host"], row["pod"], row["level"]): row["lines"] for row in counts.to_pylist()}
+    assert found == Counter((each["host"], each["pod"], each["level"]) for each in fields)
+    assert len(counts) == len(found)
+
+
+def typed(lines: pa.Table) -> pa.Table:
+    """These lines with names that are text, also where all of them are null."""
+    names = ("host", "pod", "level")
+    fields = [
+        field.with_type(pa.string()) if field.name in names else field for field in lines.schema
+    ]
+    return lines.cast(pa.schema(fields))
 
 
 def test_no_lines_have_no_counts() -> None:
