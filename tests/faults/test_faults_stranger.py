@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
+import raw_nats
+from collecting import HOSTS, PARTITIONS, Source, collecting, config_for, pipeline
 from fault_shape import Shape
+from logpipeline.embedded import EmbeddedServer
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BATCH_BYTES_MAX, MESSAGE_ID, Batch, encode_headers
 from pipeline_under_test import PipelineUnderTest
+from strange_messages import strange_messages
 from waiting import eventually
 
 STRANGER = "stranger"
@@ -55,6 +59,26 @@ async def test_garbage_bombs_and_wrong_ranges_change_nothing(tmp_path: Path, see
     assert kept is not None
     # A letter in the name of one host is not kept above its rate, only counted.
     assert 0 < kept["state"]["messages"] <= sent
+
+
+@pytest.mark.timeout(120)
+async def test_nothing_that_a_stranger_publishes_stops_a_collector(
+    nats_server: EmbeddedServer, tmp_path: Path, seed: int
+) -> None:
+    """It is archived or kept aside, whatever bytes it has; what comes behind it is archived."""
+    source, count = Source(HOSTS[0]), 600
+    subject = Subjects("logs", PARTITIONS).of_host(source.host)
+    async with pipeline(nats_server) as made:
+        await made.assign("collector-0")
+        async with collecting(config_for(nats_server, tmp_path / "c")):
+            await source.send(made.js, "before")
+            messages = strange_messages(seed, count, subject)
+            await raw_nats.publish(nats_server.url, *messages)
+            last = await source.send(made.js, "after")
+            await made.until_committed(last.sequence)
+
+    assert last.sequence == count + 2
+    assert source.archived(tmp_path / "c") == source.sent
 
 
 def _bad_messages(rng: random.Random, subjects: Subjects, host: str) -> Iterator[Message]:

@@ -36,15 +36,16 @@ def no_text(subject: str, headers: Mapping[str, str], payload: bytes) -> list[Me
     """Return copies of a message, each with a byte that is no text in another place."""
     plain = {name.encode(): value.encode() for name, value in headers.items()}
     names = [*plain, b"Log-Pod", b"Log-Cluster", b"Log-Label-app", b"Other"]
-    blocks = [_block(plain | {name: plain.get(name, b"x") + NO_TEXT}) for name in names]
-    blocks += [_block(plain | {name: b"x"}) for name in (NO_TEXT, b"Log-Label-" + NO_TEXT)]
+    blocks = [block_of(plain | {name: plain.get(name, b"x") + NO_TEXT}) for name in names]
+    blocks += [block_of(plain | {name: b"x"}) for name in (NO_TEXT, b"Log-Label-" + NO_TEXT)]
     host, dot, _ = subject.rpartition(".")
     return [
         *((subject.encode(), block, payload) for block in blocks),
-        (host.encode() + dot.encode() + NO_TEXT, _block(plain), payload),
+        (host.encode() + dot.encode() + NO_TEXT, block_of(plain), payload),
     ]
 
 
-def _block(fields: Mapping[bytes, bytes]) -> bytes:
+def block_of(fields: Mapping[bytes, bytes]) -> bytes:
+    """Return headers as NATS has them."""
     lines = [name + b": " + value for name, value in fields.items()]
     return b"\r\n".join([b"NATS/1.0", *lines, b"", b""])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from logpipeline.wire import encode_headers
 from logpipeline_spark.lines.message import Message
 from logpipeline_spark.source.options import parse
 from logpipeline_spark.source.rows import batches
+from raw_nats import Message as RawMessage
 from raw_nats import no_text
 from spark_messages import ORIGIN, SUBJECT, TIME_NS, batch_for
+from strange_messages import strange_messages
 
 DATA = b"odd\n"
 
@@ -17,6 +22,29 @@ DATA = b"odd\n"
 @pytest.mark.parametrize("layout", ["lines", "messages"])
 def test_bytes_that_are_no_text_are_rows_with_their_headers(layout: str) -> None:
     """In a subject, in the name of a header and in its value."""
+    headers = encode_headers(batch_for(DATA, format="plain"), "id")
+    messages = no_text(SUBJECT, headers, DATA)
+
+    rows = rows_of(messages, layout)
+
+    assert [row["seq"] for row in rows] == [*range(1, len(messages) + 1)]
+    shown = [str(row["headers"]) + str(row.get("subject")) for row in rows]
+    assert sum("\\xff" in text for text in shown) >= len(messages) - 1
+
+
+@pytest.mark.parametrize("layout", ["lines", "messages"])
+@pytest.mark.parametrize("seed", range(20))
+def test_each_message_of_strangers_is_rows(layout: str, seed: int) -> None:
+    """Whatever they claim; none is left out, and none ends the query."""
+    messages = [*strange_messages(seed, 60, SUBJECT)]
+
+    rows = rows_of(messages, layout)
+
+    assert {row["seq"] for row in rows} == {*range(1, len(messages) + 1)}
+
+
+def rows_of(messages: Sequence[RawMessage], layout: str) -> list[dict[str, Any]]:
+    """Return the rows of *messages*, as a stream would number them, with their headers."""
     options = parse(
         {
             "servers": "nats://a:4222",
@@ -27,14 +55,8 @@ def test_bytes_that_are_no_text_are_rows_with_their_headers(layout: str) -> None
             "includeHeaders": "true",
         }
     )
-    headers = encode_headers(batch_for(DATA, format="plain"), "id")
-    messages = [
+    stored = [
         Message(number, TIME_NS, subject.decode("utf-8", "surrogateescape"), block, data)
-        for number, (subject, block, data) in enumerate(no_text(SUBJECT, headers, DATA), start=1)
+        for number, (subject, block, data) in enumerate(messages, start=1)
     ]
-
-    rows = [row for batch in batches(messages, ORIGIN, options) for row in batch.to_pylist()]
-
-    assert [row["seq"] for row in rows] == [message.sequence for message in messages]
-    shown = [str(row["headers"]) + str(row.get("subject")) for row in rows]
-    assert sum("\\xff" in text for text in shown) >= len(messages) - 1
+    return [row for batch in batches(stored, ORIGIN, options) for row in batch.to_pylist()]
