@@ -38,7 +38,6 @@ class Done:
     """What became of `carry_out`."""
 
     failures: list[Failure] = field(default_factory=list)
-    drifted: list[str] = field(default_factory=list)
     written: int = 0
 
 
@@ -115,16 +114,17 @@ async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[st
     return found
 
 
-async def carry_out(cluster: Cluster, changes: Changes) -> Done:
-    """Make *changes*; a child that is refused keeps none of the others back.
+async def carry_out(cluster: Cluster, changes: Changes, drifted: list[str]) -> Done:
+    """Make *changes*; a child that is refused keeps none of the others back. What others had
+    changed is added to *drifted*.
 
     Raises:
-        ClusterAway: the API server is away.
+        ClusterAway: the API server is away, and what was asked last may have been done.
     """
     done = Done()
     for wanted in sorted(changes.apply, key=lambda wanted: order(wanted.manifest)):
         try:
-            await _apply(cluster, wanted, done)
+            await _apply(cluster, wanted, done, drifted)
         except ClusterError as error:
             done.failures.append(_failure(wanted.manifest, error))
     for manifest in changes.delete:
@@ -170,7 +170,25 @@ async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
         )
 
 
-async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
+async def _apply(cluster: Cluster, wanted: Wanted, done: Done, drifted: list[str]) -> None:
+    put_right = words_of(wanted)
+    text = f"{title(wanted.manifest)} ({', '.join(put_right)})"
+    if put_right:
+        # Before it is done: if the answer is lost, the next look finds nothing to put right.
+        drifted.append(text)
+    try:
+        await _write(cluster, wanted, done)
+    except ClusterError:
+        if put_right:
+            drifted.remove(text)
+        raise
+    log.info(
+        "applied a child",
+        extra={"child": title(wanted.manifest), "new": wanted.is_new, "drift": put_right},
+    )
+
+
+async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
     manifest = wanted.manifest
     if wanted.replaces_uid:
         metadata = manifest["metadata"]
@@ -190,13 +208,6 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done) -> None:
     if left:
         await cluster.patch(kind_of(manifest), there, removal(there, left))
         done.written += 1
-    put_right = words_of(wanted)
-    if put_right:
-        done.drifted.append(f"{title(manifest)} ({', '.join(put_right)})")
-    log.info(
-        "applied a child",
-        extra={"child": title(manifest), "new": wanted.is_new, "drift": put_right},
-    )
 
 
 async def _namesake(cluster: Cluster, manifest: Manifest) -> Manifest | None:

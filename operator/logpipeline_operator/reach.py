@@ -71,9 +71,11 @@ async def bind(
     reach: Reach,
     *,
     may_write: bool,
+    drifted: list[str],
 ) -> tuple[Done, list[str]]:
     """Make bindings of the shippers in the namespaces of *reach*, and remove all others; return
-    what came of it, and without *may_write* what would be done.
+    what came of it, and without *may_write* what would be done. What others had changed is added to
+    *drifted*.
 
     Raises:
         ClusterError, ClusterAway: the bindings could not be read.
@@ -94,7 +96,8 @@ async def bind(
         ).apply
     unwanted = tuple(each for namespace, each in there.items() if namespace not in wanted)
     if may_write:
-        return await carry_out(cluster, Changes(apply=tuple(apply), delete=unwanted)), []
+        wished = Changes(apply=tuple(apply), delete=unwanted)
+        return await carry_out(cluster, wished, drifted), []
     pending = [_place(each.manifest) for each in apply]
     return Done(), pending + [f"delete {_place(each)}" for each in unwanted]
 

@@ -77,6 +77,8 @@ class Reconciler:
     _charge: Charge = field(init=False)
     _contests: Contests = field(default_factory=Contests)
     _logins: Logins = field(default_factory=Logins)
+    # What was put right and not yet told: a look may end before it reports.
+    _untold: dict[Key, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
@@ -100,6 +102,7 @@ class Reconciler:
             ClusterAway, ClusterError: what they left could not be looked for.
         """
         self._patience.keep_only(keys)
+        self._untold = {key: told for key, told in self._untold.items() if key in keys}
         self._charge.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
@@ -118,6 +121,7 @@ class Reconciler:
             self._charge.forget(key)
             self._contests.forget(key)
             self._logins.forget(key)
+            self._untold.pop(key, None)
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
@@ -136,7 +140,7 @@ class Reconciler:
 
     async def _look_at(self, key: Key, resource: Manifest) -> float | None:
         started = time.monotonic()
-        seen = self._begin(resource)
+        seen = self._begin(key, resource)
         if seen.pipeline is not None:
             try:
                 await self._judge(seen, seen.pipeline)
@@ -157,12 +161,13 @@ class Reconciler:
             return None
         return self._patience.wait_s(key, str(resource["metadata"]["resourceVersion"]))
 
-    def _begin(self, resource: Manifest) -> Seen:
+    def _begin(self, key: Key, resource: Manifest) -> Seen:
         annotations = resource["metadata"].get("annotations") or {}
         seen = Seen(
             resource=resource,
             is_paused=annotations.get(PAUSED_ANNOTATION) == "true",
             is_read_only=self.settings.is_read_only,
+            drifted=self._untold.setdefault(key, []),
         )
         try:
             seen.pipeline = parse(resource)
@@ -287,9 +292,8 @@ class Reconciler:
         seen.findings += [
             errors.of_contest(each.child, each.path, each.manager) for each in contests
         ]
-        done = await live.carry_out(self.cluster, changes)
+        done = await live.carry_out(self.cluster, changes, seen.drifted)
         seen.failures += done.failures
-        seen.drifted += done.drifted
         if done.written:
             self.metrics.writes.labels("child").inc(done.written)
 
@@ -299,10 +303,14 @@ class Reconciler:
             return  # It has no right beyond these, and bound nobody in another.
         settings = self._child_settings(Login({}))
         done, pending = await reach.bind(
-            self.cluster, pipeline, settings, seen.reach, may_write=seen.may_write
+            self.cluster,
+            pipeline,
+            settings,
+            seen.reach,
+            may_write=seen.may_write,
+            drifted=seen.drifted,
         )
         seen.failures += done.failures
-        seen.drifted += done.drifted
         seen.pending += pending
         if done.written:
             self.metrics.writes.labels("child").inc(done.written)

@@ -70,6 +70,7 @@ class Reporter:
             self._metrics.writes.labels("status").inc()
         for event in (*events_of(previous, status), *news_of(facts)):
             await self._send(seen.resource, event)
+        seen.drifted.clear()
         return is_settled(status)
 
     async def tell(self, resource: Manifest, message: str) -> None:

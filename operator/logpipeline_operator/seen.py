@@ -48,6 +48,7 @@ class Seen:
     findings: list[Finding] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    # What of the children was put right since that was last told.
     drifted: list[str] = field(default_factory=list)
     # Which certificates of the managed server were made, and why.
     renewed: str = ""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cluster_proxy import Asked, Fault, Lose
 from cluster_world import FORMER, World
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.kinds import Kind, kind
@@ -237,3 +238,30 @@ async def test_field_that_another_controller_sets_again_is_left_after_some_tries
     assert len(await told(here)) == CORRECTIONS_MAX
     found = await child(here, kind("StatefulSet"), "p-collector")
     assert found["spec"]["template"]["spec"]["nodeSelector"]["disk"] == "fast", written
+
+
+async def test_what_was_put_right_is_told_though_the_answer_was_lost(here: World) -> None:
+    """A busy API server does what it is asked for, and the operator hears nothing of it: the next
+    look finds nothing wrong any more.
+    """
+    operator = here.operator("--no-lease")
+    await here.apply(FORMER)
+    operator.start()
+    await here.settles()
+    is_lost: list[Asked] = []
+
+    def judge(asked: Asked) -> Fault | None:
+        if is_lost or not asked.write or "/services/" not in asked.path:
+            return None
+        is_lost.append(asked)
+        return Lose()
+
+    service = kind("Service")
+    before = await child(here, service, "p-collector")
+    here.proxy.judge = judge
+    await by_hand(here, service, "p-collector", {"spec": {"selector": {"track": "canary"}}})
+
+    await is_undone(here, service, "p-collector", before, "spec.selector")
+    await eventually(lambda: bool(is_lost), what="an answer was lost")
+    await here.settles()
+    operator.kill()

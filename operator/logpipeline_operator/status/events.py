@@ -76,7 +76,7 @@ def news_of(facts: Facts) -> list[Event]:
         text = f"The managed server refused logins: {facts.refused_logins}"
         news.append(_news(Reason.LOGINS_REFUSED, text, "Warning"))
     if facts.drifted:
-        children = listed(sorted(facts.drifted), shown_max=DRIFTS_SHOWN_MAX)
+        children = listed(sorted(set(facts.drifted)), shown_max=DRIFTS_SHOWN_MAX)
         news.append(_news(Reason.DRIFT_CORRECTED, f"Put right what others changed: {children}"))
     if facts.renewed:
         news.append(_news(Reason.CERTIFICATE_RENEWED, f"The managed server gets {facts.renewed}"))
