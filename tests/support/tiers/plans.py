@@ -19,6 +19,8 @@ QUICK, LONG = ("-m", "not long"), ("-m", "long")
 # A compiler keeps all processors busy, but beside it there is room for what mostly waits. Packages
 # for images are fetched, and unpacked one by one.
 BUILD_LOAD, IMAGES_LOAD = 1.2, 0.4
+# Two clusters, with all their pods: beside them there is room for what mostly waits.
+NODES_LOAD = 1.2
 # A JVM starts with all processors, and then waits for servers and disks.
 SPARK_LOAD = 0.9
 # They wait more than they compute: for servers and disks, for an operator's next look, for what
@@ -180,4 +182,4 @@ def _operator(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) ->
 def _nodes(name: str, marks: tuple[str, ...], after: tuple[str, ...] = ()) -> Step:
     shows = "a whole Kubernetes, with nodes, pods and images"
     words = ("tests/cluster", "--timeout=300", *marks, *(() if marks == SMOKE else NODES_SHARING))
-    return pytest_step(name, shows, *words, load=0.9, after=after)
+    return pytest_step(name, shows, *words, load=NODES_LOAD, after=after)
