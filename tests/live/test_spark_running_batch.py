@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from logpipeline.spec.columns import LineField, ParseRule
 from logpipeline.wire import MESSAGE_ID, encode_headers
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.log import GRACE_HOURS, Late
+from logpipeline_spark.formats.log import Late
 from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES
@@ -35,18 +35,8 @@ from logpipeline_spark.table.verify import verify
 from raw_nats import no_text, publish
 from spark_messages import batch_for
 from spark_streams import STREAMS, Streams, running_streams
-from tables_erased import age
+from tables_erased import SLEPT_HOURS, Evening, age
 from tables_made import logs, opened, upkeep
-
-SLEPT_HOURS = GRACE_HOURS + 1
-
-
-class Evening(datetime):
-    """The clock as it was before the machine slept."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Evening:
-        return super().now(tz) - timedelta(hours=SLEPT_HOURS)
 
 
 def here(work: Work, tasks: Sequence[Task]) -> list[Done]:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyiceberg.catalog import load_catalog
 from logpipeline_cli.tables import duck
 from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
+from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import FileEntry, Range
@@ -31,6 +33,8 @@ from tables_made import LIFE, STREAM, kept, lines, opened
 
 IDENTIFIER = "logs.lines"
 HOSTS = ("web1", "web2", "db1")
+# A night: what no version names is old enough to be removed.
+SLEPT_HOURS = GRACE_HOURS + 1
 Row = dict[str, Any]
 
 
@@ -134,6 +138,14 @@ def iceberg(folder: Path) -> Lake:
         return load_catalog(CATALOG_NAME, **properties).load_table(IDENTIFIER).scan().to_arrow()
 
     return Lake(storage, new_logs, read)
+
+
+class Evening(datetime):
+    """The clock as it was before the machine slept."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Evening:
+        return super().now(tz) - timedelta(hours=SLEPT_HOURS)
 
 
 def age(storage: LocalStorage, logs: Logs, *, hours: float) -> None:

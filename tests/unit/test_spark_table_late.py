@@ -6,29 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from logpipeline_spark.formats.log import GRACE_HOURS, Late
+from logpipeline_spark.formats.log import Late
 from logpipeline_spark.table import erasure as erasure_module
 from logpipeline_spark.table import upkeep as upkeep_module
-from tables_erased import FORMATS, Lake, in_order
+from tables_erased import FORMATS, SLEPT_HOURS, Evening, Lake, in_order
 from tables_made import BEGIN, upkeep
 
 OVER = BEGIN + timedelta(days=1)
-SLEPT_HOURS = GRACE_HOURS + 1
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-class Evening(datetime):
-    """The clock as it was before the machine slept."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Evening:
-        return super().now(tz) - timedelta(hours=SLEPT_HOURS)
 
 
 @pytest.fixture(params=sorted(FORMATS))
