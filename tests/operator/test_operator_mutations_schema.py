@@ -103,6 +103,14 @@ def parsed(spec: Spec) -> dict[str, str]:
     return {}
 
 
+# The server tries no expression and knows no zone: `column_rules.untried` does.
+UNTRIED = {
+    "spec.table.parse[].pattern",
+    "spec.table.parse[].fields[]",
+    "spec.table.parse[].fields[].from",
+    "spec.table.time[].pattern",
+    "spec.table.zone",
+}
 SHARE = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
@@ -156,6 +164,6 @@ def test_server_and_parser_have_the_same_rules_between_fields(server: Judge, spe
     """Where each field is good alone, both find the same fields that do not go together."""
     theirs, ours = server(spec), parsed(spec)
 
-    assert ours.keys() <= theirs.keys()
+    assert ours.keys() - theirs.keys() <= UNTRIED
     # The parser says nothing of a list one of whose entries is wrong already.
     assert all(any(mine.startswith(where) for mine in ours) for where in theirs)
