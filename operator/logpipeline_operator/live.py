@@ -119,7 +119,7 @@ async def carry_out(cluster: Cluster, changes: Changes, drifted: list[str]) -> D
     changed is added to *drifted*.
 
     Raises:
-        ClusterAway: the API server is away, and what was asked last may have been done.
+        ClusterAway: the API server did not answer; the last request may have been carried out.
     """
     done = Done()
     for wanted in sorted(changes.apply, key=lambda wanted: order(wanted.manifest)):

@@ -50,7 +50,7 @@ from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.patience import Patience
 from logpipeline_operator.queue import Key
 from logpipeline_operator.reporting import Reporter
-from logpipeline_operator.seen import Seen
+from logpipeline_operator.seen import News, Seen
 from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import errors
 
@@ -77,8 +77,8 @@ class Reconciler:
     _charge: Charge = field(init=False)
     _contests: Contests = field(default_factory=Contests)
     _logins: Logins = field(default_factory=Logins)
-    # What was put right and not yet told: a look may end before it reports.
-    _untold: dict[Key, list[str]] = field(default_factory=dict)
+    # Kept until an event has told it: a look may fail before its report.
+    _news: dict[Key, News] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="logpipeline-operator-")
@@ -102,7 +102,7 @@ class Reconciler:
             ClusterAway, ClusterError: what they left could not be looked for.
         """
         self._patience.keep_only(keys)
-        self._untold = {key: told for key, told in self._untold.items() if key in keys}
+        self._news = {key: news for key, news in self._news.items() if key in keys}
         self._charge.keep_only(keys)
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
@@ -121,7 +121,7 @@ class Reconciler:
             self._charge.forget(key)
             self._contests.forget(key)
             self._logins.forget(key)
-            self._untold.pop(key, None)
+            self._news.pop(key, None)
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
@@ -155,6 +155,7 @@ class Reconciler:
                 )
                 seen.findings.append(found)
         is_settled = await self._reporter.report(seen)
+        self._news.pop(key, None)
         self.metrics.looks.labels("settled" if is_settled else "unsettled").inc()
         self.metrics.look_seconds.labels().observe(time.monotonic() - started)
         if is_settled:
@@ -167,7 +168,7 @@ class Reconciler:
             resource=resource,
             is_paused=annotations.get(PAUSED_ANNOTATION) == "true",
             is_read_only=self.settings.is_read_only,
-            drifted=self._untold.setdefault(key, []),
+            news=self._news.setdefault(key, News()),
         )
         try:
             seen.pipeline = parse(resource)
@@ -206,7 +207,7 @@ class Reconciler:
             await self._observe(seen, pipeline, Login({}))
             return
         self._note_tls(key, seen, login.tls)
-        seen.drifted += login.put_right
+        seen.news.drifted += login.put_right
         await self._observe(seen, pipeline, login)
         collectors = names.collector(pipeline)
         for name in (collectors, names.table(pipeline)):
@@ -230,7 +231,7 @@ class Reconciler:
         await self._apply_collectors(seen, pipeline, wanted)
 
     def _note_tls(self, key: Key, seen: Seen, tls: ServerTls) -> None:
-        seen.renewed = tls.made
+        seen.news.renewed = tls.made or seen.news.renewed
         if tls.ends is None:
             self.metrics.certificate_ends.forget(key.namespace, key.name)
         else:
@@ -292,7 +293,7 @@ class Reconciler:
         seen.findings += [
             errors.of_contest(each.child, each.path, each.manager) for each in contests
         ]
-        done = await live.carry_out(self.cluster, changes, seen.drifted)
+        done = await live.carry_out(self.cluster, changes, seen.news.drifted)
         seen.failures += done.failures
         if done.written:
             self.metrics.writes.labels("child").inc(done.written)
@@ -308,7 +309,7 @@ class Reconciler:
             settings,
             seen.reach,
             may_write=seen.may_write,
-            drifted=seen.drifted,
+            drifted=seen.news.drifted,
         )
         seen.failures += done.failures
         seen.pending += pending
@@ -340,7 +341,8 @@ class Reconciler:
         try:
             js = await self._access.connect(key, pipeline, files)
             seen.jetstream = await look(js, pipeline, permission, members)
-            seen.refused_logins = self._logins.news(key, seen.jetstream.refused_logins)
+            refused = self._logins.news(key, seen.jetstream.refused_logins)
+            seen.news.refused_logins = refused or seen.news.refused_logins
         except (ConnectFailed, JetStreamOff, NotSent, OutcomeUnknown, ApiError) as error:
             seen.nats_error = error
             seen.denied = (js.connection.problem if js else None) or ""

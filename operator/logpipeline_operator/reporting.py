@@ -70,7 +70,6 @@ class Reporter:
             self._metrics.writes.labels("status").inc()
         for event in (*events_of(previous, status), *news_of(facts)):
             await self._send(seen.resource, event)
-        seen.drifted.clear()
         return is_settled(status)
 
     async def tell(self, resource: Manifest, message: str) -> None:
@@ -143,9 +142,9 @@ def facts_of(seen: Seen, *, version: str, operator: str) -> Facts:
         mode=_mode(seen),
         findings=tuple(_findings(seen)),
         jetstream=_jetstream(seen),
-        drifted=tuple(seen.drifted),
-        renewed=seen.renewed,
-        refused_logins=seen.refused_logins,
+        drifted=tuple(seen.news.drifted),
+        renewed=seen.news.renewed,
+        refused_logins=seen.news.refused_logins,
         pending=tuple(seen.pending),
         sync=seen.sync,
     )

@@ -12,6 +12,18 @@ from logpipeline_operator.reach import Reach
 from logpipeline_operator.status import Finding, Sync
 
 
+@dataclass(slots=True)
+class News:
+    """What happened once and is told by an event alone: the next look finds no trace of it."""
+
+    # Children that others had changed, and that were put right.
+    drifted: list[str] = field(default_factory=list)
+    # Which certificates of the managed server were made, and why.
+    renewed: str = ""
+    # Which logins were refused.
+    refused_logins: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class Seen:
     """One look at the object *resource*."""
@@ -29,8 +41,6 @@ class Seen:
     # A permission that the server denied on the way: to the one who waits it is mere silence.
     denied: str = ""
     jetstream: JetStreamSeen | None = None
-    # Which logins were refused since that was last told.
-    refused_logins: str = ""
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     pods: list[Manifest] = field(default_factory=list)
     claims: list[Manifest] = field(default_factory=list)
@@ -48,10 +58,7 @@ class Seen:
     findings: list[Finding] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    # What of the children was put right since that was last told.
-    drifted: list[str] = field(default_factory=list)
-    # Which certificates of the managed server were made, and why.
-    renewed: str = ""
+    news: News = field(default_factory=News)
     # What would be written, where nothing may be.
     pending: list[str] = field(default_factory=list)
 

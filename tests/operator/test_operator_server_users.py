@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cluster_proxy import Asked, Fault, Lose
 from cluster_states import NAME
 from cluster_world import World
 from logpipeline.spec import parse
@@ -140,6 +141,31 @@ async def test_a_spoilt_certificate_is_made_anew_and_clients_get_what_they_trust
         return len(told) == 3
 
     await eventually(are_told, within_s=WITHIN_S, what="three events")
+
+
+@pytest.mark.timeout(180)
+async def test_a_certificate_that_was_made_is_told_though_the_look_did_not_end(here: World) -> None:
+    """An answer is lost behind it, and the next look finds the certificate there."""
+    operator = here.operator("--no-lease")
+    lost: list[Asked] = []
+
+    def judge(asked: Asked) -> Fault | None:
+        if lost or not asked.write or "/services/" not in asked.path:
+            return None
+        lost.append(asked)
+        return Lose()
+
+    here.proxy.judge = judge
+    await write(here)
+    operator.start()
+
+    async def is_told() -> bool:
+        events, _ = await here.kube.list(
+            kind("Event"), here.namespace, fields="reason=CertificateRenewed"
+        )
+        return bool(lost and events)
+
+    await eventually(is_told, within_s=WITHIN_S, what="an event")
 
 
 def texts(found: Manifest | None) -> dict[str, str]:
