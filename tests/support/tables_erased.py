@@ -76,6 +76,13 @@ class Lake:
         added = self.write(table, first, last)
         table.commit_batch(str(first), {STREAM: Range(LIFE, first, last)}, added, kept(table))
 
+    def filled(self, batches: int = 2) -> Table:
+        """Take the table over, and commit batches of 20 messages."""
+        table = self.open()
+        for first in range(1, 20 * batches, 20):
+            self.batch(table, first, first + 19)
+        return table
+
     def erasure(self, **said: Any) -> Erasure:
         """Return what erases lines, as a command has it."""
         return Erasure(self.storage, self.new_logs(), Condition(**said))

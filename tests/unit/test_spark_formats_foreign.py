@@ -48,10 +48,23 @@ ALL = READERS | WRITERS
 @pytest.fixture
 def two_batches(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     lake = FORMATS[request.param](tmp_path)
-    table = lake.open()
-    lake.batch(table, 1, 20)
-    lake.batch(table, 21, 40)
+    lake.filled()
     return lake
+
+
+def _delete_a_row(lake: Lake) -> None:
+    log = lake.new_logs()["lines"]
+    assert isinstance(log, IcebergLog)
+    loaded = log._loaded()
+    assert loaded is not None
+    delete_by_position(loaded, 3)
+
+
+def _with_feature(lake: Lake, feature: TableFeatures) -> DeltaTable:
+    """Return the table as another program has it, which gave it *feature*."""
+    other = DeltaTable(f"{lake.storage.url}/lines")
+    other.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    return other
 
 
 @pytest.mark.parametrize("two_batches", ["iceberg"], indirect=True)
@@ -61,11 +74,7 @@ def test_rows_that_an_iceberg_client_deleted_by_position_do_not_come_back(
 ) -> None:
     """A file of deletes is not read here: so nothing is read past it, and no merge loses it."""
     before = in_order(two_batches.read())
-    log = two_batches.new_logs()["lines"]
-    assert isinstance(log, IcebergLog)
-    loaded = log._loaded()
-    assert loaded is not None
-    delete_by_position(loaded, 3)
+    _delete_a_row(two_batches)
     left = in_order(two_batches.read())
     assert len(left) == len(before) - 1
 
@@ -78,11 +87,7 @@ def test_rows_that_an_iceberg_client_deleted_by_position_do_not_come_back(
 @pytest.mark.parametrize("two_batches", ["iceberg"], indirect=True)
 def test_batches_go_on_beside_rows_that_were_deleted_by_position(two_batches: Lake) -> None:
     """Adding lines needs nothing of what was deleted."""
-    log = two_batches.new_logs()["lines"]
-    assert isinstance(log, IcebergLog)
-    loaded = log._loaded()
-    assert loaded is not None
-    delete_by_position(loaded, 3)
+    _delete_a_row(two_batches)
     before = len(two_batches.read())
 
     _go_on(two_batches)
@@ -96,9 +101,7 @@ def test_a_delta_table_with_deletion_vectors_is_refused(
     two_batches: Lake, act: Callable[[Lake], None]
 ) -> None:
     """Rows that such a vector leaves out would be read, and a merge would write them again."""
-    other = DeltaTable(f"{two_batches.storage.url}/lines")
-    feature = TableFeatures.DeletionVectors
-    other.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    _with_feature(two_batches, TableFeatures.DeletionVectors)
 
     with pytest.raises(Refused, match=r"features .* \(deletionVectors\): .* DROP FEATURE"):
         act(two_batches)
@@ -110,9 +113,7 @@ def test_a_delta_table_that_asks_more_of_writers_is_read_and_not_written(
     two_batches: Lake, act: Callable[[Lake], None]
 ) -> None:
     """A writer has to know all features of writers: what it does not know it would break."""
-    other = DeltaTable(f"{two_batches.storage.url}/lines")
-    feature = TableFeatures.ChangeDataFeed
-    other.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    other = _with_feature(two_batches, TableFeatures.ChangeDataFeed)
     before = other.version()
 
     _query(two_batches)

@@ -25,9 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.fixture(params=sorted(FORMATS))
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     lake = FORMATS[request.param](tmp_path)
-    table = lake.open()
-    lake.batch(table, 1, 20)
-    lake.batch(table, 21, 40)
+    lake.filled()
     return lake
 
 

@@ -411,9 +411,7 @@ def test_counts_whose_writer_died_wait_for_the_next_one_however_long(
 def expiring(folder: Path) -> tuple[Lake, Table]:
     """Return an Iceberg table whose former snapshots are due, and its writer."""
     lake = FORMATS["iceberg"](folder)
-    table = lake.open()
-    for first in (1, 21, 41):
-        lake.batch(table, first, first + 19)
+    table = lake.filled(3)
     lake.age(hours=GRACE_HOURS + 1)
     return lake, table
 

@@ -24,7 +24,7 @@ from logpipeline_spark.table.search import Search
 ROWS_AT_ONCE = 10_000
 # A terminal shows no more anyway; -o json and csv print everything.
 TEXT_ROWS_MAX = 10_000
-# What is asked where a search is all that was said.
+# The question of a search that comes without SQL.
 FOUND = (
     "SELECT ts, host, namespace, pod, container, source, line FROM lines "
     "ORDER BY ts, stream, incarnation, seq, idx"

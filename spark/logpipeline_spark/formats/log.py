@@ -55,10 +55,10 @@ class Change:
     begun: datetime | None = None
 
     def refuse_late(self) -> None:
-        """See that no clean-up can have removed what was written.
+        """Refuse a change whose files a clean-up may have removed already.
 
         Raises:
-            Late: one can.
+            Late: it may have.
         """
         if self.begun is None or not self.added:
             return

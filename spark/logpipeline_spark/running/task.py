@@ -154,9 +154,9 @@ class _Counts:
             self._count()
 
     def all(self) -> pa.Table:
-        """Return how many lines there were, as `counted` does."""
+        """Return how many lines there were, as `counted` does; rows may be of one group."""
         self._count()
-        return added(self._parts, COUNTED)
+        return pa.concat_tables([COUNTED.empty_table(), *self._parts])
 
     def _count(self) -> None:
         if not self._rows:

@@ -57,7 +57,7 @@ def _narrowed(
         return [fragment]
     if not chosen.numbers:
         return []
-    # What is read of the file here is kept for its rows.
+    # Arrow keeps the description of the file that this reads, and reads the rows by it.
     is_same = chosen.rows == tuple(group.num_rows for group in fragment.row_groups)
     return [fragment.subset(row_group_ids=list(chosen.numbers)) if is_same else fragment]
 

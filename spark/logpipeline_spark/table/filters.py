@@ -34,7 +34,7 @@ BITS_A_WORD = 10
 SLICES_MAX = 256
 # A small group has at least one block in each slice; all of these together are no more than that.
 SLICING_SHARE = 0.05
-# Enough for the head of a file of 250 groups; what is longer is read at twice.
+# The head of a file of 250 groups fits; a longer one takes a second read.
 HEAD_BYTES = 4096
 # Each group has a page, and a description of it, for each of 21 columns: a head that speaks of
 # smaller ones is damaged, and shall not take all memory.
@@ -85,7 +85,7 @@ class Filters:
 
     def _packed(self, entry: FileEntry) -> bytes:
         slices = _slices_of([len(each) for each in self._filters])
-        # What is smaller than a slice each has is repeated: it answers the same.
+        # A filter with fewer blocks than there are slices is repeated: each copy answers the same.
         sliced = [
             np.repeat(each, max(1, slices // len(each)), axis=0).reshape(slices, -1)
             for each in self._filters

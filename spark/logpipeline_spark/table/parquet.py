@@ -164,7 +164,7 @@ def checked_file(
 
 @contextmanager
 def damage_said(storage: Storage, path: str) -> Iterator[None]:
-    """Say in a sentence what Arrow says of a file that is not what was written.
+    """Turn what Arrow raises of a damaged file into one sentence.
 
     Raises:
         Damaged: it is missing, or not what was written.

@@ -21,8 +21,9 @@ ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Search:
-    """Lines that hold all *texts*, each as it is written and as whole words: no word goes on beyond
-    the ends of a text. So all words of a text are words of the line, and filters know these.
+    """Lines that hold all *texts*, each as it is written and as whole words: no word of the line
+    extends past an end of the text. So the words of a text are words of the line, as filters have
+    them.
 
     Raises:
         Refused: a text is empty, or no text.
