@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
@@ -449,6 +450,30 @@ def test_who_commits_at_the_same_time_hinders_neither_a_clean_up_nor_a_start(
 
     assert faster == []
     assert lake.rows() == in_order(mixed(1, 80))
+    assert lake.problems == ()
+
+
+def test_who_removes_files_at_the_same_time_hinders_no_clean_up_of_delta(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its library refuses a vacuum that began before: it is done again."""
+    lake = FORMATS["delta"](tmp_path)
+    lake.filled()
+    assert upkeep(lake.storage, lake.new_logs()).compact(OVER)
+    lake.age(hours=GRACE_HOURS + 1)
+    vacuum = DeltaTable.vacuum
+    limits = Limits(age=timedelta(hours=1))
+    faster = [lambda: upkeep(lake.storage, lake.new_logs()).retain(OVER, limits)]
+
+    def overtaken(self: DeltaTable, **options: Any) -> list[str]:
+        if faster:
+            assert faster.pop()()
+        return vacuum(self, **options)
+
+    monkeypatch.setattr(DeltaTable, "vacuum", overtaken)
+    upkeep(lake.storage, lake.new_logs()).clean(datetime.now(UTC))
+
+    assert faster == []
     assert lake.problems == ()
 
 

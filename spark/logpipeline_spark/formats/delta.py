@@ -14,7 +14,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused, sentence_of
@@ -235,23 +235,36 @@ class DeltaLog:
     def keep_up(self, now: datetime) -> None:
         """Write a checkpoint when it is time, and remove what no version needs any more."""
         with self._said():
-            try:
-                table = self._table()
-            except TableNotFoundError:
-                return
-            if table.version() - self._checkpoint >= CHECKPOINT_EVERY:
-                table.create_checkpoint()
-                # No checkpoint holds what commits say: while no batch comes, commits stay.
-                if _is_told_since(table, now - SURELY_KEPT):
-                    table.cleanup_metadata()
-                self._checkpoint = table.version()
-            table.vacuum(
-                retention_hours=GRACE_HOURS,
-                dry_run=False,
-                enforce_retention_duration=False,
-                # Files of batches that were never committed as well.
-                full=True,
-            )
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    table = self._table()
+                except TableNotFoundError:
+                    return
+                self._shorten(table, now)
+                # A vacuum is a version as well, and one that removed files since this look comes
+                # before it.
+                with suppress(CommitFailedError):
+                    table.vacuum(
+                        retention_hours=GRACE_HOURS,
+                        dry_run=False,
+                        enforce_retention_duration=False,
+                        # Files of batches that were never committed as well.
+                        full=True,
+                    )
+                    return
+        raise self._too_busy()
+
+    def _shorten(self, table: DeltaTable, now: datetime) -> None:
+        if table.version() - self._checkpoint < CHECKPOINT_EVERY:
+            return
+        table.create_checkpoint()
+        # No checkpoint holds what commits say: while no batch comes, commits stay.
+        if _is_told_since(table, now - SURELY_KEPT):
+            table.cleanup_metadata()
+        self._checkpoint = table.version()
+
+    def _too_busy(self) -> Refused:
+        return Refused(f"{self._url} is committed to all the time: see what else writes there.")
 
     def _table(self) -> DeltaTable:
         table = DeltaTable(self._url, storage_options=self._storage.lake_options() or None)
@@ -279,7 +292,7 @@ class DeltaLog:
                 reach("table.committed")
                 return
             self._follow(change)
-        raise Refused(f"{self._url} is committed to all the time: see what else writes there.")
+        raise self._too_busy()
 
     def _follow(self, change: Change | None) -> None:
         """Look at the version that somebody else put, and see whether *change* may follow it."""
