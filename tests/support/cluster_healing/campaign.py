@@ -1,5 +1,6 @@
 """Many faults in little time: several sites beside each other take one after the other, until there
-is none left.
+is none left. Those that end the operator come last and alone: while it is away, it says nothing of
+other sites.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 
 from cluster_evidence import evidence
 from cluster_healing.cluster_faults import Fault, Trouble
-from cluster_healing.site import Site, until
+from cluster_healing.site import ASK_EVERY_S, Site, until
 from cluster_operator import Operator
 
 # Of each part of what a failed fault leaves behind, for whoever has to find out.
@@ -36,13 +38,47 @@ class Outcome:
 Outcomes = dict[str, Future[Outcome]]
 
 
+class Waiting:
+    """The faults that are still to be made, for sites in threads of their own."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._beside = deque(fault for fault in faults if not fault.ends_operator)
+        self._alone = deque(fault for fault in faults if fault.ends_operator)
+        self._under_way = 0
+        self._lock = Lock()
+
+    async def take(self) -> Fault | None:
+        """Return the next fault, or None where none is left; `done` is to follow."""
+        while self._beside or self._alone:
+            with self._lock:
+                found = self._beside or (self._alone if not self._under_way else None)
+                if found:
+                    self._under_way += 1
+                    return found.popleft()
+            await asyncio.sleep(ASK_EVERY_S)
+        return None
+
+    def done(self) -> None:
+        """Say that a fault that was taken has come to its end."""
+        with self._lock:
+            self._under_way -= 1
+
+    def clear(self) -> list[Fault]:
+        """Take and return all that are left."""
+        with self._lock:
+            left = [*self._beside, *self._alone]
+            self._beside.clear()
+            self._alone.clear()
+        return left
+
+
 @contextmanager
 def campaign(
     operator: Operator, sites: Sequence[Site], faults: Sequence[Fault]
 ) -> Iterator[Outcomes]:
     """Make *faults* on *sites*, in their order, and yield what will come of each, by name."""
     outcomes: Outcomes = {fault.name: Future() for fault in faults}
-    waiting = deque(faults)
+    waiting = Waiting(faults)
     with ThreadPoolExecutor(len(sites)) as pool:
         working = [
             pool.submit(asyncio.run, _work(Trouble(site, operator), waiting, outcomes))
@@ -50,9 +86,9 @@ def campaign(
         ]
 
         def give_up(_: Future[None]) -> None:
-            while waiting and all(each.done() for each in working):
-                fault = waiting.popleft()
-                outcomes[fault.name].set_exception(AssertionError("no site was left for it"))
+            if all(each.done() for each in working):
+                for fault in waiting.clear():
+                    outcomes[fault.name].set_exception(AssertionError("no site was left for it"))
 
         for each in working:
             each.add_done_callback(give_up)
@@ -63,11 +99,10 @@ def campaign(
             waiting.clear()
 
 
-async def _work(trouble: Trouble, waiting: deque[Fault], outcomes: Outcomes) -> None:
+async def _work(trouble: Trouble, waiting: Waiting, outcomes: Outcomes) -> None:
     """Make faults on one site until none waits; where one does not end, the site is left."""
     is_new = True
-    while waiting:
-        fault = waiting.popleft()
+    while fault := await waiting.take():
         try:
             if is_new:
                 await trouble.site.begins()
@@ -76,6 +111,8 @@ async def _work(trouble: Trouble, waiting: deque[Fault], outcomes: Outcomes) -> 
         except Exception as error:  # noqa: BLE001 - the fault's own test raises it
             outcomes[fault.name].set_exception(_told(error, trouble.site))
             return
+        finally:
+            waiting.done()
 
 
 async def _endure(trouble: Trouble, fault: Fault) -> Outcome:

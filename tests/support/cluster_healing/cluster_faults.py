@@ -42,13 +42,14 @@ Action = Callable[[Trouble], Awaitable[None]]
 class Fault:
     """One fault: *begin* makes it, and returns when the thing that it was made on is as it should
     be again. *says* are reasons, one of which an event has to give. *is_telling*: it is tried in
-    each run, the others in full runs.
+    each run, the others in full runs. *ends_operator*: nothing else is to be tried meanwhile.
     """
 
     name: str
     begin: Action
     says: tuple[str, ...] = ()
     is_telling: bool = False
+    ends_operator: bool = False
 
 
 async def _delete(trouble: Trouble, objects: Sequence[Object], words: Sequence[str] = ()) -> None:
@@ -187,16 +188,36 @@ async def _delete_streams(trouble: Trouble, which: str) -> None:
         logs = [names.stream(n) for n in range(resource.spec.partitions)]
         state = f"KV_{names.state_bucket}"
         every = [*logs, state, names.snapshot_stream, names.dead_letter_stream]
-        for name in {"one": logs[:1], "state": [state], "all": every}[which]:
+        chosen = {"one": logs[:1], "state": [state], "all": every}[which]
+        created = {name: (await js.call(f"STREAM.INFO.{name}"))["created"] for name in chosen}
+        for name in chosen:
             await js.call(f"STREAM.DELETE.{name}")
+
+        async def are_new() -> bool:
+            there = [await js.stream_info(name) for name in chosen]
+            assert all(
+                info and info["created"] != created[name]
+                for name, info in zip(chosen, there, strict=True)
+            ), there
+            return True
+
+        await until(are_new, f"new streams {', '.join(chosen)}")
 
 
 async def _delete_consumers(trouble: Trouble) -> None:
     async with trouble.site.jetstream() as (js, resource):
-        for n in range(resource.spec.partitions):
+        partitions = resource.spec.partitions
+        for n in range(partitions):
             stream = resource.names.stream(n)
             for consumer in await consumers_of(js, stream):
                 await js.consumer_delete(stream, consumer["name"])
+
+        async def are_there() -> bool:
+            return all(
+                [await consumers_of(js, resource.names.stream(n)) for n in range(partitions)]
+            )
+
+        await until(are_there, "new consumers")
 
 
 def _kill_operator(trouble: Trouble) -> None:
@@ -273,6 +294,7 @@ FAULTS = [
         begin=_everything,
         says=SERVER_AWAY,
         is_telling=True,
+        ends_operator=True,
     ),
     Fault(
         name="other passwords written into the users' Secret",
@@ -289,8 +311,14 @@ FAULTS = [
         begin=_operator_in_the_middle,
         # Of whatever is not back yet when the next operator looks.
         says=(*SERVER_AWAY, *AWAY_COLLECTORS, *AWAY_SHIPPERS),
+        ends_operator=True,
     ),
-    Fault(name="nats-server killed, its volume emptied", begin=_empty_volume, says=SERVER_AWAY),
+    Fault(
+        name="nats-server killed, its volume emptied",
+        begin=_empty_volume,
+        # It is back within a second or two, and those that used it tell for longer.
+        says=(*SERVER_AWAY, *AWAY_COLLECTORS, *AWAY_SHIPPERS),
+    ),
     Fault(name="nats-server's volume emptied while it runs", begin=_empty_under_it),
     *(
         Fault(name=name, begin=partial(_delete, objects=objects, words=words), says=says)

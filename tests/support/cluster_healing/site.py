@@ -5,6 +5,7 @@ what is counted of these.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import tempfile
 from collections import Counter
@@ -184,7 +185,8 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
     async def is_so() -> object:
         await asyncio.sleep(ASK_EVERY_S)
-        return condition()
+        found = condition()
+        return await found if inspect.isawaitable(found) else found
 
     await eventually(is_so, within_s=HEALED_WITHIN_S, what=what)
 
