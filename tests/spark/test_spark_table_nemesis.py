@@ -28,6 +28,7 @@ from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, SUFFIX
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.verify import verify
+from spark_versions import need_jars
 from tables_actors import Place, rows_of
 from tables_board import BATCH, IDXS, Facts, Row, complaints, row_of
 from tables_nemesis import Order, Report
@@ -54,14 +55,17 @@ class Killer:
 
 
 @pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
+def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
     """A process that loads once what all that it forks need."""
+    # Whoever is killed leaves temporary files, which go with the test's.
+    folder = tmp_path_factory.mktemp("killed")
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore::DeprecationWarning", tables_nemesis.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(folder)},
     )
     with process:
         try:
@@ -81,7 +85,7 @@ MANY_OF_ICEBERG = [("iceberg", "disk", 16), ("iceberg", "bucket", 8)] if is_soak
     [
         pytest.param("delta", "disk", 4, marks=pytest.mark.smoke),
         pytest.param("iceberg", "disk", 4, marks=pytest.mark.smoke),
-        ("delta", "disk", 20),
+        ("delta", "disk, Spark", 20),
         ("delta", "bucket", 8),
         *MANY_OF_ICEBERG,
     ],
@@ -153,8 +157,11 @@ def test_each_kind_of_fault_is_found_in_what_a_query_returns(
 
 def place_of(request: pytest.FixtureRequest, folder: Path, name: Format, where: str) -> Place:
     """Return a place where there is no table yet."""
-    if where == "disk":
-        return Place(name, str(folder / "table"), str(folder))
+    if where != "bucket":
+        has_spark = where == "disk, Spark"
+        if has_spark:
+            need_jars("delta")
+        return Place(name, str(folder / "table"), str(folder), has_spark=has_spark)
     server: S3Server = request.getfixturevalue("server")
     url = server.storage(f"{folder.name}/table").url
     return Place(name, url, str(folder), server.endpoint, REGION, str(server.folder))

@@ -51,6 +51,7 @@ from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.write import write_range
+from spark_local import local_spark
 from tables_board import BATCH, Board, Facts, Row, complaints, may_fail
 from tables_erased import HOSTS, IDENTIFIER, mixed
 from tables_made import BEGIN, LIFE, STEP, STREAM, kept, opened
@@ -81,7 +82,7 @@ Linger = Callable[[], None]
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a table is, and in which format; *folder* holds an Iceberg table's catalogue, and
-    *keys* the keys of a bucket.
+    *keys* the keys of a bucket. Spark is a reader where *has_spark* says so: a JVM takes seconds.
     """
 
     format: Format
@@ -90,6 +91,7 @@ class Place:
     endpoint: str | None = None
     region: str | None = None
     keys: str | None = None
+    has_spark: bool = False
 
     @property
     def _s3(self) -> S3Options:
@@ -129,6 +131,7 @@ class Place:
             "polars": self._by_polars,
             "deltalake": self._by_deltalake,
             "DuckDB": self._by_duckdb,
+            **({"Spark": self._by_spark} if self.has_spark else {}),
         }
 
     def _by_query(self, linger: Linger) -> pa.Table:
@@ -164,6 +167,13 @@ class Place:
         with duckdb.connect() as connection:
             found = connection.from_arrow(dataset)
             return found.project(", ".join(COLUMNS)).to_arrow_table()
+
+    def _by_spark(self, linger: Linger) -> pa.Table:
+        # By its number: Spark would go on to the newest version when it begins to read.
+        reader = local_spark().read.format("delta").option("versionAsOf", self._delta().version())
+        frame = reader.load(f"{self.url}/{LINES}").select(*COLUMNS)
+        linger()
+        return frame.toArrow()
 
     def _delta(self) -> DeltaTable:
         options = self.storage.lake_options() or None
