@@ -19,13 +19,13 @@ from pathlib import Path
 
 import yaml
 
-from logpipeline.assigning import ensure_assigned
+from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import LOOPBACK, EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, parse
-from logpipeline_cli.local.ports import free_port
+from logpipeline_cli.local.supervisor import free_port
 from logpipeline_operator.children import config, credentials, nats_auth, nats_tls
 from managed_server import managed
 from processes import stop

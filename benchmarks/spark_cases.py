@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession, functions
 
 from logpipeline.nats.options import NatsOptions
-from logpipeline_spark.lines import text
+from logpipeline_spark.lines import table
 from logpipeline_spark.lines.layout import layout
 from logpipeline_spark.lines.opening import groups
 from logpipeline_spark.lines.table import tables_of
@@ -121,7 +121,7 @@ def _lines(options: SourceOptions, part: RangeTask, schema: pa.Schema) -> Iterat
     for messages in read_task(options, part):
         for group in groups(messages, part.origin(options)):
             found = layout(group)
-            lines, _ = text.strings(text.slices(found.buffer, found.starts, found.ends))
+            lines, _ = table.strings(table.slices(found.buffer, found.starts, found.ends))
             yield pa.table([lines], schema=schema)
 
 

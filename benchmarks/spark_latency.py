@@ -15,9 +15,9 @@ from pathlib import Path
 from logpipeline_cli.local.layout import Layout
 from logpipeline_spark.formats.choosing import logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.reading import files, tables
 from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.storage import LocalStorage
 from processes import stop
 
 LINES_PER_S = 20

@@ -4,19 +4,71 @@ that do not work. Pure.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from logpipeline_cli.acknowledged import id_of
+from logpipeline.nats.bucket import Bucket, Conflict
 from logpipeline_cli.output import bytes_text
 from logpipeline_cli.tables.standing import troubles
+
+KEY = "losses.acknowledged"
+# One is 30 bytes: far below what a message may have. The oldest go first.
+ACKNOWLEDGED_MAX = 10_000
+ID_BYTES = 5
 
 Status = Mapping[str, Any]
 # A collector that commits once a second, and a server that is up, confirm everything sooner.
 UNCONFIRMED_S_MAX = 600.0
 # Beyond it, a host alone may have found no room; a part of the stream is never given to letters.
 LETTERS_PERCENT_MAX = 75
+
+
+def id_of(row: Mapping[str, Any]) -> str:
+    """Return the name of a loss, by which a person means it."""
+    name = "\0".join(str(row[field]) for field in ("host", "source", "generation", "start", "end"))
+    data = name.encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(data, digest_size=ID_BYTES).hexdigest()
+
+
+async def acknowledged(bucket: Bucket) -> dict[str, float]:
+    """Return when each loss was acknowledged, in seconds since 1970, by its id.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the bucket could not be read.
+    """
+    entry = await bucket.get(KEY)
+    return _decoded(entry.value) if entry is not None else {}
+
+
+async def acknowledge(bucket: Bucket, ids: Iterable[str]) -> None:
+    """Note that a person knows of the losses *ids*.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the bucket could not be written.
+    """
+    wanted = dict.fromkeys(ids, time.time())
+    while True:
+        entry = await bucket.get(KEY)
+        known = _decoded(entry.value) if entry is not None else {}
+        kept = dict([*(wanted | known).items()][-ACKNOWLEDGED_MAX:])
+        try:
+            revision = entry.revision if entry is not None else 0
+            await bucket.swap(KEY, json.dumps(kept).encode(), revision=revision)
+        except Conflict:
+            continue  # another command has written the key since we read it
+        return
+
+
+def _decoded(value: bytes) -> dict[str, float]:
+    try:
+        data = json.loads(value)
+        return {str(name): float(when_s) for name, when_s in data.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}  # not written by this command: treated as no acknowledgement
 
 
 def lost(answers: Sequence[Status], seen: Container[str]) -> list[dict[str, Any]]:

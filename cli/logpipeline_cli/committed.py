@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 import zstandard
 
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.reading import CommittedFile, read_folder, settled_files
+from logpipeline_collector.archive.committed import CommittedFile, read_folder, settled_files
 
 CHUNK_BYTES = 64 * 1024
 # So many chains are opened between two looks at the list: descriptors are few, and a look is dear.

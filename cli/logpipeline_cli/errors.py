@@ -15,8 +15,7 @@ def explain(error: Exception) -> str | None:
         told = [message for message in messages if message is not None]
         return "\n".join(dict.fromkeys(told)) if len(told) == len(messages) else None
     # Imported only now: these modules cost more than the whole rest of a command's start.
-    from logpipeline.consuming.errors import ConsumeError
-    from logpipeline.consuming.options import BadOption
+    from logpipeline.consuming.options import BadOption, ConsumeError
     from logpipeline.embedded import ServerFailed
     from logpipeline.nats.connection import ConnectFailed, NoResponders, NotSent, OutcomeUnknown
     from logpipeline.nats.jetstream import ApiError

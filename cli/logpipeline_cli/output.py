@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+from logpipeline_cli.errors import CliError
+
 # C0 and C1 controls but tab; bidirectional overrides and isolates; line and paragraph separators.
 # They could move the cursor, rename the window, answer in the user's name, or show a line's
 # characters in another order.
@@ -99,3 +101,17 @@ def _escaped(text: str) -> str:
 def _escape(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Return whether the person at the terminal agrees; *yes* says so without being asked.
+
+    Raises:
+        CliError: there is nobody to ask.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise CliError("nobody is here to be asked: give --yes if you mean it")
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.plan.apply import Report, apply
+from logpipeline.plan.apply import Report, apply, plan_pipeline
 from logpipeline.plan.model import Kind
-from logpipeline.plan.planner import plan_pipeline
 from logpipeline.plan.render import render_report
 from logpipeline.spec import LogPipeline
 

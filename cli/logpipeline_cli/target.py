@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from logpipeline.credentials import nats_options
-from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
+from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions, gather
 from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.session import RawMessage
 from logpipeline.spec import LogPipeline, load
+from logpipeline.subjects import ControlSubjects
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data, running_layout
 
 # A command that a person waits for gives up sooner than a component would.
 PATIENCE_S = 5.0
+
+ANSWERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +115,21 @@ def _server(pipeline: LogPipeline, run: RunRecord | None, nats: str | None) -> N
         "no NATS server is known: the pipeline does not run here, and the resource names none in "
         "spec.nats.servers; start it with `logpipeline up`, give --nats URL, or set NATS_URL"
     )
+
+
+async def ask(connection: Connection, control_root: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the answers of all shippers and collectors that came in time, by kind."""
+    answers: dict[str, list[dict[str, Any]]] = {"shipper": [], "collector": []}
+
+    def keep(message: RawMessage) -> None:
+        try:
+            answer = json.loads(message.data)
+        except ValueError:
+            return
+        kind = answer.get("component") if isinstance(answer, dict) else None
+        if kind in answers and len(answers[kind]) < ANSWERS_MAX:
+            answers[kind].append(answer)
+
+    subjects = map(ControlSubjects(control_root).status, answers)
+    await gather(connection, subjects, b"", keep)
+    return answers

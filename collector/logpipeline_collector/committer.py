@@ -9,7 +9,7 @@ import contextlib
 import time
 from concurrent.futures import Executor
 
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.owned_partition import Tenure
 
 # How often rotation, compression and retention look for something to do.
 MAINTAIN_EVERY_S = 2.0

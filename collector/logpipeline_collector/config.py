@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.beginning import DeliverPolicy
+from logpipeline_collector.start_position import DeliverPolicy
 
 if TYPE_CHECKING:
     from logpipeline.spec import LogPipeline

@@ -11,7 +11,7 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import PULLS_OUTSTANDING
-from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.output import Descriptors
 from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
@@ -20,10 +20,10 @@ from logpipeline_collector.folder import Folder
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.reading import ConsumerName
+from logpipeline_collector.owned_partition import Tenure
 from logpipeline_collector.sharing import Share
 from logpipeline_collector.snapshots import SnapshotStore
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.stream_reader import ConsumerName
 
 
 @dataclass(eq=False, kw_only=True)

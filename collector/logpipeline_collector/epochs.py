@@ -12,20 +12,94 @@ from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.records import (
+    EPOCH_HISTORY_MAX,
+    FORMER_FOLDERS_MAX,
+    GONE_FOLDERS_MAX,
     SUCCESSION_HEADER,
     BadRecord,
     EpochRecord,
+    EpochStart,
+    Former,
     GoneFolder,
     Reached,
     StreamPosition,
+    Succession,
     epoch_key,
+    folder_of,
 )
-from logpipeline_collector.succession import Successor, succeed
 
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """Who takes a partition over, in which epoch, and how far it was read before."""
+
+    member: str
+    incarnation: str
+    epoch: int
+    assignment: int
+    reached: Reached
+
+
+def succeed(
+    former: EpochRecord | None,
+    successor: Successor,
+    *,
+    is_beginning: bool = False,
+    gone: GoneFolder | None = None,
+) -> EpochRecord:
+    """Return the record that *successor* writes in place of the *former* one; where *is_beginning*,
+    the group begins behind what was reached, for good. With *gone* the former folder is.
+    """
+    position = successor.reached.position
+    record = EpochRecord(
+        epoch=successor.epoch,
+        owner=successor.member,
+        incarnation=successor.incarnation,
+        assignment=successor.assignment,
+        position=position,
+        rollbacks=successor.reached.rollbacks or 0,
+        history=(EpochStart(successor.epoch, position.sequence),),
+        begun=position.sequence if is_beginning else 0,
+        begun_ns=position.time_ns if is_beginning else 0,
+        succession=Succession(successor.reached, successor.reached),
+    )
+    if former is None:
+        return record
+    # A snapshot describes sources beyond what is read again: with it, all of that would be cut.
+    is_behind = gone is not None and gone.again_from > 0
+    return replace(
+        record,
+        snapshot=0 if is_behind else former.snapshot,
+        snapshot_at=0 if is_behind else former.snapshot_at,
+        history=(*former.history, *record.history)[-EPOCH_HISTORY_MAX:],
+        begun=record.begun if is_beginning else former.begun,
+        begun_ns=record.begun_ns if is_beginning else former.begun_ns,
+        lost_bytes=former.lost_bytes,
+        missing_bytes=former.missing_bytes,
+        refused=former.refused,
+        succession=_succession(former, successor, gone),
+    )
+
+
+def _succession(former: EpochRecord, successor: Successor, gone: GoneFolder | None) -> Succession:
+    known = former.succession
+    since = known.since if known is not None else None
+    ended = Former(former.owner, former.folder, former.epoch, since, successor.reached)
+    others = known.former if known is not None else ()
+    told = (*(known.gone if known is not None else ()), *([gone] if gone is not None else ()))
+    kept = (*(each for each in others if each.folder != ended.folder), ended)
+    is_same_folder = folder_of(successor.incarnation) == former.folder
+    return Succession(
+        successor.reached,
+        since if is_same_folder and since is not None else successor.reached,
+        kept[-FORMER_FOLDERS_MAX:],
+        told[-GONE_FOLDERS_MAX:],
+    )
 
 
 class Fenced(Exception):

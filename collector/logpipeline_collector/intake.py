@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logpipeline.deadletters import RETRY_OF
+from logpipeline.dead_letters import RETRY_OF
 from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats.pull import Delivered
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
-from logpipeline_collector.deadletters import DeadLetters
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.dead_letters import DeadLetters
+from logpipeline_collector.owned_partition import Tenure
 
 
 class Intake:

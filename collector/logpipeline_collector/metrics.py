@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter
 
 from logpipeline.observe.metrics import Family, Metrics
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.owned_partition import Tenure
 
 # What an archive counts since it was opened, and what a human calls it.
 ARCHIVE_COUNTERS = {

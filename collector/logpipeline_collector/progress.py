@@ -13,7 +13,7 @@ from logpipeline.nats.connection import Connection, Listener, NotSent
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import BadRecord, Committed, Progress, Question, answers
 from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.owned_partition import Tenure
 
 log = logging.getLogger(__name__)
 

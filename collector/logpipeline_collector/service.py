@@ -15,25 +15,23 @@ from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.observe.http import serve
 from logpipeline.records import Assignment
-from logpipeline_collector.archive.descriptors import Descriptors
-from logpipeline_collector.archive.errors import ArchiveBroken, ArchiveFailed
+from logpipeline_collector.archive.output import Descriptors
+from logpipeline_collector.archive.state import ArchiveBroken, ArchiveFailed
 from logpipeline_collector.archive.usage import Usage
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
-from logpipeline_collector.deadletters import DeadLetters
+from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
 from logpipeline_collector.epochs import EpochRecords
 from logpipeline_collector.folder import Folder, FolderBusy
-from logpipeline_collector.givenup import GivenUp
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.letterroom import LetterRoom
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
+from logpipeline_collector.owned_partition import Tenure
 from logpipeline_collector.progress import ProgressTeller
 from logpipeline_collector.sharing import Share
 from logpipeline_collector.status import StatusAnswers, live, ready
-from logpipeline_collector.tenure import Tenure
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)

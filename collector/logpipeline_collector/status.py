@@ -16,7 +16,7 @@ from logpipeline.records import GoneFolder
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.context import Context
 from logpipeline_collector.metrics import lag_seconds
-from logpipeline_collector.tenure import Tenure
+from logpipeline_collector.owned_partition import Tenure
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)

@@ -4,38 +4,55 @@ bring the sources' positions.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError
-from logpipeline.records import BadRecord, EpochRecord, GoneFolder, Reached, StreamPosition
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import (
+    REFUSED_MAX,
+    BadRecord,
+    EpochRecord,
+    GoneFolder,
+    Reached,
+    StreamPosition,
+)
 from logpipeline.streamstate import state_of
-from logpipeline_collector.archive.errors import ArchiveBusy, ArchiveFull
-from logpipeline_collector.archive.partition import PartitionArchive
-from logpipeline_collector.beginning import first_position
+from logpipeline_collector.archive.partition import PartitionArchive, PayloadNeeded
+from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced, Seen
-from logpipeline_collector.handover import catch_up, find_snapshot, import_snapshot, is_past_gone
-from logpipeline_collector.marks import Marks, load_marks
-from logpipeline_collector.ownership import Claim, claim
-from logpipeline_collector.reading import Interrupted
+from logpipeline_collector.intake import Intake
+from logpipeline_collector.owned_partition import Tenure, in_thread
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
     FOLDER_GONE,
     SOURCES_UNKNOWN,
+    FolderCommit,
     Recovery,
     Source,
+    recover,
 )
-from logpipeline_collector.settling import settle
-from logpipeline_collector.tenure import Tenure
-from logpipeline_collector.threads import in_thread
-from logpipeline_collector.verify import StreamMissing, verify
+from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
+from logpipeline_collector.start_position import first_position
+from logpipeline_collector.stream_position import Marks, StreamMissing, load_marks, verify
+from logpipeline_collector.stream_reader import ConsumerName, Interrupted, StreamReader
 
 log = logging.getLogger(__name__)
+
+TAKE_TIMEOUT_S = 1.0
+# Headers alone: a few hundred bytes a message.
+PULL_BYTES = 2 * 1024 * 1024
+# The event loop serves others after so many messages.
+MESSAGES_AT_ONCE = 256
+# A snapshot at release saves a successor some reading; it is not worth holding the release up.
+SNAPSHOT_DEADLINE_S = 5.0
 
 # What may pass by itself: the same is tried again.
 PASSING = (
@@ -49,6 +66,232 @@ PASSING = (
     Interrupted,
     StreamMissing,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whether a partition may be taken now; *reason* says why, for people."""
+
+    is_free: bool
+    reason: str
+
+
+def claim(
+    record: EpochRecord | None,
+    *,
+    generation: int,
+    is_our_folder: bool,
+    owner_silent_s: float,
+    takeover_after_s: float,
+) -> Claim:
+    """Return whether a member to whom the assignment *generation* gives the partition may take it
+    from the owner that *record* names.
+
+    *is_our_folder* says that the owner was a process of our own folder, whose lock we hold: it is
+    certainly gone.
+    """
+    if record is None:
+        return Claim(True, "nobody had it")
+    if record.assignment > generation:
+        return Claim(False, f"it was taken under the newer assignment {record.assignment}")
+    if record.released:
+        return Claim(True, f"{record.owner} released it")
+    if is_our_folder:
+        return Claim(True, f"the last owner, {record.owner}, worked in this folder, and is gone")
+    if owner_silent_s >= takeover_after_s:
+        return Claim(True, f"{record.owner} was silent for {owner_silent_s:.1f} s")
+    return Claim(False, f"waiting for {record.owner} to release it")
+
+
+def settle(
+    context: Context, partition: int, archive: PartitionArchive, record: EpochRecord | None
+) -> Recovery:
+    """Take back what came too late, and return how to go on. Opening the archive has already
+    removed what was never committed.
+    """
+    compare = partial(
+        recover,
+        record=record,
+        identity=context.folder.identity,
+        member=context.config.member,
+        is_read_again=context.config.on_empty_volume == "Reread",
+    )
+    found = compare(_last_commit(archive))
+    if found.source is Source.UNDO:
+        log.info("last commit taken back", extra={"partition": partition})
+        archive.undo()
+        found = compare(_last_commit(archive, can_undo=False))
+    if found.warning:
+        context.metrics.warnings.labels(partition).inc()
+        log.warning(found.warning, extra={"partition": partition, "epoch": found.epoch})
+    return found
+
+
+async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
+    """Settle a partition that this folder has files of; if it *is_wanted* no more, let it go too.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError, ArchiveBusy, Fenced: not now; try again.
+    """
+    archive = context.open_archive(partition)
+    try:
+        seen = await context.epochs.read(partition)
+        found = settle(context, partition, archive, seen.record)
+        record = seen.record
+        if record is None or is_wanted or record.released:
+            return
+        if context.folder.is_ours(record.incarnation):
+            reached = Reached(found.position, found.rollbacks)
+            await context.epochs.let_go(partition, seen, reached)
+            log.info("partition of our predecessor released", extra={"partition": partition})
+    finally:
+        archive.close()
+
+
+def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderCommit | None:
+    last = archive.committed()
+    if last is None:
+        return None
+    previous = last.previous if can_undo else None
+    return FolderCommit(last.epoch, last.reached, previous)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a predecessor left: its *snapshot*, or *why* there is none that can be used."""
+
+    snapshot: Snapshot | None
+    why: str = ""
+
+
+async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
+    """Return the snapshot that *record* points to.
+
+    Raises:
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    if not record.snapshot:
+        return Found(None, "the last owner left no snapshot")
+    try:
+        snapshot = await store.read(record.snapshot)
+    except SnapshotBroken as error:
+        return Found(None, str(error))
+    return Found(snapshot)
+
+
+async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
+    """Return whether the snapshot that *record* points to is there; True where nobody can say."""
+    try:
+        return record.snapshot > 0 and await store.is_there(record.snapshot)
+    except (NotSent, OutcomeUnknown, ApiError):
+        return True
+
+
+def import_snapshot(tenure: Tenure, found: Found) -> StreamPosition | None:
+    """Take the snapshot's sources over, and return the position that they describe; without a
+    snapshot that can be used nothing is known, and None returned.
+    """
+    why = found.why
+    if found.snapshot is not None:
+        try:
+            tenure.archive.import_sources(found.snapshot.sources)
+        except ValueError as error:
+            why = str(error)
+        else:
+            return found.snapshot.position
+    tenure.archive.import_sources(b"")
+    if tenure.position.sequence > tenure.held.record.begun:
+        log.warning(
+            "no snapshot of the sources' positions; reading the whole stream",
+            extra={"partition": tenure.partition, "reason": why},
+        )
+    return None
+
+
+def is_past_gone(tenure: Tenure) -> bool:
+    """Return whether the stream's headers no longer tell of all that was archived."""
+    begun, stream = tenure.held.record.begun, tenure.stream_state
+    return tenure.position.sequence > begun and stream is not None and stream.first > begun + 1
+
+
+async def catch_up(
+    js: JetStream, intake: Intake, tenure: Tenure, name: ConsumerName, start: StreamPosition
+) -> int:
+    """Bring the sources' positions from *start* up to where the tenure begins, and return how many
+    messages' headers that took.
+
+    Raises:
+        Interrupted: reading broke off; begin again with the snapshot.
+    """
+    if start.created != tenure.position.created or start.sequence >= tenure.position.sequence:
+        return 0
+    # Headers say all, but for the messages that they lie about: those behind the newest snapshot
+    # are listed, unless they are too many.
+    is_listed = start.sequence >= tenure.held.record.snapshot_at
+    headers_only = is_listed and len(tenure.refused) < REFUSED_MAX
+    reader = StreamReader(js, tenure.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
+    learner = _Learner(js, intake, tenure, headers_only=headers_only)
+    try:
+        await reader.open(start)
+        return await _take_until(reader, learner, tenure)
+    finally:
+        await reader.close(delete=True)
+
+
+class _Learner:
+    """Learns from messages, and asks for the payload of those whose headers do not tell enough."""
+
+    def __init__(
+        self, js: JetStream, intake: Intake, tenure: Tenure, *, headers_only: bool
+    ) -> None:
+        self._js = js
+        self._intake = intake
+        self._tenure = tenure
+        self._headers_only = headers_only
+
+    async def learn(self, delivered: Delivered) -> None:
+        """Learn what was archived of the message."""
+        try:
+            self._intake.learn(self._tenure, delivered, has_payload=not self._headers_only)
+        except PayloadNeeded:
+            stored = await self._js.message(self._tenure.stream, delivered.sequence)
+            if stored is None:
+                return  # Removed a moment ago: what it brought may come twice, and is not lost.
+            whole = replace(delivered, message=delivered.message._replace(data=stored.data))
+            self._intake.learn(self._tenure, whole, has_payload=True)
+
+
+async def _take_until(reader: StreamReader, learner: _Learner, tenure: Tenure) -> int:
+    taken = 0
+    is_more = reader.pending > 0
+    while is_more:
+        for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
+            if delivered.sequence > tenure.position.sequence:
+                return taken
+            await learner.learn(delivered)
+            taken += 1
+            is_more = delivered.pending > 0 and delivered.sequence < tenure.position.sequence
+            if taken % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    return taken
+
+
+async def write_snapshot(store: SnapshotStore, tenure: Tenure) -> bool:
+    """Store the sources' committed positions for a successor; return whether it worked."""
+    former = tenure.held.record.snapshot
+    snapshot = await tenure.snapshot()
+    try:
+        sequence = await store.write(snapshot)
+        await tenure.held.point_to_snapshot(sequence, snapshot.position.sequence)
+        if former:
+            await store.drop_before(former)
+    except (NotSent, OutcomeUnknown, ApiError) as error:
+        log.warning(
+            "no snapshot of the sources' positions could be stored",
+            extra={"partition": tenure.partition, "reason": str(error)},
+        )
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

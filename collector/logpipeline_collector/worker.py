@@ -12,17 +12,21 @@ from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.streamstate import Verdict
-from logpipeline_collector.archive.errors import ArchiveBusy, ArchiveFull
+from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced
-from logpipeline_collector.handover import SNAPSHOT_DEADLINE_S, has_snapshot, write_snapshot
-from logpipeline_collector.marks import save_marks
-from logpipeline_collector.reading import Interrupted, StreamReader
-from logpipeline_collector.settling import tidy
-from logpipeline_collector.takeover import PASSING, NotYet, TakeOver
-from logpipeline_collector.tenure import FULL_RETRY_S, Tenure
-from logpipeline_collector.threads import in_thread
-from logpipeline_collector.verify import StreamMissing, verify
+from logpipeline_collector.owned_partition import FULL_RETRY_S, Tenure, in_thread
+from logpipeline_collector.stream_position import StreamMissing, save_marks, verify
+from logpipeline_collector.stream_reader import Interrupted, StreamReader
+from logpipeline_collector.takeover import (
+    PASSING,
+    SNAPSHOT_DEADLINE_S,
+    NotYet,
+    TakeOver,
+    has_snapshot,
+    tidy,
+    write_snapshot,
+)
 
 log = logging.getLogger(__name__)
 

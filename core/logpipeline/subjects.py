@@ -18,6 +18,61 @@ _PARTITION = re.compile(r"p(0|[1-9][0-9]{0,5})")
 _OF_PARTITION = re.compile(rf"(.+)\.{_PARTITION.pattern}\.>")
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names derived from namespace and name, or those that the resource gives."""
+
+    subject: str
+    stream_base: str
+
+    def stream(self, partition: int) -> str:
+        """Return the stream of *partition*."""
+        return f"{self.stream_base}_{partition}"
+
+    @property
+    def state_bucket(self) -> str:
+        """The key-value bucket of the group's state; its stream is ``KV_<bucket>``."""
+        return f"{self.stream_base}_state"
+
+    @property
+    def snapshot_stream(self) -> str:
+        """The stream of snapshots that partitions are handed over with."""
+        return f"{self.stream_base}_snapshots"
+
+    @property
+    def snapshot_subject(self) -> str:
+        """The root of the snapshots' subjects."""
+        return f"_lps.{_flat(self.subject)}"
+
+    @property
+    def dead_letter_stream(self) -> str:
+        """The stream of what could not be decoded."""
+        return f"{self.stream_base}_dead"
+
+    @property
+    def dead_letter_subject(self) -> str:
+        """The root of the dead letters' subjects."""
+        return f"_lpd.{_flat(self.subject)}"
+
+    @property
+    def control_subject(self) -> str:
+        """The root of core-NATS subjects for progress and status."""
+        return f"_lp.{_flat(self.subject)}"
+
+
+def names_of(namespace: str, name: str, *, subject: str | None, stream: str | None) -> Names:
+    """Return the names of *namespace*/*name*; *subject* and *stream* replace the derived ones."""
+    return Names(
+        subject=subject or f"lp.{namespace}.{name.replace('.', '_')}",
+        stream_base=stream or f"LP_{namespace}_{name.replace('.', '__')}",
+    )
+
+
+def _flat(subject: str) -> str:
+    # One token, injectively: a dot becomes "_d", an underscore "__".
+    return subject.replace("_", "__").replace(".", "_d")
+
+
 class BadHost(ValueError):
     """A host that must not become part of a subject or a path."""
 
@@ -208,7 +263,9 @@ def dead_letter_subject(root: str, partition: int, reason: str, *key: str) -> st
 
 # All that a server says of consumers; a stream that stores some of it is asked for it so.
 ADVISORIES = "$JS.EVENT.ADVISORY.CONSUMER.>"
+
 GAVE_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+
 TERMINATED = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED"
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from logpipeline_demo.intervals import Intervals
-from logpipeline_demo.ledger import VERSION
+from logpipeline_demo.ledger import VERSION, Intervals
 from logpipeline_demo.lines import LINE_STEP_NS, LineMaker, SourceKey, cri_lines
 
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from logpipeline_demo.expected import Expected, ExpectedSource, LedgerBroken
-from logpipeline_demo.judge import ChainFindings, ChainJudge
 from logpipeline_demo.lines import SourceKey
-from logpipeline_demo.matching import Heads, Output, match
+from logpipeline_demo.matching import ChainFindings, ChainJudge, Heads, Output, match
 from logpipeline_demo.outputs import ChainStream, OutputChain, find_chains
 from logpipeline_demo.realfiles import RealFile, check_real_files
 from logpipeline_demo.settle import settle

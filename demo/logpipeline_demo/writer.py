@@ -12,8 +12,7 @@ from pathlib import Path
 
 from logpipeline_demo.ledger import Ledger
 from logpipeline_demo.lines import LINE_STEP_NS, LineMaker, cri_lines
-from logpipeline_demo.source_files import FILES_MAX_DEFAULT, SourceFiles
-from logpipeline_demo.sources import LogSource
+from logpipeline_demo.sources import FILES_MAX_DEFAULT, LogSource, SourceFiles
 
 
 class LogWriter(SourceFiles):

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline
-from logpipeline_operator import certificates, claims, live, own_secrets, server_users
+from logpipeline_operator import certificates, live, server_users, volume_claims
 from logpipeline_operator.children import config, names, nats_auth, nats_tls
 from logpipeline_operator.children.credentials import credential_files
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream import credentials
 from logpipeline_operator.jetstream.credentials import SecretProblem
@@ -108,7 +107,7 @@ class Access:
         name = names.nats(pipeline)
         server = await self.cluster.get(kind("StatefulSet"), pipeline.namespace, name)
         made = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
-        return nats_tls.decided(pipeline, began_with_tls=claims.began_with_tls(server, made))
+        return nats_tls.decided(pipeline, began_with_tls=volume_claims.began_with_tls(server, made))
 
     async def connect(self, key: Key, pipeline: LogPipeline, files: dict[str, bytes]) -> JetStream:
         """Return the pipeline's JetStream.
@@ -157,12 +156,12 @@ class Access:
         there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
         if there is None and not may_write:
             raise SecretProblem(f"the Secret {name} does not exist; {credentials.MADE_BY_US}")
-        if there is not None and not own_secrets.is_ours(there):
+        if there is not None and not server_users.is_ours(there):
             raise SecretProblem(
                 f"the Secret {name} is not the operator's; delete or rename it: the operator makes "
                 "the certificate of the managed server itself"
             )
-        found = own_secrets.decoded(there)
+        found = server_users.decoded(there)
         kept = certificates.upkeep(found, nats_tls.server_names(pipeline), now)
         if not kept.why or not may_write:
             return _tls_of(found, made="")
@@ -171,7 +170,7 @@ class Access:
             await self.cluster.create(nats_tls.secret(pipeline, data))
         else:
             # Refused where it has changed since: the next look decides again.
-            await own_secrets.change(self.cluster, there, {"data": data})
+            await server_users.change(self.cluster, there, {"data": data})
         log.info(
             "certificates of a server were made",
             extra={"pipeline": f"{pipeline.namespace}/{pipeline.name}", "why": kept.why},

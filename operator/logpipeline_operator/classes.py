@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from logpipeline.spec import LogPipeline, SpecError, dump, parse
 from logpipeline.spec.choices import ADOPT_ANNOTATION, REFUSALS_MAX, class_name, refusals
 from logpipeline.spec.classes import CLASS_KIND, LogPipelineClass, parse_class
-from logpipeline.spec.namespaces import both
-from logpipeline_operator.children import labels, names
+from logpipeline.spec.pods import both
+from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.status import Finding, errors
 
@@ -96,7 +95,7 @@ async def _would_narrow(cluster: Cluster, pipeline: LogPipeline, of: LogPipeline
 
 async def _kept(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
     """Return what was allowed, the newest last."""
-    selector = f"{labels.PIPELINE_LABEL}={pipeline.name}"
+    selector = f"{model.PIPELINE_LABEL}={pipeline.name}"
     found, _ = await cluster.list(kind("ControllerRevision"), pipeline.namespace, selector)
     ours = [each for each in found if _is_owned(each, pipeline)]
     return sorted(ours, key=lambda each: int(each["revision"]))
@@ -144,7 +143,7 @@ def _revision(pipeline: LogPipeline, number: int, data: Manifest) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": labels.metadata(pipeline, f"{pipeline.name}-allowed-{number}"),
+        "metadata": model.metadata(pipeline, f"{pipeline.name}-allowed-{number}"),
         "revision": number,
         "data": data,
     }

@@ -4,23 +4,91 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator import bindings
+from logpipeline_operator.children import model
 from logpipeline_operator.children.kinds import ChildKind, order
-from logpipeline_operator.children.labels import PIPELINE_LABEL
-from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.claims import Growth
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.children.model import PIPELINE_LABEL, Manifest
+from logpipeline_operator.children.names import binding_name
+from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of
 from logpipeline_operator.differences import Changes, Wanted, place, title, words_of
 from logpipeline_operator.intrusions import intrusions, removal
 from logpipeline_operator.queue import Key
+from logpipeline_operator.volume_claims import Growth
+
+FORBIDDEN = 403
+_OURS = f"{model.MANAGED_BY_LABEL}={model.MANAGED_BY},{model.NAMESPACE_LABEL}"
 
 log = logging.getLogger(__name__)
+
+
+async def find_bindings(cluster: Cluster, key: Key) -> Manifest | None:
+    """Return the binding of the pipeline's shippers that lies in no namespace, None where there is
+    none of ours.
+    """
+    try:
+        there = await cluster.get(
+            kind("ClusterRoleBinding"), None, binding_name(key.namespace, key.name)
+        )
+    except ClusterError as error:
+        # Without the right to it there is none of ours.
+        if error.status == FORBIDDEN:
+            return None
+        raise
+    return there if there is not None and _key(there) == key else None
+
+
+async def bindings_in_namespaces(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the bindings of the pipeline's shippers that lie in the namespaces that they read."""
+    selector = f"{_OURS}={key.namespace},{model.INSTANCE_LABEL}={key.name}"
+    return await _listed(cluster, "RoleBinding", selector)
+
+
+async def forget_bindings(cluster: Cluster, key: Key) -> None:
+    """Delete the bindings of a pipeline that is gone."""
+    there = await find_bindings(cluster, key)
+    for each in ([there] if there is not None else []) + await bindings_in_namespaces(cluster, key):
+        await _delete(cluster, each)
+
+
+async def sweep_bindings(
+    cluster: Cluster, keys: Collection[Key], namespaces: Collection[str]
+) -> None:
+    """Delete the bindings of all pipelines but *keys*, which are all there are in *namespaces*
+    (none: everywhere): some went while nobody looked.
+    """
+    for name in ("ClusterRoleBinding", "RoleBinding"):
+        for there in await _listed(cluster, name, _OURS):
+            key = _key(there)
+            # What other namespaces have is another operator's business.
+            if key not in keys and (not namespaces or key.namespace in namespaces):
+                await _delete(cluster, there)
+
+
+async def _listed(cluster: Cluster, name: str, selector: str) -> list[Manifest]:
+    try:
+        found, _ = await cluster.list(kind(name), None, selector)
+    except ClusterError as error:
+        # Without the right to them there are none of ours.
+        if error.status == FORBIDDEN:
+            return []
+        raise
+    return found
+
+
+async def _delete(cluster: Cluster, there: Manifest) -> None:
+    metadata = there["metadata"]
+    await cluster.delete(
+        kind(there["kind"]), metadata.get("namespace"), metadata["name"], uid=metadata["uid"]
+    )
+
+
+def _key(binding: Manifest) -> Key:
+    given = binding["metadata"].get("labels") or {}
+    return Key(str(given.get(model.NAMESPACE_LABEL)), str(given.get(model.INSTANCE_LABEL)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +134,7 @@ async def children(
     others = await asyncio.gather(*(_namesake(cluster, manifest) for manifest in missing))
     live = [*found.values(), *(other for other in others if other is not None)]
     if not any(each["kind"] == "ClusterRoleBinding" for each in desired):
-        former = await bindings.find(cluster, Key(pipeline.namespace, pipeline.name))
+        former = await find_bindings(cluster, Key(pipeline.namespace, pipeline.name))
         live += [former] if former is not None else []
     return live
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from logpipeline_operator.callout.refusals import Cause, Refusals
+from logpipeline_operator.callout.tokens import Cause, Refusals
 from logpipeline_operator.queue import Key
 
 # A stranger who tries again and again is told of as often as a person wants to hear it.

@@ -17,9 +17,14 @@ from kubernetes.aio.client import ApiClient
 from logpipeline.observe import logs
 from logpipeline.observe.http import serve
 from logpipeline_operator.cluster import kinds
-from logpipeline_operator.cluster.client import Cluster, configuration
-from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
-from logpipeline_operator.cluster.fence import Fence
+from logpipeline_operator.cluster.client import (
+    Cluster,
+    ClusterAway,
+    ClusterError,
+    Fence,
+    NotFound,
+    configuration,
+)
 from logpipeline_operator.cluster.lease import Lease, lead
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key, Queue

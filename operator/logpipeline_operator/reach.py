@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.namespaces import query_of
-from logpipeline_operator import bindings
+from logpipeline.spec.pods import query_of
+from logpipeline_operator import live
 from logpipeline_operator.children import ChildSettings, names, shippers
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.differences import Changes, Wanted, changes, title
 from logpipeline_operator.live import Done, carry_out
@@ -82,8 +81,8 @@ async def bind(
     """
     if reach.finding is not None:
         return Done(), []
-    live = await bindings.in_namespaces(cluster, Key(pipeline.namespace, pipeline.name))
-    there = {str(each["metadata"]["namespace"]): each for each in live}
+    present = await live.bindings_in_namespaces(cluster, Key(pipeline.namespace, pipeline.name))
+    there = {str(each["metadata"]["namespace"]): each for each in present}
     wanted = {}
     if shippers.asks_kubernetes(pipeline, settings):
         wanted = {name: shippers.binding_in(name, pipeline, settings) for name in reach.bound}

@@ -19,38 +19,31 @@ from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.components import Local
 from logpipeline_operator import (
-    accounts,
-    bindings,
-    claims,
     classes,
     deletion,
     differences,
     live,
     membership,
     reach,
+    volume_claims,
 )
 from logpipeline_operator.access import Access, Login, ServerTls
 from logpipeline_operator.charge import Charge
 from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence
 from logpipeline_operator.cluster.features import Features
-from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.contests import Contests
+from logpipeline_operator.differences import Contests
 from logpipeline_operator.jetstream.credentials import SecretProblem
-from logpipeline_operator.jetstream.durability import sync_of
 from logpipeline_operator.jetstream.links import Links
-from logpipeline_operator.jetstream.look import Permission, look
+from logpipeline_operator.jetstream.look import Permission, look, sync_of
 from logpipeline_operator.jetstream.removal import remove
 from logpipeline_operator.logins import Logins
 from logpipeline_operator.metrics import OperatorMetrics
-from logpipeline_operator.patience import Patience
-from logpipeline_operator.queue import Key
-from logpipeline_operator.reporting import Reporter
-from logpipeline_operator.seen import News, Seen
+from logpipeline_operator.queue import Key, Patience
+from logpipeline_operator.reporting import News, Reporter, Seen
 from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import errors
 
@@ -107,7 +100,7 @@ class Reconciler:
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
-            await bindings.sweep(self.cluster, set(keys), self.settings.namespaces)
+            await live.sweep_bindings(self.cluster, set(keys), self.settings.namespaces)
 
     async def look(self, key: Key) -> float | None:
         """Bring the pipeline to what it asks for, and report; return after how many seconds to look
@@ -125,7 +118,7 @@ class Reconciler:
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
-                await bindings.forget(self.cluster, key)
+                await live.forget_bindings(self.cluster, key)
             return None
         turn = await self._charge.take(key, resource)
         if not turn.is_ours:
@@ -216,7 +209,7 @@ class Reconciler:
                 stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
                 await live.delete_pods(self.cluster, stuck)
         if seen.may_write:
-            growths = claims.to_grow(seen.desired, seen.claims)
+            growths = volume_claims.to_grow(seen.desired, seen.claims)
             seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
@@ -259,8 +252,8 @@ class Reconciler:
         if seen.desired:
             began = replace(
                 settings,
-                nats_has_accounts=claims.may_have_accounts(pipeline, server, seen.claims),
-                nats_began_with_tls=claims.began_with_tls(server, seen.claims),
+                nats_has_accounts=volume_claims.may_have_accounts(pipeline, server, seen.claims),
+                nats_began_with_tls=volume_claims.began_with_tls(server, seen.claims),
             )
             seen.desired = tuple(build(pipeline, began))
         lacking = [there for there in found if live.lacks_pods(there)]
@@ -283,7 +276,7 @@ class Reconciler:
             may_adopt=pipeline.annotations.get(ADOPT_ANNOTATION) == "true",
         )
         seen.foreign += changes.foreign
-        changes = accounts.without_strangers(changes, seen.foreign)
+        changes = differences.without_strangers(changes, seen.foreign)
         key = Key(pipeline.namespace, pipeline.name)
         if not seen.may_write:
             seen.pending += [differences.title(wanted.manifest) for wanted in changes.apply]

@@ -5,17 +5,17 @@ from then on, and what is deleted or spoilt is made anew.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import secrets
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator import own_secrets
 from logpipeline_operator.callout.claims import Issuer, new_seed
 from logpipeline_operator.children import nats_auth
-from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
+from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream import credentials
 
@@ -23,6 +23,38 @@ PASSWORD_BYTES = 24
 SEED_BYTES = 32
 # Of a text that only has to differ.
 HASH_CHARS = 32
+
+
+def is_ours(secret: Manifest) -> bool:
+    """Return whether the operator made *secret*."""
+    labels = secret["metadata"].get("labels") or {}
+    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
+
+
+def decoded(secret: Manifest | None) -> dict[str, bytes]:
+    """Return what *secret* holds, nothing of one that is not there; a value that is no base64 is
+    left out.
+    """
+    found = {}
+    for key, value in ((secret or {}).get("data") or {}).items():
+        try:
+            found[key] = base64.b64decode(value, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            continue
+    return found
+
+
+async def change(cluster: Cluster, there: Manifest, content: Mapping[str, Any]) -> Manifest:
+    """Return the Secret *there* with the fields of *content*.
+
+    Raises:
+        ClusterError, ClusterAway: it could not be changed, or has changed since it was read.
+    """
+    metadata = there["metadata"]
+    version = {"metadata": {"resourceVersion": metadata["resourceVersion"]}}
+    return await cluster.merge(
+        kind("Secret"), metadata["namespace"], metadata["name"], {**version, **content}
+    )
 
 
 class Kept(NamedTuple):
@@ -99,10 +131,10 @@ async def _kept(
 ) -> Kept:
     """Return the Secret *name* as it is *wanted*; one that somebody else made is left as it is."""
     there = await cluster.get(kind("Secret"), pipeline.namespace, name)
-    if not may_write or (there is not None and not own_secrets.is_ours(there)):
+    if not may_write or (there is not None and not is_ours(there)):
         return Kept(there)
     # What is no text agrees with nothing that is wanted, and is replaced.
-    contents = own_secrets.decoded(there).items()
+    contents = decoded(there).items()
     held = {key: content.decode("ascii", "replace") for key, content in contents}
     manifest = wanted(held)
     if there is None:
@@ -117,7 +149,7 @@ async def _kept(
         return Kept(there)
     put_right = f"Secret {name} ({', '.join(sorted(changed))})"
     # Refused where it has changed since: the next look decides again.
-    return Kept(await own_secrets.change(cluster, there, {"stringData": changed}), put_right)
+    return Kept(await change(cluster, there, {"stringData": changed}), put_right)
 
 
 def _seed(held: str) -> str:

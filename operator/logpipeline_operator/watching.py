@@ -9,20 +9,105 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import kopf
 from kopf._core.engines.peering import Identity
 
-from logpipeline_operator import handlers
+from logpipeline.spec.classes import CLASS_PLURAL
+from logpipeline_operator.children.model import PIPELINE_LABEL
+from logpipeline_operator.cluster.kinds import GROUP, PLURAL, VERSION
 from logpipeline_operator.queue import Key
 from logpipeline_operator.settings import Settings
+
+# Secrets are read by name only: a right to list them would show all of them.
+CHILDREN = (
+    ("v1", "configmaps"),
+    ("v1", "pods"),
+    ("v1", "serviceaccounts"),
+    ("v1", "services"),
+    ("apps/v1", "daemonsets"),
+    ("apps/v1", "statefulsets"),
+    # Kubernetes makes them for our Services, with the Services' labels.
+    ("discovery.k8s.io/v1", "endpointslices"),
+    ("networking.k8s.io/v1", "networkpolicies"),
+    ("policy/v1", "poddisruptionbudgets"),
+)
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
+
+
+def registry_for(
+    add: Callable[[Key], None], add_all: Callable[[], None], *, sees_namespaces: bool
+) -> kopf.OperatorRegistry:
+    """Return handlers that call *add* with what changed, and *add_all* when a class did, or the
+    labels of a namespace, where the operator *sees_namespaces*.
+    """
+    registry = kopf.OperatorRegistry()
+
+    # Called again whenever the server says 401: tokens of service accounts last an hour.
+    @kopf.on.login(registry=registry)
+    async def log_in(**arguments: Any) -> kopf.ConnectionInfo | None:
+        in_pod = kopf.login_with_service_account(**arguments)
+        return in_pod or kopf.login_with_kubeconfig(**arguments)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+    async def pipeline_changed(namespace: str | None, name: str | None, **_: Any) -> None:
+        if namespace and name:
+            add(Key(namespace, name))
+
+    @kopf.on.event(GROUP, VERSION, CLASS_PLURAL, registry=registry)
+    async def class_changed(**_: Any) -> None:
+        add_all()
+
+    async def child_changed(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
+        pipeline = labels.get(PIPELINE_LABEL)
+        if namespace and pipeline:
+            add(Key(namespace, pipeline))
+
+    for group_version, plural in CHILDREN:
+        kopf.on.event(group_version, plural, registry=registry)(child_changed)
+    if sees_namespaces:
+        kopf.on.event("v1", "namespaces", registry=registry)(_on_labels(add_all))
+    return registry
+
+
+def _on_labels(add_all: Callable[[], None]) -> Callable[..., Awaitable[None]]:
+    """Return a handler that calls *add_all* when labels change, and not for all else that happens
+    to a namespace.
+    """
+    known: dict[str, dict[str, str]] = {}
+
+    async def namespace_changed(name: str | None, labels: kopf.Labels, **about: Any) -> None:
+        is_gone = about["type"] == "DELETED"
+        before, now = known.get(str(name)), None if is_gone else dict(labels)
+        if now is None:
+            known.pop(str(name), None)
+        else:
+            known[str(name)] = now
+        # What a first list tells is no change: whoever looks at a pipeline lists for himself.
+        is_first = before is None and about["type"] is None
+        if before != now and not is_first:
+            add_all()
+
+    return namespace_changed
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Return kopf's settings: it watches, and writes nothing."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    # Looking at all definitions and namespaces would need a right to them.
+    settings.scanning.disabled = True
+    for group_version, plural in CHILDREN:
+        group, _, version = group_version.rpartition("/")
+        settings.watching.label_selectors[group, version, plural] = PIPELINE_LABEL
+    return settings
 
 
 async def watch(
@@ -54,8 +139,8 @@ async def _kopf(
     if settings.namespaces:
         where = {"namespaces": settings.namespaces}
     await kopf.operator(
-        registry=handlers.registry_for(add, add_all, sees_namespaces=not settings.namespaces),
-        settings=handlers.kopf_settings(),
+        registry=registry_for(add, add_all, sees_namespaces=not settings.namespaces),
+        settings=kopf_settings(),
         # By default it asks for the user's name, and a pod's user has none.
         identity=Identity(settings.identity),
         **where,

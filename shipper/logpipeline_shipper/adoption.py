@@ -12,11 +12,11 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.chain import Chain
-from logpipeline_shipper.files.opening import look_now, open_reader
+from logpipeline_shipper.files.open_file import look_now, open_reader
 from logpipeline_shipper.files.recognition import NOT_OBSERVED, Resemblance
 from logpipeline_shipper.files.sources import ChainFile, Listing
-from logpipeline_shipper.intents import Key
 
 Identity = tuple[int, int, int]
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from logpipeline.nats.jetstream import PubAck
 from logpipeline.spec.streams import Acknowledge
-from logpipeline_shipper import cutting
+from logpipeline_shipper import resend
 from logpipeline_shipper.account import REFUSED, Account, Gap
+from logpipeline_shipper.checkpoint import Intent, Key
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
-from logpipeline_shipper.intents import Intent, Key
-from logpipeline_shipper.parcels import ATTEMPT_BYTES, Packer, Parcel
-from logpipeline_shipper.past import Past, Piece
-from logpipeline_shipper.sending import IdTaken, Unsendable
+from logpipeline_shipper.message import ATTEMPT_BYTES, Packer, Parcel
+from logpipeline_shipper.publish import IdTaken, Unsendable
+from logpipeline_shipper.resend import Past, Piece
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Delivery:
         end = pieces[-1].chunk.end
         is_part = end < chunk.end
         if is_part:
-            chunk, _ = cutting.split_at(chunk, end, self.id.format)
+            chunk, _ = resend.split_at(chunk, end, self.id.format)
         parcel = self._packer.pack(pieces[0])
         return Lot(chunk, is_part, pieces, parcel, len(chunk.data) + len(parcel.payload), ack)
 
@@ -144,7 +144,7 @@ class Delivery:
 
     def _single(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         for piece in pieces:
-            for line in cutting.single_lines(piece.chunk, self.id.format):
+            for line in resend.single_lines(piece.chunk, self.id.format):
                 yield piece._replace(chunk=line)
 
     async def _send(
@@ -176,7 +176,7 @@ class Delivery:
             )
             return [Piece(chunk, secrets.token_hex(ATTEMPT_BYTES), True)]
         except Unsendable as error:
-            parts = cutting.halves(chunk, self.id.format) if error.is_too_large else None
+            parts = resend.halves(chunk, self.id.format) if error.is_too_large else None
             if parts is None:
                 self._put_aside(chunk, error)
                 return []

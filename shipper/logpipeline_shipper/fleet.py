@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed, Named, Progress
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
 from logpipeline_shipper.adoption import Adoption
+from logpipeline_shipper.checkpoint import Key, SourceRecord, State, bounded, encode_row
 from logpipeline_shipper.files.chain import Chain, ReadFrom
 from logpipeline_shipper.files.generation import has_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.selection import Take
-from logpipeline_shipper.files.sight import FolderSight, SourceSight
-from logpipeline_shipper.files.sources import Listing, SourceId, id_of
-from logpipeline_shipper.intents import Key
-from logpipeline_shipper.parcels import Packer
-from logpipeline_shipper.positions import SourceRecord, State, bounded, encode_row
+from logpipeline_shipper.files.source_filter import Take
+from logpipeline_shipper.files.sources import FolderSight, Listing, SourceId, SourceSight, id_of
+from logpipeline_shipper.message import Packer
 from logpipeline_shipper.pump import Pump
-from logpipeline_shipper.recall import Known
 from logpipeline_shipper.shared import Shared
+
+# How often is asked. Where nobody listens, the server says so at once.
+ASK_EVERY_S = 0.2
+
+Known = dict[str, list[Committed]]
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,42 @@ COUNTERS = {
     "hole_bytes": "a file begins with NULs, as truncation leaves them; they are left out",
     "truncations": "a file was cut while it was read",
 }
+
+
+@dataclass(slots=True)
+class _Group:
+    """One group's answer to the last question, which comes in parts."""
+
+    parts: list[Committed] = field(default_factory=list)
+    # What stood in the stream when it was first asked may be of this host.
+    wanted: int | None = None
+
+
+@dataclass(slots=True)
+class Recall:
+    """The answers of one host's groups of collectors; *known* is there, and *answered* is set, once
+    one of them has archived all that was sent before.
+    """
+
+    known: Known | None = None
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _groups: defaultdict[str, _Group] = field(default_factory=lambda: defaultdict(_Group))
+
+    def take(self, progress: Progress) -> None:
+        """Take in a part of an answer."""
+        group = self._groups[progress.group]
+        group.parts += progress.sources
+        if not progress.is_last:
+            return
+        parts, group.parts = group.parts, []
+        if group.wanted is None:
+            group.wanted = progress.sequence + progress.pending
+        if self.known is None and (progress.sequence >= group.wanted or not progress.pending):
+            known: Known = defaultdict(list)
+            for each in parts:
+                known[each.source].append(each)
+            self.known = dict(known)
+            self.answered.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

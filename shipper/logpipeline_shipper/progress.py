@@ -16,10 +16,9 @@ from logpipeline.partition import partition_of
 from logpipeline.records import BadRecord, Committed, Progress, Question, questions
 from logpipeline.subjects import ControlSubjects
 from logpipeline_shipper.account import REFUSED, Gap
-from logpipeline_shipper.fleet import Fleet
-from logpipeline_shipper.healing import Due, Rollbacks, Tries
-from logpipeline_shipper.intents import Key
-from logpipeline_shipper.recall import ASK_EVERY_S, Known, Recall
+from logpipeline_shipper.checkpoint import Key
+from logpipeline_shipper.fleet import ASK_EVERY_S, Fleet, Known, Recall
+from logpipeline_shipper.resend import Due, Rollbacks, Tries
 
 log = logging.getLogger(__name__)
 

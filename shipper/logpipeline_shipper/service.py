@@ -17,34 +17,31 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
 from logpipeline.observe import http
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline_shipper import positions
+from logpipeline_shipper import checkpoint
 from logpipeline_shipper.account import ROLLED_BACK
-from logpipeline_shipper.acks import Acks
-from logpipeline_shipper.budget import ByteBudget
+from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import ShipperConfig
-from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.gate import Gate
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.sight import FolderSight
+from logpipeline_shipper.files.open_file import DescriptorBudget
+from logpipeline_shipper.files.source_filter import Gate
+from logpipeline_shipper.files.sources import FolderSight
 from logpipeline_shipper.fleet import TICK_S, Fleet, SourceOptions
 from logpipeline_shipper.folder import DataFolder, DataFolderBusy, boot_id
-from logpipeline_shipper.healing import Rollbacks
-from logpipeline_shipper.intents import IntentLog
-from logpipeline_shipper.kubernetes.directory import Directory
-from logpipeline_shipper.kubernetes.following import (
+from logpipeline_shipper.kubernetes.directory import (
     ChosenNamespaces,
+    Directory,
     Follower,
+    NamespacesFile,
     collections_of,
 )
-from logpipeline_shipper.metrics import ShipperMetrics
 from logpipeline_shipper.progress import ProgressListener
+from logpipeline_shipper.publish import Sender
 from logpipeline_shipper.quarantine import Quarantine
-from logpipeline_shipper.reach import NamespacesFile
-from logpipeline_shipper.sending import Sender
-from logpipeline_shipper.shared import Shared
-from logpipeline_shipper.status import Health, describe
-from logpipeline_shipper.watch import Watch
+from logpipeline_shipper.resend import Rollbacks
+from logpipeline_shipper.shared import ByteBudget, Shared
+from logpipeline_shipper.status import Health, ShipperMetrics, describe
+from logpipeline_shipper.watch import Acks, Watch
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +78,7 @@ class Shipper:
     def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
         loop = asyncio.get_running_loop()
         boot = boot_id()
-        state = positions.load(folder.path, boot, loop.time())
+        state = checkpoint.load(folder.path, boot, loop.time())
         self._config = config
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None] = loop.create_future()
@@ -97,7 +94,7 @@ class Shipper:
         )
         self._watch = Watch(js, self._acks, self._subject_lost, self._listener.ask_all)
         self._intents = IntentLog(folder.path, boot)
-        self._keeper = positions.PositionKeeper(folder, self._intents, self._snapshot)
+        self._keeper = checkpoint.PositionKeeper(folder, self._intents, self._snapshot)
         self._shared = Shared(
             sender=Sender(
                 js,
@@ -310,8 +307,8 @@ class Shipper:
         log.info("metrics and probes are served", extra={"port": server.port})
         return server
 
-    def _snapshot(self) -> positions.Snapshot:
-        return positions.Snapshot(
+    def _snapshot(self) -> checkpoint.Snapshot:
+        return checkpoint.Snapshot(
             rows=self._fleet.rows(),
             groups=self._fleet.groups,
             acks=self._acks.last,

@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from logpipeline_shipper.budget import ByteBudget
+from logpipeline_shipper.checkpoint import IntentLog
 from logpipeline_shipper.config import BatchOptions
-from logpipeline_shipper.intents import IntentLog
+from logpipeline_shipper.publish import Sender
 from logpipeline_shipper.quarantine import Quarantine
-from logpipeline_shipper.sending import Sender
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class ByteBudget:
+    """Bytes that all sources share; the first one that does not fit waits, and all behind it."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def try_take(self, size: int) -> bool:
+        """Take *size* bytes if nobody waits and they fit."""
+        if self._waiting or not self._fits(size):
+            return False
+        self.used += size
+        return True
+
+    async def take(self, size: int) -> None:
+        """Take *size* bytes as soon as they fit; a size above the limit fits when nothing is
+        taken.
+        """
+        if self.try_take(size):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.give_back(size)
+            raise
+
+    def give_back(self, size: int) -> None:
+        """Return *size* bytes, and let the next ones have them."""
+        assert 0 <= size <= self.used
+        self.used -= size
+        while self._waiting and (
+            self._waiting[0][1].cancelled() or self._fits(self._waiting[0][0])
+        ):
+            wanted, future = self._waiting.popleft()
+            if not future.cancelled():
+                self.used += wanted
+                future.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        return self.used + size <= self.limit or self.used == 0
 
 
 @dataclass(slots=True)

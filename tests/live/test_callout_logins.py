@@ -18,20 +18,18 @@ from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.partition import partition_of
-from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.apply import plan_pipeline
 from logpipeline.plan.render import to_json
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.survey import survey
-from logpipeline_cli.answers import ask
 from logpipeline_cli.commands.tail import Filter, tail
 from logpipeline_cli.local.layout import Layout
-from logpipeline_cli.target import Target
-from logpipeline_operator.callout.answering import Answers
+from logpipeline_cli.target import Target, ask
 from logpipeline_operator.callout.claims import Issuer
-from logpipeline_operator.callout.refusals import Cause
-from logpipeline_operator.callout.service import Callout, KeysFile
+from logpipeline_operator.callout.service import Answers, Callout, KeysFile
+from logpipeline_operator.callout.tokens import Cause
 from logpipeline_operator.children import config, nats_auth
-from logpipeline_operator.jetstream.logins import refusals
+from logpipeline_operator.jetstream.look import refusals
 from managed_server import Managed, connected, managed, refused, resource
 from pod_tokens import ApiServer
 from waiting import eventually

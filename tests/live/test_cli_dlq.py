@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
-from logpipeline.deadletters import Letter, keep
+from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.listing import files_below
 from logpipeline.nats.pull import PullReader

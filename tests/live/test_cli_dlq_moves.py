@@ -17,7 +17,7 @@ import pytest
 
 import warm
 from letters import AUDIT, COMMAND_S, HOSTS, PARTITIONS, Lettered, lettered
-from logpipeline.deadletters import Letter, keep
+from logpipeline.dead_letters import Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.bucket import Bucket

@@ -15,7 +15,7 @@ import warm
 from archive_crash import HOSTS, LIMITS, LINES, run
 from logpipeline.failpoints import VARIABLE
 from logpipeline.listing import files_below
-from logpipeline_collector.archive.reading import committed_files
+from logpipeline_collector.archive.committed import committed_files
 
 SIGKILLED = -9
 WITHIN_S = 30.0

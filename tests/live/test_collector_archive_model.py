@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from archiving import Writer, opened
-from logpipeline_collector.archive.reading import CommittedFile, committed_files
+from logpipeline_collector.archive.committed import CommittedFile, committed_files
 
 SOURCES = ("/var/log/a.log", "/var/log/b.log")
 

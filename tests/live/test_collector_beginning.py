@@ -11,7 +11,7 @@ from collecting import CollectorProcess, Pipeline, Source, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline.partition import partition_of
-from logpipeline_cli.answers import ask
+from logpipeline_cli.target import ask
 from waiting import eventually
 
 PARTITIONS = 4

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from collecting import HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
-from logpipeline.deadletters import DEADLINE_S, Letter, keep
+from logpipeline.dead_letters import DEADLINE_S, Letter, keep
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.subjects import Subjects
 from logpipeline.wire import encode_headers

@@ -19,7 +19,7 @@ from collecting import (
     pipeline,
 )
 from logpipeline.embedded import EmbeddedServer
-from logpipeline_cli.answers import ask
+from logpipeline_cli.target import ask
 from waiting import eventually
 
 DEAD_WITHIN_S = 30.0

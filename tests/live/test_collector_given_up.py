@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from letters import AUDIT, HOSTS, PARTITIONS, Lettered, lettered
-from logpipeline.deadletters import Letter, decode
+from logpipeline.dead_letters import Letter, decode
 from logpipeline.embedded import EmbeddedServer
 
 SLOW = {**AUDIT, "ackWait": "30s"}

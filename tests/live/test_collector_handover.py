@@ -10,10 +10,10 @@ from pathlib import Path
 from collecting import GROUP, HOSTS, PARTITIONS, Pipeline, Source, collecting, config_for, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.records import epoch_key
-from logpipeline_collector.archive.reading import committed_files
-from logpipeline_collector.marks import Marks
+from logpipeline_collector.archive.committed import committed_files
 from logpipeline_collector.service import EXIT_BUSY
 from logpipeline_collector.snapshots import Snapshot, SnapshotStore
+from logpipeline_collector.stream_position import Marks
 
 
 async def test_scaling_while_lines_flow_loses_and_doubles_none(

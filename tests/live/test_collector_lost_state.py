@@ -18,7 +18,7 @@ from collecting import (
     pipeline,
 )
 from logpipeline.embedded import EmbeddedServer
-from logpipeline_cli.answers import ask
+from logpipeline_cli.target import ask
 from logpipeline_collector.recovery import BUCKET_RESTORED, SOURCES_UNKNOWN
 from waiting import eventually
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from component import Component
-from logpipeline.assigning import ensure_assigned
+from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from external_pipelines import pipeline
-from logpipeline.assigning import GroupTaken, ensure_assigned, forget_group
+from logpipeline.assignment import GroupTaken, ensure_assigned, forget_group
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.plan.apply import apply
-from logpipeline.plan.floors import groups_of
-from logpipeline.plan.planner import plan_pipeline
+from logpipeline.plan.apply import apply, plan_pipeline
+from logpipeline.plan.trim import groups_of
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
 
 OWNER: dict[str, Any] = {"subject": "logs", "partitions": 2, "stream": {"name": "LOGS"}}

@@ -17,10 +17,9 @@ from logpipeline import embedded
 from logpipeline.embedded import EmbeddedServer, ServerOptions
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.plan.apply import apply
+from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.export import export_streams
 from logpipeline.plan.model import Kind
-from logpipeline.plan.planner import plan_pipeline
 from logpipeline.spec import LogPipeline, parse
 from logpipeline.subjects import Subjects
 from waiting import eventually

@@ -13,15 +13,12 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import STREAM_STORE_FAILED, ApiError, JetStream, time_ns_of
-from logpipeline.plan.apply import apply
-from logpipeline.plan.planner import plan_pipeline
-from logpipeline.plan.readers import missed_by
-from logpipeline.plan.trim import Trimmed, trim_forever, trim_once
+from logpipeline.plan.apply import apply, plan_pipeline
+from logpipeline.plan.trim import Trimmed, missed_by, trim_forever, trim_once
 from logpipeline.records import EpochRecord, StreamPosition, assignment_key, epoch_key
 from logpipeline.spec import LogPipeline, parse
 from logpipeline.spec.table import Table
-from logpipeline.tables.missed import missed_key_of
-from logpipeline.tables.progress import TableProgress, table_key
+from logpipeline.tables.progress import TableProgress, missed_key_of, table_key
 from waiting import eventually
 
 CAPACITY = 20

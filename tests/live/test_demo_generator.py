@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def run(*arguments: str) -> subprocess.Popen[str]:
         command = [
-            sys.executable, "-m", "logpipeline_demo.generator",
+            sys.executable, "-m", "logpipeline_demo.application",
             "--root", str(tmp_path / "root"), "--ledger", str(tmp_path / "ledger"),
             "--hosts", str(HOSTS), "--seed", str(SEED), "--keep", "all", *arguments,
         ]  # fmt: skip

@@ -15,9 +15,8 @@ import pytest
 import logpipeline
 from consuming import HOSTS, Reading, Streams, in_order, streams_on
 from consuming_page import PROGRAM, Section, section, sections
-from logpipeline.consuming.errors import StateForeign
 from logpipeline.consuming.message import Batch
-from logpipeline.consuming.options import BadOption
+from logpipeline.consuming.options import BadOption, StateForeign
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.failpoints import VARIABLE
 from use_cases import FOLDER

@@ -40,7 +40,8 @@ async def test_the_picture_of_status_shows_a_running_pipeline(tmp_path: Path) ->
         local={"shippers": shippers},
     )
     async with pipeline as up:
-        words = ["-m", "logpipeline_demo.generator", "--root", str(busy), "--seconds", str(BUSY_S)]
+        words = ["-m", "logpipeline_demo.application", "--root", str(busy)]
+        words += ["--seconds", str(BUSY_S)]
         words += ["--ledger", str(tmp_path / "ledger"), "--hosts", "24"]
         application = subprocess.Popen([sys.executable, *words])
         try:

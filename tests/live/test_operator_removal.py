@@ -12,9 +12,8 @@ from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
-from logpipeline.plan.apply import apply
+from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.observe import consumers_of
-from logpipeline.plan.planner import plan_pipeline
 from logpipeline.tables.progress import TableProgress, table_key
 from logpipeline_operator.jetstream.removal import remove
 

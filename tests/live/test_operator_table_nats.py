@@ -18,8 +18,14 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState
-from logpipeline.tables.missed import Missed, MissedRange, missed_key_of
-from logpipeline.tables.progress import StreamLag, TableProgress, table_key
+from logpipeline.tables.progress import (
+    Missed,
+    MissedRange,
+    StreamLag,
+    TableProgress,
+    missed_key_of,
+    table_key,
+)
 from logpipeline.tables.standing import TableState, table_of, tables_of
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
@@ -31,7 +37,7 @@ from logpipeline_spark.running.progress import Teller
 from logpipeline_spark.running.settings import settings_of
 from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
-from logpipeline_spark.table.local import LocalStorage
+from logpipeline_spark.table.storage import LocalStorage
 from managed_server import Managed, connected, managed, resource
 from tables_made import opened
 

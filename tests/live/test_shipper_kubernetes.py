@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kube_api import NAMESPACES, PODS, KubeApi, kube_api
-from logpipeline_shipper.kubernetes import client, following
+from logpipeline_shipper.kubernetes import client, directory
 from logpipeline_shipper.kubernetes.client import Access
-from logpipeline_shipper.kubernetes.directory import Directory
-from logpipeline_shipper.kubernetes.following import (
+from logpipeline_shipper.kubernetes.directory import (
     ChosenNamespaces,
+    Directory,
     Follower,
     collections_of,
 )
@@ -51,7 +51,7 @@ async def following_api(access: Access) -> AsyncIterator[Following]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr(directory, "BACKOFF_FIRST_S", 0.02)
 
 
 async def until_watching(api: KubeApi) -> None:

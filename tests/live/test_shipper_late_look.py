@@ -17,10 +17,10 @@ from balanced import STREAM, a_node
 from collecting import log_stream
 from logpipeline.embedded import EmbeddedServer
 from logpipeline_shipper import fleet
+from logpipeline_shipper.checkpoint import peek
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import has_unread
 from logpipeline_shipper.fleet import Fleet
-from logpipeline_shipper.positions import peek
 from shipping import append, lines_of, shipping
 from waiting import eventually
 

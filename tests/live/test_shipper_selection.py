@@ -19,8 +19,8 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline_shipper import fleet, service
 from logpipeline_shipper.config import ShipperConfig
-from logpipeline_shipper.files import gate
-from logpipeline_shipper.files.selection import Rules
+from logpipeline_shipper.files import source_filter
+from logpipeline_shipper.files.source_filter import Rules
 from logpipeline_shipper.files.sources import HostSources
 from shipping import (
     HOST,
@@ -156,7 +156,7 @@ async def test_without_the_api_server_lines_flow(
     nats_server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a bounded wait the path decides; when the server is back, labels follow."""
-    monkeypatch.setattr(gate, "METADATA_WAIT_S", 0.5)
+    monkeypatch.setattr(source_filter, "METADATA_WAIT_S", 0.5)
     async with kube_api() as api, jetstream(nats_server) as js:
         await make_stream(js)
         config = node(tmp_path, nats_server, api, rules={"labels": ("app",)})

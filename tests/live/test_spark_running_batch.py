@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logpipeline.spec.columns import LineField, ParseRule
+from logpipeline.spec.table import LineField, ParseRule
 from logpipeline.wire import MESSAGE_ID, encode_headers
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
@@ -28,9 +28,9 @@ from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import parse
 from logpipeline_spark.source.places import Place
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE
 from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from raw_nats import no_text, publish
 from spark_messages import batch_for

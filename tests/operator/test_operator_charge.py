@@ -16,7 +16,7 @@ from cluster_states import NAME
 from cluster_world import FORMER, LATTER, PERIODS, World, world
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.spec.status import CHECKED_EVERY_S, UNCHECKED_AFTER_S
+from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
 from logpipeline_operator import charge
 from logpipeline_operator.charge import Charge
 from logpipeline_operator.cluster.kinds import kind

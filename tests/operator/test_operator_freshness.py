@@ -8,7 +8,7 @@ import pytest
 
 from cluster_states import NAME
 from cluster_world import FORMER, World
-from logpipeline.spec.status import CHECKED_EVERY_S
+from logpipeline.spec.crd import CHECKED_EVERY_S
 from logpipeline_operator.cluster.kinds import kind
 from waiting import eventually
 

@@ -11,7 +11,7 @@ from cluster_proxy import Asked, Fault, Lose
 from cluster_world import FORMER, World
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.kinds import Kind, kind
-from logpipeline_operator.contests import CORRECTIONS_MAX
+from logpipeline_operator.differences import CORRECTIONS_MAX
 from waiting import eventually
 
 pytest_plugins = ["cluster_world_fixture"]

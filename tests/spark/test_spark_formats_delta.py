@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logpipeline_spark.table.local import LocalStorage
-from logpipeline_spark.table.retain import Limits
+from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.upkeep import Limits
 from spark_jobs import Table
 from spark_local import local_spark
 from spark_streams import running_streams

@@ -23,15 +23,13 @@ from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
 from logpipeline_spark.formats.log import Overtaken
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files
-from logpipeline_spark.table.retain import Limits
+from logpipeline_spark.table.reading import Condition, files
 from logpipeline_spark.table.s3 import S3Options
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.storage import LocalStorage, Storage
+from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.write import write_range
 from tables_made import BEGIN, LIFE, STREAM, Key, batch, kept, keys, lines, opened, upkeep

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.reading import files, tables
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
 from tables_crash import KEPT_FROM, LAST
 from tables_made import Key, keys, logs

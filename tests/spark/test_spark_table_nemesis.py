@@ -23,9 +23,9 @@ from fault_settings import is_soak, seeds
 from logpipeline_spark.formats.choosing import Format
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.rollup.counts import MINUTES
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, SUFFIX
 from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Upkeep
 from logpipeline_spark.table.verify import verify
 from spark_versions import need_jars

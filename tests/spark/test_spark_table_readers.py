@@ -18,9 +18,8 @@ import pytest
 from obstore.fsspec import FsspecStore
 
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.reading import files, urls
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.storage import LocalStorage, Storage
 from spark_local import local_spark
 from spark_versions import need_jars
 from tables_made import batch, lines, logs, opened

@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import WRITING
-from logpipeline_spark.table.opening import storage_of
 from logpipeline_spark.table.reading import files
-from logpipeline_spark.table.s3 import S3Options, S3Storage
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.s3 import S3Options, S3Storage, storage_of
+from logpipeline_spark.table.storage import LocalStorage, Storage
 from small_disk import small_disk
 from tables_made import batch, logs, opened
 from tables_s3 import BUCKET, S3Server

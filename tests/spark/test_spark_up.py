@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from pipeline_up import PipelineUp
 from tables_made import logs

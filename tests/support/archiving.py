@@ -10,7 +10,7 @@ from typing import Any
 from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.output import Descriptors
 from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
 
 NS = 1795255200_000000000

@@ -14,8 +14,8 @@ import pytest
 from collecting import HOSTS, PARTITIONS, Pipeline, collecting, config_for, log_stream, pipeline
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import NoResponders, NotSent
-from logpipeline_collector import reading
-from logpipeline_shipper import account, healing, progress
+from logpipeline_collector import stream_reader
+from logpipeline_shipper import account, progress, resend
 from logpipeline_shipper.config import ShipperConfig
 from logpipeline_shipper.files.sources import HostSources
 from shipping import config_of
@@ -29,8 +29,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait as long as in a cluster."""
     monkeypatch.setattr(progress, "ASK_AFTER_S", 0.2)
     monkeypatch.setattr(account, "DRAINED_S", 0.5)
-    monkeypatch.setattr(healing, "TRY_INTERVAL_S", 1.0)
-    monkeypatch.setattr(reading, "SILENCE_BEFORE_LOOK_S", 0.2)
+    monkeypatch.setattr(resend, "TRY_INTERVAL_S", 1.0)
+    monkeypatch.setattr(stream_reader, "SILENCE_BEFORE_LOOK_S", 0.2)
 
 
 @dataclass

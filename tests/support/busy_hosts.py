@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from logpipeline_demo.application import Application, Habits
-from logpipeline_demo.generator import Pace
+from logpipeline_demo.application import Application, Habits, Pace
 from logpipeline_demo.ledger import Ledger
 from logpipeline_demo.sources import LogSource, host_names, sources_of
 

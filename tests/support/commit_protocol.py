@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from logpipeline.records import EpochRecord, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict, judge
+from logpipeline_collector.epochs import Successor, succeed
 from logpipeline_collector.recovery import FolderCommit, Source, recover
-from logpipeline_collector.succession import Successor, succeed
 
 CREATED = "then"
 Lines = frozenset[int]

@@ -15,7 +15,7 @@ import yaml
 
 import warm
 from component import Component
-from logpipeline.assigning import ensure_assigned
+from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions

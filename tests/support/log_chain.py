@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from logpipeline_shipper.adoption import Adoption
+from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.chain import Chain, Chunk
-from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.sight import FolderSight, Sight, SourceSight
-from logpipeline_shipper.files.sources import HostSources, Listing
-from logpipeline_shipper.intents import Key
+from logpipeline_shipper.files.open_file import DescriptorBudget
+from logpipeline_shipper.files.sources import FolderSight, HostSources, Listing, Sight, SourceSight
 
 GRACE_S = 2.0
 HEADER = b"# number text\n"

@@ -21,8 +21,8 @@ from rich.text import Text
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.write import write_range
 from tables_made import LIFE, STREAM, kept, opened
 

@@ -21,7 +21,7 @@ import warm
 from busy_hosts import BusyHosts, hosts_of
 from component import Component
 from fault_shape import Shape, resource_of
-from logpipeline.assigning import ensure_assigned
+from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream

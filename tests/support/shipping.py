@@ -19,9 +19,9 @@ from logpipeline.failpoints import VARIABLE
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream, StoredMessage
 from logpipeline_shipper import service
+from logpipeline_shipper.checkpoint import read_noted
 from logpipeline_shipper.config import BatchOptions, ShipperConfig
 from logpipeline_shipper.files.sources import HostSources
-from logpipeline_shipper.intents import read_noted
 from waiting import eventually
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ import pyarrow as pa
 import yaml
 from pyspark.sql import SparkSession
 
-from logpipeline.names import Names
 from logpipeline.nats.bucket import Bucket, bucket_stream_config
 from logpipeline.nats.options import NatsOptions
+from logpipeline.subjects import Names
 from logpipeline.tables.progress import TableProgress
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.running.engine import Engine

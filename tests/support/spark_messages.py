@@ -10,8 +10,7 @@ import pyarrow as pa
 import zstandard
 
 from logpipeline.wire import Batch, encode_headers
-from logpipeline_spark.lines.message import Message
-from logpipeline_spark.lines.opening import groups
+from logpipeline_spark.lines.opening import Message, groups
 from logpipeline_spark.lines.schema import LINES, Origin
 from logpipeline_spark.lines.table import tables_of
 

@@ -19,7 +19,7 @@ import pytest
 
 import spark_classes
 from logpipeline_spark.needs import missing
-from logpipeline_spark.running.session import JAVA
+from logpipeline_spark.running.engine import JAVA
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("core", "spark")

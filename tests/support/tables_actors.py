@@ -32,10 +32,8 @@ from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.rollup.counts import by_minute, by_source, counted
-from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import (
     LINES,
     ROLLUP_MINUTE,
@@ -43,13 +41,11 @@ from logpipeline_spark.table.names import (
     SUFFIX,
     FileName,
 )
-from logpipeline_spark.table.opening import storage_of
-from logpipeline_spark.table.reading import files, urls
-from logpipeline_spark.table.retain import Limits, expired
-from logpipeline_spark.table.s3 import S3Options
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.reading import Condition, files, urls
+from logpipeline_spark.table.s3 import S3Options, storage_of
+from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.table import Table
-from logpipeline_spark.table.upkeep import Upkeep
+from logpipeline_spark.table.upkeep import Limits, Upkeep, expired
 from logpipeline_spark.table.write import write_range
 from spark_local import local_spark
 from tables_board import BATCH, Board, Facts, Row, complaints, may_fail

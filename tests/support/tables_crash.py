@@ -19,9 +19,8 @@ from datetime import timedelta
 
 from logpipeline import failpoints
 from logpipeline_spark.table.compact import Sizes
-from logpipeline_spark.table.opening import storage_of
-from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.s3 import S3Options, storage_of
+from logpipeline_spark.table.upkeep import Limits
 from tables_made import BEGIN, STREAM, batch, lines, opened, upkeep
 
 # Batches reach over hours: each hour has lines of several files.

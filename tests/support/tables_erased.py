@@ -20,12 +20,12 @@ from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
+from logpipeline_spark.table.reading import Condition
 from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.write import write_range

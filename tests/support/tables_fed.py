@@ -12,15 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from logpipeline.spans import Span, joined
-from logpipeline_spark.lines.message import Message
-from logpipeline_spark.lines.opening import groups
+from logpipeline_spark.lines.opening import Message, groups, seen_of
+from logpipeline_spark.lines.opening import joined as joined_seen
 from logpipeline_spark.lines.schema import LINES, Origin
-from logpipeline_spark.lines.sources import joined as joined_seen
-from logpipeline_spark.lines.sources import seen_of
 from logpipeline_spark.lines.table import tables_of
 from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.running.known import Known, learn
-from logpipeline_spark.running.state import StreamState
+from logpipeline_spark.running.progress import StreamState
 from logpipeline_spark.running.task import RESENT, _cut
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.table.entry import FileEntry, Range

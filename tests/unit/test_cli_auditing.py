@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_cli.auditing import comparing
-from logpipeline_cli.auditing.archived import NoLine, lines_of
 from logpipeline_cli.auditing.comparing import (
     Block,
     Missing,
@@ -21,7 +20,7 @@ from logpipeline_cli.auditing.comparing import (
     count_left,
     left,
 )
-from logpipeline_cli.auditing.node import Part, Source
+from logpipeline_cli.auditing.sides import NoLine, Part, Source, lines_of
 from logpipeline_collector.archive.naming import Origin, Template
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.sources import HostSources

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from logpipeline_cli.acknowledged import id_of
-from logpipeline_cli.balance import UNCONFIRMED_S_MAX, conflicts, lost, problems, untold
+from logpipeline_cli.balance import UNCONFIRMED_S_MAX, conflicts, id_of, lost, problems, untold
 from logpipeline_cli.tables.standing import standing
 
 LOSS = {

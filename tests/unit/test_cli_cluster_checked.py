@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from logpipeline.spec.status import UNCHECKED_AFTER_S
-from logpipeline_cli.cluster.checked import checked_text, unchecked
+from logpipeline.spec.crd import UNCHECKED_AFTER_S
+from logpipeline_cli.cluster.commands.status import checked_text, unchecked
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 OPERATOR = "logging/logpipeline-operator"

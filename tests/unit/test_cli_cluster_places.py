@@ -8,8 +8,8 @@ import pytest
 
 from child_manifests import children as build_children
 from child_manifests import pod_templates, resource
+from logpipeline_cli.cluster.ends import manifest, waiting_for
 from logpipeline_cli.cluster.places import Claimed, Running, places
-from logpipeline_cli.cluster.readers import manifest, waiting_for
 from logpipeline_operator.children import Manifest
 
 

@@ -14,9 +14,8 @@ from logpipeline.records import StreamPosition
 from logpipeline_cli import committed
 from logpipeline_cli.committed import Reading, pieces_of
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.reading import StoredFolder, read_folder
-from logpipeline_collector.archive.rows import FileRow, LocalCommit, Stage
-from logpipeline_collector.archive.state import State
+from logpipeline_collector.archive.committed import StoredFolder, read_folder
+from logpipeline_collector.archive.state import FileRow, LocalCommit, Stage, State
 
 HOST = "web1"
 UNCOMMITTED = b"never committed\n"

@@ -12,7 +12,7 @@ import yaml
 from logpipeline.spec import parse
 from logpipeline_cli.main import main
 from logpipeline_operator.children import config, nats_auth, nats_tls
-from logpipeline_shipper.files.selection import SIDECAR_CONTAINER
+from logpipeline_shipper.files.source_filter import SIDECAR_CONTAINER
 
 CONTAINER: dict[str, Any] = {"name": "app", "image": "busybox"}
 POD: dict[str, Any] = {"containers": [CONTAINER]}

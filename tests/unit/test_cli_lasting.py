@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from logpipeline_cli.local import lasting as lasting_module
-from logpipeline_cli.local.lasting import lasting
+from logpipeline_cli.local import running as lasting_module
+from logpipeline_cli.local.running import lasting
 
 
 async def test_what_fails_is_logged_and_started_again(

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from logpipeline.deadletters import RETRY_FOR, RETRY_OF, Letter
-from logpipeline_cli.letters import grouping
-from logpipeline_cli.letters.entries import Choice, Entry
-from logpipeline_cli.letters.grouping import OTHERS, Groups
+from logpipeline.dead_letters import RETRY_FOR, RETRY_OF, Letter
+from logpipeline_cli.letters import entries
+from logpipeline_cli.letters.entries import OTHERS, Choice, Entry, Groups
 from logpipeline_cli.letters.sending import CannotSend, headers_again
 
 HEADERS = (
@@ -86,7 +85,7 @@ def test_a_choice_means_what_fits_all_of_it(choice: Choice, is_meant: bool) -> N
 
 def test_letters_of_one_cause_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the first and the last time; causes beyond the limit are one group."""
-    monkeypatch.setattr(grouping, "GROUPS_MAX", 1)
+    monkeypatch.setattr(entries, "GROUPS_MAX", 1)
     groups = Groups()
     for number, time_ns in enumerate((300, 100, 200)):
         groups.add(replace(ENTRY, number=number, time_ns=time_ns, waits=number == 0))

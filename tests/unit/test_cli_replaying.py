@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.replaying.pace import Pace
-from logpipeline_cli.replaying.question import Question, span_of
+from logpipeline_cli.replaying.reading import Pace, Question, span_of
 from logpipeline_collector.archive.naming import Origin
 
 SECOND_NS = 1_000_000_000

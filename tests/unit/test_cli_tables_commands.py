@@ -17,12 +17,12 @@ import yaml
 
 from logpipeline_cli.main import main
 from logpipeline_cli.tables import duck
-from logpipeline_cli.tables.questions import ask
+from logpipeline_cli.tables.page import ask
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files as files_of
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.write import write_range
 from tables_erased import age, delta

@@ -10,15 +10,15 @@ import pytest
 from archiving import PLACE, FailingDescriptors, Writer, contents, opened, position
 from logpipeline.records import Question, Reached
 from logpipeline.wire import BadMessage, Batch
-from logpipeline_collector.archive.errors import (
+from logpipeline_collector.archive.committed import committed_files
+from logpipeline_collector.archive.maintenance import ROTATIONS_AT_ONCE_MAX
+from logpipeline_collector.archive.output import RESERVE_BYTES
+from logpipeline_collector.archive.state import (
     ArchiveBroken,
     ArchiveBusy,
     ArchiveFailed,
     ArchiveFull,
 )
-from logpipeline_collector.archive.output import RESERVE_BYTES
-from logpipeline_collector.archive.reading import committed_files
-from logpipeline_collector.archive.rotation import ROTATIONS_AT_ONCE_MAX
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:

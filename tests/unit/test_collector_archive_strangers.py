@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from archiving import PLACE, Writer, contents, opened
 from logpipeline.records import Question
-from logpipeline_collector.archive.errors import ArchiveFailed
-from logpipeline_collector.archive.reading import committed_files
+from logpipeline_collector.archive.committed import committed_files
+from logpipeline_collector.archive.state import ArchiveFailed
 
 # Hundreds of folders: on a disk that is synchronised for each commit they take their time.
 MEMORY = Path("/dev/shm")

@@ -13,9 +13,9 @@ import zstandard
 
 from archiving import PLACE, FailingDescriptors, Writer, contents, opened
 from logpipeline.listing import files_below
-from logpipeline_collector.archive import packing
-from logpipeline_collector.archive.descriptors import Descriptors
-from logpipeline_collector.archive.reading import committed_files
+from logpipeline_collector.archive import maintenance
+from logpipeline_collector.archive.committed import committed_files
+from logpipeline_collector.archive.output import Descriptors
 
 # Room for two of the files that a partition sets aside.
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
@@ -229,8 +229,8 @@ def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:
 
 def half_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Writer, bytes]:
     """An archive whose only file, with what does not shrink, is being compressed."""
-    monkeypatch.setattr(packing, "ROUND_S", 0.0001)
-    monkeypatch.setattr(packing, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(maintenance, "ROUND_S", 0.0001)
+    monkeypatch.setattr(maintenance, "PIECE_BYTES", 4096)
     data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
     writer.take(data)
@@ -267,7 +267,7 @@ def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(
     be cut to its former length.
     """
     writer, data = half_packed(tmp_path, monkeypatch)
-    monkeypatch.setattr(packing, "ROUND_S", 3600.0)
+    monkeypatch.setattr(maintenance, "ROUND_S", 3600.0)
     writer.archive.maintain(time.time())
 
     [file] = rotated(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logpipeline.records import EpochRecord, StreamPosition
-from logpipeline_collector.ownership import claim
+from logpipeline_collector.takeover import claim
 
 RECORD = EpochRecord(
     epoch=4,

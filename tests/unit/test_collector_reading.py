@@ -9,7 +9,7 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch, encode_headers
-from logpipeline_collector.reading import ConsumerName, Interrupted, Missed, Order
+from logpipeline_collector.stream_reader import ConsumerName, Interrupted, Missed, Order
 
 SUBJECTS = Subjects("logs", 10)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logpipeline.records import EpochRecord, EpochStart, Reached, StreamPosition
+from logpipeline_collector.epochs import Successor, succeed
 from logpipeline_collector.recovery import (
     BUCKET_LOST,
     BUCKET_OLDER,
@@ -15,7 +16,6 @@ from logpipeline_collector.recovery import (
     Source,
     recover,
 )
-from logpipeline_collector.succession import Successor, succeed
 
 # The folder whose process wrote the record, and another one.
 SAME, OTHER = "same", "other"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.consuming.records import (
+from logpipeline.consuming.options import (
     Claim,
     Progress,
     claim_key,

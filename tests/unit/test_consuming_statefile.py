@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.consuming.errors import ReaderBusy, StateForeign
-from logpipeline.consuming.records import Progress
-from logpipeline.consuming.statefile import KIND, VERSION, StateFile
+from logpipeline.consuming.options import Progress, ReaderBusy, StateForeign
+from logpipeline.consuming.ordered import KIND, VERSION, StateFile
 from logpipeline.records import StreamPosition
 from logpipeline.statefile import write_state
 

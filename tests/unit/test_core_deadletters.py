@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.deadletters import (
+from logpipeline.dead_letters import (
     DETAIL_CHARACTERS_MAX,
     HEADERS_BYTES_MAX,
     Letter,

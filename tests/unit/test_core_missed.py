@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.records import BadRecord
-from logpipeline.tables.missed import RANGES_MAX, Missed, MissedRange
+from logpipeline.tables.progress import RANGES_MAX, Missed, MissedRange
 
 
 def gone(first: int, last: int, *, created: str = "then") -> MissedRange:

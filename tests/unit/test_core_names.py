@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from logpipeline.names import Names, names_of
 from logpipeline.spec.mistakes import SpecError
 from logpipeline.spec.parse import parse
+from logpipeline.subjects import Names, names_of
 
 # Names of the same few parts, which differ only by what stands between them: where a rule is not
 # injective, it is for these that it gives the same.

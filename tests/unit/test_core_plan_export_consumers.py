@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from logpipeline.partition import partition_of
-from logpipeline.plan.consumers import consumers_for
-from logpipeline.plan.export_consumers import UntranslatableConsumer, export_consumers
+from logpipeline.plan.desired import consumers_for
+from logpipeline.plan.export import UntranslatableConsumer, export_consumers
 from logpipeline.plan.normal import normal_consumer
 from logpipeline.spec import parse
 

@@ -7,8 +7,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.plan.floors import durable_floors, group_floor, groups_of
-from logpipeline.plan.trim import Decision, Levels, decide, fill_of
+from logpipeline.plan.trim import (
+    Decision,
+    Levels,
+    decide,
+    durable_floors,
+    fill_of,
+    group_floor,
+    groups_of,
+)
 from logpipeline.records import EpochRecord, StreamPosition
 from logpipeline.spec.streams import Stream
 

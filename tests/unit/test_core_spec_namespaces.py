@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logpipeline.spec.namespaces import LabelRequirement, LabelSelector, both, query_of
+from logpipeline.spec.pods import LabelRequirement, LabelSelector, both, query_of
 
 BLUE = LabelSelector(match_labels={"team": "blue", "a.b/c": ""})
 NOT_SECRET = LabelSelector(

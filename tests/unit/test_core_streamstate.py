@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logpipeline.records import StreamPosition
 from logpipeline.streamstate import StreamState, Verdict, judge
-from logpipeline_collector.marks import MARKS_MAX, Marks
+from logpipeline_collector.stream_position import MARKS_MAX, Marks
 
 STREAM = StreamState(created="monday", first=1, last=1000)
 

@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from demo_archive import CONTAINER, PLACES, PLAIN, archive, archive_all, lines_of, run_of
-from logpipeline_cli.demonstration.account import Account, Origins, differences
 from logpipeline_cli.demonstration.archived import ArchiveCounter
-from logpipeline_cli.demonstration.checking import Written, check_files
+from logpipeline_cli.demonstration.checking import (
+    Account,
+    Origins,
+    Written,
+    check_files,
+    differences,
+)
 from logpipeline_cli.demonstration.screen import Progress
 from logpipeline_cli.local.layout import Layout
 from logpipeline_demo.outputs import lines_by_place

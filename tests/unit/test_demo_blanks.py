@@ -7,8 +7,8 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_demo.blanks import assign
 from logpipeline_demo.lines import SourceKey
+from logpipeline_demo.settle import assign
 
 KEY = SourceKey("node-a", "files/app.log")
 graphs = st.lists(st.lists(st.integers(0, 4), unique=True, max_size=4), max_size=5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_demo.intervals import Intervals
+from logpipeline_demo.ledger import Intervals
 
 ranges = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 

@@ -11,8 +11,7 @@ import pytest
 
 from logpipeline import cri
 from logpipeline.partition import partition_of
-from logpipeline_demo.lines import LineMaker, SourceKey, cri_time
-from logpipeline_demo.payloads import PERIOD, Kind, payloads
+from logpipeline_demo.lines import PERIOD, Kind, LineMaker, SourceKey, cri_time, payloads
 from logpipeline_demo.sources import host_names, is_place_of, sources_of
 
 KEY = SourceKey("node-a", "shop/cart-1/cart")

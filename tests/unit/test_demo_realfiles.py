@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from demo_archive import archive
 from logpipeline_demo.expected import Expected
-from logpipeline_demo.linediff import is_merge, line_diff, split_lines
 from logpipeline_demo.oracle import check
-from logpipeline_demo.realfiles import RealFile, default_place
+from logpipeline_demo.realfiles import RealFile, default_place, is_merge, line_diff, split_lines
 from logpipeline_demo.verdict import Verdict
 
 LINES = [b"line %d\n" % number for number in range(50)] + [b"same\n"] * 3 + [b"\n", b"\xff\x00\r\n"]

@@ -9,9 +9,9 @@ import pytest
 
 from logpipeline.nats.session import RawMessage
 from logpipeline.wire import Batch, encode_headers
+from logpipeline_collector.fshipper.config import Pattern, midnight
 from logpipeline_collector.fshipper.files import DayFiles
-from logpipeline_collector.fshipper.intake import Intake
-from logpipeline_collector.fshipper.naming import Pattern, midnight
+from logpipeline_collector.fshipper.service import Intake
 
 NOON_S = 1_795_262_400.0  # 2026-11-21 12:00:00 UTC
 DAY_S = 24 * 3600.0

@@ -13,12 +13,12 @@ from logpipeline.checksum import NOTHING
 from logpipeline.nats.session import RawMessage
 from logpipeline.subjects import Subjects
 from logpipeline.wire import Checksums
-from logpipeline_collector.fshipper.intake import Intake
-from logpipeline_collector.fshipper.naming import BadOutput, Pattern, midnight
+from logpipeline_collector.fshipper.config import BadOutput, Pattern, midnight
+from logpipeline_collector.fshipper.service import Intake
 from logpipeline_shipper.files.chain import Chunk
 from logpipeline_shipper.files.sources import SourceId
-from logpipeline_shipper.parcels import Packer
-from logpipeline_shipper.past import Piece
+from logpipeline_shipper.message import Packer
+from logpipeline_shipper.resend import Piece
 
 # SHIPPER_SUBJECT, SHIPPER_PARTITIONS, HOSTNAME, the subject.
 SUBJECTS = [

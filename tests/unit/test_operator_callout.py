@@ -14,8 +14,8 @@ import pytest
 
 from child_manifests import SETTINGS, child, children, resource
 from logpipeline.authority import user_of_reader
-from logpipeline_operator.callout.answering import Answers
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request, new_seed
+from logpipeline_operator.callout.service import Answers
 from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
 from logpipeline_operator.children import nats_auth
 from pod_tokens import ApiServer

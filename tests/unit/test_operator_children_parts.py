@@ -15,9 +15,9 @@ from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config
 from logpipeline_operator.children import build, config, nats_auth, nats_conf, shippers
 from logpipeline_operator.children.collectors import data_folder
-from logpipeline_operator.children.folders import base_of, host_folders
+from logpipeline_operator.children.model import canonical
 from logpipeline_operator.children.policies import build as policies
-from logpipeline_operator.children.quantities import canonical
+from logpipeline_operator.children.shippers import base_of, host_folders
 from logpipeline_shipper.config import from_pipeline as shipper_config
 
 PASSWORDS = {role: f"{role}-0123456789abcdef" for role in nats_auth.ROLES}

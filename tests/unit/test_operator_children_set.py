@@ -22,8 +22,7 @@ from logpipeline_operator.children import (
     order,
     shippers,
 )
-from logpipeline_operator.children.labels import selector
-from logpipeline_operator.children.model import Component
+from logpipeline_operator.children.model import Component, selector
 
 LABEL_CHARS_MAX = 63
 # What Kubernetes appends to a StatefulSet's name in a label of its pods, and to its name for them.

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from child_manifests import resource
-from logpipeline_operator.children.labels import ACCOUNTS_LABEL, COMPONENT_LABEL, TLS_LABEL
-from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.claims import Growth, began_with_tls, may_have_accounts, to_grow
+from logpipeline_operator.children.model import ACCOUNTS_LABEL, COMPONENT_LABEL, TLS_LABEL, Manifest
+from logpipeline_operator.volume_claims import Growth, began_with_tls, may_have_accounts, to_grow
 
 
 def test_a_claim_that_is_too_small_grows() -> None:

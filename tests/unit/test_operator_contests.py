@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from logpipeline_operator.contests import CORRECTIONS_MAX, LEFT_FOR_S, WITHIN_S, Contests
-from logpipeline_operator.differences import Changes, Wanted
+from logpipeline_operator.differences import (
+    CORRECTIONS_MAX,
+    LEFT_FOR_S,
+    WITHIN_S,
+    Changes,
+    Contests,
+    Wanted,
+)
 from logpipeline_operator.intrusions import Intrusion, intrusions, removal
 from logpipeline_operator.queue import Key
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from logpipeline_operator.callout.refusals import ADDRESS_CHARS_MAX, Cause, Refusals
+from logpipeline_operator.callout.tokens import ADDRESS_CHARS_MAX, Cause, Refusals
 from logpipeline_operator.logins import TOLD_EVERY_S, Logins
 from logpipeline_operator.queue import Key
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from child_manifests import resource
 from logpipeline.survey import PartitionState
 from logpipeline_operator import membership
-from logpipeline_operator.children.labels import COMPONENT_LABEL
 from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
+from logpipeline_operator.children.model import COMPONENT_LABEL
 from logpipeline_operator.children.nats_tls import MARK_ANNOTATION
 from logpipeline_operator.membership import CollectorPod
 

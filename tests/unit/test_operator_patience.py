@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from logpipeline_operator.patience import Patience
-from logpipeline_operator.queue import Key
+from logpipeline_operator.queue import Key, Patience
 from logpipeline_operator.settings import LOOK_AGAIN_S as FIRST_WAIT_S
 
 KEY = Key("logging", "prod")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logpipeline_operator.status import Part, Reason
-from logpipeline_operator.status.endpoints import problems
+from logpipeline_operator.status.pods import endpoint_problems
 
 SELECTOR = {"app.kubernetes.io/instance": "prod", "app.kubernetes.io/component": "nats"}
 SERVICE = {
@@ -47,7 +47,7 @@ def leading_to(*names: str, service: str = "prod-nats", **conditions: bool) -> A
 )
 def test_a_service_leads_to_each_of_its_ready_pods(slices: list[Any], what: str) -> None:
     """Whatever the reason is: its own selector, a label of a pod, or Kubernetes."""
-    found = problems([SERVICE], slices, [pod("a"), pod("b")])
+    found = endpoint_problems([SERVICE], slices, [pod("a"), pod("b")])
 
     assert [each.what for each in found] == ([f"Service prod-nats {what}"] if what else [])
     assert all((each.reason, each.part) == (Reason.NO_ENDPOINTS, Part.NATS) for each in found)
@@ -57,15 +57,15 @@ def test_a_pod_that_ends_is_missed_where_it_is_the_last_one() -> None:
     """Its condition may say for a minute that it is ready, while nobody is led to it any more."""
     ending = pod("a", deletionTimestamp="2026-05-04T12:00:00Z")
 
-    (found,) = problems([SERVICE], [leading_to("a", ready=False)], [ending])
+    (found,) = endpoint_problems([SERVICE], [leading_to("a", ready=False)], [ending])
 
     assert found.what == "Service prod-nats leads to no pod"
-    assert not problems([SERVICE], [leading_to("b")], [ending, pod("b")])
+    assert not endpoint_problems([SERVICE], [leading_to("b")], [ending, pod("b")])
 
 
 def test_pods_that_are_not_ready_or_another_s_are_not_missed() -> None:
     """The first have findings of their own; the others were never meant."""
     others = [pod("c", is_ready=False), pod("d", labels={"app.kubernetes.io/instance": "prod"})]
 
-    assert not problems([SERVICE], [], others)
-    assert not problems([{"kind": "ConfigMap", "metadata": {"name": "x"}}], [], [pod("a")])
+    assert not endpoint_problems([SERVICE], [], others)
+    assert not endpoint_problems([{"kind": "ConfigMap", "metadata": {"name": "x"}}], [], [pod("a")])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_operator.status.lag import age_text, bytes_text, lag_text
+from logpipeline_operator.status.text import age_text, bytes_text, lag_text
 from status_facts import partition
 
 MIB = 2**20

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logpipeline.spec.status import CHECKED_EVERY_S, STATUS_SCHEMA
+from logpipeline.spec.crd import CHECKED_EVERY_S, STATUS_SCHEMA
 from logpipeline_operator.status import (
     Facts,
     Mode,

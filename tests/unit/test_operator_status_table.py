@@ -9,8 +9,8 @@ import pytest
 
 from logpipeline.tables.progress import StreamLag, is_overtaken_soon
 from logpipeline_operator.status import Facts, Workload, events_of, is_changed, status_of
-from logpipeline_operator.status.lag import fresh_from
-from logpipeline_operator.status.table import FIGURES_EVERY_S
+from logpipeline_operator.status.summary import FIGURES_EVERY_S
+from logpipeline_operator.status.text import fresh_from
 from status_facts import NOW, archiving, condition, jetstream, later, progress, table_state, working
 
 KIND = "TableRunning"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from logpipeline_shipper.budget import ByteBudget
+from logpipeline_shipper.shared import ByteBudget
 
 
 async def test_waiters_are_served_in_their_order() -> None:

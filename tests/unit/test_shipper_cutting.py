@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from logpipeline.checksum import NOTHING
 from logpipeline.wire import Checksums
-from logpipeline_shipper.cutting import halves, piece_of, single_lines, split_at
 from logpipeline_shipper.files.chain import Chunk
+from logpipeline_shipper.resend import halves, piece_of, single_lines, split_at
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 

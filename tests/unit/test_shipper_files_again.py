@@ -12,7 +12,7 @@ import pytest
 
 from log_chain import GRACE_S, Folder
 from logpipeline_shipper.files import tail
-from logpipeline_shipper.files.opening import NotNow, TooManyOpen, Unreadable
+from logpipeline_shipper.files.open_file import NotNow, TooManyOpen, Unreadable
 
 LINES = b"one\ntwo\n"
 

@@ -13,9 +13,8 @@ import pytest
 
 from log_chain import HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline.checksum import NOTHING
-from logpipeline_shipper.files.opening import open_reader
-from logpipeline_shipper.files.reading import Reader
-from logpipeline_shipper.files.recent import Part, Recent
+from logpipeline_shipper.files.open_file import open_reader
+from logpipeline_shipper.files.reader import Part, Reader, Recent
 from logpipeline_shipper.files.sources import ChainFile
 from logpipeline_shipper.files.tail import Tail
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline import cri
-from logpipeline_shipper.files.cutting import Cut, cut, times_of
+from logpipeline_shipper.files.chunk import Cut, cut, times_of
 
 TIME = b"2026-11-21T10:00:00.123456789Z"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from log_chain import Folder, joined
+from logpipeline_shipper.files.directory_scan import roots_of
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
-from logpipeline_shipper.files.tree import roots_of
 from waiting import eventually
 
 NEVER_S = 3600.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline_shipper.files import identity
-from logpipeline_shipper.files.identity import look_at, look_at_open
+from logpipeline_shipper.files import open_file
+from logpipeline_shipper.files.open_file import look_at, look_at_open
 
 
 def test_path_and_descriptor_tell_the_same(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_without_the_call_files_have_no_birth(
     path = tmp_path / "app.log"
     path.write_bytes(b"12345")
     found = look_at(path, follow_link=False)
-    monkeypatch.setattr(identity, "_LIBC", None)
+    monkeypatch.setattr(open_file, "_LIBC", None)
 
     assert look_at(path, follow_link=False) == replace(found, born_ns=0)
     with path.open("rb") as file:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_shipper.files.naming import chains_of, restart_of, rotation_of
-from logpipeline_shipper.files.patterns import BadPattern, Patterns
+from logpipeline_shipper.files.source_filter import BadPattern, Patterns
 
 
 def names(chain: list[tuple[str, bool]]) -> list[str]:

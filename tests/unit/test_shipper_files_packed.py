@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from logpipeline_shipper.files.reading import INPUT_BYTES, PackedReader
-from logpipeline_shipper.files.unpacking import NAMES
+from logpipeline_shipper.files.reader import INPUT_BYTES, NAMES, PackedReader
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, 1),

@@ -15,10 +15,10 @@ import pytest
 from log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline_shipper import adoption
 from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S
-from logpipeline_shipper.files.chunks import Chunk
+from logpipeline_shipper.files.chunk import Chunk
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
-from logpipeline_shipper.files.opening import Unreadable, open_reader
-from logpipeline_shipper.files.reading import Reader
+from logpipeline_shipper.files.open_file import Unreadable, open_reader
+from logpipeline_shipper.files.reader import Reader
 from logpipeline_shipper.files.sources import ChainFile
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from logpipeline.nats.jetstream import PubAck, StoredMessage
 from logpipeline.wire import Batch
 from logpipeline_shipper.account import Gap
-from logpipeline_shipper.acks import Acks
-from logpipeline_shipper.healing import (
+from logpipeline_shipper.checkpoint import Key, LastAck
+from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.resend import (
     EMPTY_SUBJECT_IS_LOSS_S,
     TRIES_MAX,
     TRY_INTERVAL_S,
@@ -15,9 +16,7 @@ from logpipeline_shipper.healing import (
     Tries,
     is_lost,
 )
-from logpipeline_shipper.intents import Key
-from logpipeline_shipper.parcels import Parcel
-from logpipeline_shipper.positions import LastAck
+from logpipeline_shipper.watch import Acks
 
 LAST = LastAck("LOGS_0", 1000, "id-1000", 50.0)
 KEY = Key("node-a", "/var/log/app.log")

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from logpipeline.checksum import Checksum
 from logpipeline_shipper.files.chain import Chain, Chunk
-from logpipeline_shipper.files.descriptors import DescriptorBudget
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.open_file import DescriptorBudget
 from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
 
 GRACE_S = 2.0

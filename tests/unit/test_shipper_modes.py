@@ -8,9 +8,9 @@ import pytest
 
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
-from logpipeline_shipper.files.gate import Gate
-from logpipeline_shipper.files.selection import (
+from logpipeline_shipper.files.source_filter import (
     Container,
+    Gate,
     Metadata,
     Rules,
     Take,

@@ -6,7 +6,7 @@ import pytest
 
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import ApiError
-from logpipeline_shipper.outcomes import Verdict, advice, judge
+from logpipeline_shipper.publish import Verdict, advice, judge
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from logpipeline.checksum import NOTHING
 from logpipeline.wire import Checksums
+from logpipeline_shipper.checkpoint import Intent
 from logpipeline_shipper.files.chain import Chunk
-from logpipeline_shipper.intents import Intent
-from logpipeline_shipper.past import Past, Piece
+from logpipeline_shipper.resend import Past, Piece
 
 G = "0123456789abcdef"
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from logpipeline import statefile
-from logpipeline_shipper import positions
+from logpipeline_shipper import checkpoint
 from logpipeline_shipper.account import Account, Gap
-from logpipeline_shipper.folder import DataFolder, DataFolderBusy
-from logpipeline_shipper.intents import Intent, IntentLog, Key
-from logpipeline_shipper.positions import (
+from logpipeline_shipper.checkpoint import (
     ABSENT_KEPT_S,
+    Intent,
+    IntentLog,
+    Key,
     LastAck,
     PositionKeeper,
     Snapshot,
@@ -23,6 +24,7 @@ from logpipeline_shipper.positions import (
     bounded,
     encode_row,
 )
+from logpipeline_shipper.folder import DataFolder, DataFolderBusy
 
 KEY = Key("node-a", "/var/log/\udcffapp.log")
 BOOT = "this-boot"
@@ -61,7 +63,7 @@ async def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     """Every field survives, names with bytes that are no text included."""
     (await saved(tmp_path)).close()
 
-    found = positions.load(tmp_path, BOOT)
+    found = checkpoint.load(tmp_path, BOOT)
 
     assert (found.sources, found.acks, found.rollbacks) == (
         STATE.sources,
@@ -76,7 +78,7 @@ async def test_after_a_kill_the_batches_since_the_last_save_are_known(tmp_path: 
     intents.note(KEY, Intent("g1", 4, 9))
     intents.note(Key("node-b", "new"), Intent("g7", 0, 2, "feed"))
 
-    found = positions.load(tmp_path, BOOT)
+    found = checkpoint.load(tmp_path, BOOT)
 
     assert found.is_complete
     assert found.sources[KEY].intents == (Intent("g1", 0, 4), Intent("g1", 4, 9))
@@ -88,15 +90,15 @@ async def test_after_another_boot_nobody_knows_what_was_sent(tmp_path: Path) -> 
     """A power cut takes what was noted without fsync, so all is in doubt."""
     (await saved(tmp_path)).close()
 
-    assert not positions.load(tmp_path, "another-boot").is_complete
+    assert not checkpoint.load(tmp_path, "another-boot").is_complete
 
 
 async def test_after_a_clean_stop_all_is_known_even_after_a_boot(tmp_path: Path) -> None:
     """The last save is durable, and nothing was sent after it."""
     (await saved(tmp_path, is_last=True)).close()
 
-    assert positions.load(tmp_path, "another-boot").is_complete
-    assert not positions.load(tmp_path, "another-boot").is_complete, "the word holds for one start"
+    assert checkpoint.load(tmp_path, "another-boot").is_complete
+    assert not checkpoint.load(tmp_path, "another-boot").is_complete, "the word holds for one start"
 
 
 async def test_a_batch_half_noted_was_not_sent(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ async def test_a_batch_half_noted_was_not_sent(tmp_path: Path) -> None:
     with (tmp_path / "intents.1").open("ab") as file:
         file.write(b'["node-a","x","g1",4,')
 
-    assert positions.load(tmp_path, BOOT).sources[KEY].intents == (Intent("g1", 0, 4),)
+    assert checkpoint.load(tmp_path, BOOT).sources[KEY].intents == (Intent("g1", 0, 4),)
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"positions 1 00000000 2\n{}"])
@@ -113,7 +115,7 @@ def test_broken_positions_are_set_aside(tmp_path: Path, damage: bytes) -> None:
     """A damaged file stops nothing; it is kept to be looked at."""
     (tmp_path / "positions").write_bytes(damage)
 
-    found = positions.load(tmp_path, BOOT)
+    found = checkpoint.load(tmp_path, BOOT)
 
     assert found.was_broken
     assert not found.is_complete
@@ -124,7 +126,7 @@ async def test_positions_of_another_shape_are_set_aside(tmp_path: Path) -> None:
     """A file with a good checksum and a wrong content is as broken as any."""
     statefile.write_state(tmp_path / "positions", "positions", 1, {"sources": [{}]})
 
-    assert positions.load(tmp_path, BOOT).was_broken
+    assert checkpoint.load(tmp_path, BOOT).was_broken
 
 
 async def test_old_notes_are_removed_once_the_positions_tell_the_same(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ async def test_a_folder_that_takes_no_notes_leaves_no_half_truth(tmp_path: Path)
     folder.close()
     (tmp_path / "intents.2").rmdir()
 
-    assert not positions.load(tmp_path, BOOT).is_complete
+    assert not checkpoint.load(tmp_path, BOOT).is_complete
 
 
 class PositionKeeperAt(PositionKeeper):
@@ -221,7 +223,7 @@ async def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, damage: st
 
     again = DataFolder.open(path, "uid-1")
     again.close()
-    found = positions.load(path, BOOT)
+    found = checkpoint.load(path, BOOT)
     assert (again.installation, again.was_others) == (folder.installation, False)
     assert found.is_complete
     assert [i.end for i in found.sources[KEY].intents] == [4, 9]
@@ -245,7 +247,7 @@ async def test_a_save_that_failed_before_its_folder_was_removed_begins_anew(
     intents.close()
     folder.close()
 
-    assert positions.load(path, BOOT).is_complete
+    assert checkpoint.load(path, BOOT).is_complete
 
 
 def _no_space(*_: object) -> None:

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.spec.components import Match, PodSelector
-from logpipeline_shipper.files.gate import METADATA_WAIT_S, Gate
-from logpipeline_shipper.files.selection import (
+from logpipeline_shipper.files.source_filter import (
+    METADATA_WAIT_S,
     SIDECAR_CONTAINER,
     Container,
     Decision,
+    Gate,
     Labels,
     Leave,
     Metadata,

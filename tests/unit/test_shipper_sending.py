@@ -10,9 +10,9 @@ import pytest
 from logpipeline import wire
 from logpipeline.nats.connection import OutcomeUnknown
 from logpipeline.nats.jetstream import JetStream, PubAck
-from logpipeline_shipper import sending
-from logpipeline_shipper.parcels import Parcel
-from logpipeline_shipper.sending import Sender
+from logpipeline_shipper import publish
+from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.publish import Sender
 
 
 class _Unanswering:
@@ -48,7 +48,7 @@ async def test_a_message_without_an_answer_is_known_to_be_sent_again(
     unsure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was in doubt about it before its first try."""
-    monkeypatch.setattr(sending, "BACKOFF_FIRST_S", 0.0)
+    monkeypatch.setattr(publish, "BACKOFF_FIRST_S", 0.0)
     js = _Unanswering()
     sender = Sender(
         cast(JetStream, js), _Open(), ack_timeout_s=1.0,

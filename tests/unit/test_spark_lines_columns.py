@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.spec.columns import RESERVED, LineField, LineSelector, ParseRule, TimeRule
+from logpipeline.spec.table import RESERVED, LineField, LineSelector, ParseRule, TimeRule
 from logpipeline_spark.lines.columns import FIELDS, PARSED, Columns, encoded_schema_of, schema_of
-from logpipeline_spark.lines.declared import declared
+from logpipeline_spark.lines.fill import declared
 from logpipeline_spark.lines.instants import instants
 from logpipeline_spark.lines.opening import groups
 from logpipeline_spark.lines.schema import LINES

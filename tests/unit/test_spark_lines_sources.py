@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from logpipeline.knowledge import NOTHING, Knowledge, decide
 from logpipeline.wire import Previous
-from logpipeline_spark.lines.message import Message
-from logpipeline_spark.lines.opening import groups
+from logpipeline_spark.lines.opening import Message, Run, Seen, groups, joined, seen_of
 from logpipeline_spark.lines.schema import Origin
-from logpipeline_spark.lines.sources import Run, Seen, joined, seen_of
 from spark_messages import HOST, ORIGIN, foreign, lines_of, message
 
 A, B = "a" * 16, "b" * 16

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.sources import Run, Seen
+from logpipeline_spark.lines.opening import Run, Seen
 from logpipeline_spark.running import known as knowing
 from logpipeline_spark.running.known import Known, learn
-from logpipeline_spark.running.state import StreamState
+from logpipeline_spark.running.progress import StreamState
 
 GENERATION = "0" * 16
 

@@ -16,13 +16,13 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source, counted
 from logpipeline_spark.running import task as running
 from logpipeline_spark.running.task import bundled
-from logpipeline_spark.source.admission import TASK_BYTES_MAX
+from logpipeline_spark.source.planning import TASK_BYTES_MAX
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.source.tasks import RangeTask
 from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.parquet import ParquetFile
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.write import OPEN_MAX, write_ranges
 from tables_made import BEGIN, LIFE, lines
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.admission import Backlog, ends, is_early, split
+from logpipeline_spark.source.planning import Backlog, batch_ends, is_early, split
 from logpipeline_spark.source.positions import (
     Position,
     StreamState,
@@ -109,14 +109,15 @@ def test_a_batch_moves_on_and_stays_near_its_limit(
     backlogs: dict[str, Backlog], bytes_max: int
 ) -> None:
     """Each stream that has something gets at least one message, and nobody more than there is."""
-    chosen = ends(backlogs, bytes_max)
+    chosen = batch_ends(backlogs, bytes_max)
 
     taken = {name: chosen[name] - b.first + 1 for name, b in backlogs.items()}
     assert all(0 <= taken[name] <= b.count for name, b in backlogs.items())
     assert all(taken[name] >= 1 for name, b in backlogs.items() if b.count)
     over = sum(count * backlogs[name].message_bytes for name, count in taken.items()) - bytes_max
     assert over <= sum(b.message_bytes for b in backlogs.values())
-    assert ends(backlogs, None) == {name: b.first + b.count - 1 for name, b in backlogs.items()}
+    lasts = {name: b.first + b.count - 1 for name, b in backlogs.items()}
+    assert batch_ends(backlogs, None) == lasts
 
 
 @given(BACKLOGS, st.integers(1, 10**4), st.integers(1, 10**9))
@@ -124,12 +125,12 @@ def test_a_batch_stays_near_its_number_of_messages(
     backlogs: dict[str, Backlog], count_max: int, bytes_max: int
 ) -> None:
     """Of two limits the stricter one holds, as if it were the only one."""
-    chosen = ends(backlogs, None, count_max)
+    chosen = batch_ends(backlogs, None, count_max)
 
     taken = {name: chosen[name] - b.first + 1 for name, b in backlogs.items()}
     assert sum(taken.values()) <= count_max + len(backlogs)
     assert all(taken[name] >= 1 for name, b in backlogs.items() if b.count)
-    both, by_bytes = ends(backlogs, bytes_max, count_max), ends(backlogs, bytes_max)
+    both, by_bytes = batch_ends(backlogs, bytes_max, count_max), batch_ends(backlogs, bytes_max)
     assert both in (chosen, by_bytes)
     assert all(both[name] <= min(chosen[name], by_bytes[name]) for name in backlogs)
 

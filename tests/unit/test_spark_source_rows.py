@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logpipeline.wire import encode_headers
-from logpipeline_spark.lines.message import Message
+from logpipeline_spark.lines.opening import Message
 from logpipeline_spark.source.options import parse
 from logpipeline_spark.source.rows import batches
 from raw_nats import Message as RawMessage

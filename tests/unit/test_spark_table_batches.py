@@ -19,12 +19,11 @@ from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import state as state_module
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import LINES as LINES_AREA
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
 from logpipeline_spark.table.reading import files, tables
-from logpipeline_spark.table.state import Kept
-from logpipeline_spark.table.streams import WrongRange
+from logpipeline_spark.table.state import Kept, WrongRange
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.table import BEGIN_ATTEMPTS, PATIENCE_S, Held
 from logpipeline_spark.table.verify import verify
 from logpipeline_spark.table.write import write_range

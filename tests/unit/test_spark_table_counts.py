@@ -18,13 +18,12 @@ from logpipeline_spark.rollup.counts import LATE_MAX, MINUTES, SOURCES, added
 from logpipeline_spark.table import counts
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.local import LocalStorage
 from logpipeline_spark.table.names import LINES as LINES_AREA
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.reading import tables
-from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.upkeep import Upkeep
+from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.upkeep import Limits, Upkeep
 from logpipeline_spark.table.verify import verify
 from tables_made import BEGIN, counted_batch, logs, opened, upkeep
 

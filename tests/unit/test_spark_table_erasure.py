@@ -25,17 +25,17 @@ from logpipeline_spark.formats import iceberg as iceberg_module
 from logpipeline_spark.formats.log import GRACE_HOURS, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import erasure as erasure_module
-from logpipeline_spark.table import local as local_module
-from logpipeline_spark.table.condition import Condition
+from logpipeline_spark.table import storage as local_module
+from logpipeline_spark.table.compact import groups_of
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.local import LocalStorage
-from logpipeline_spark.table.merge import groups_of
 from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.streams import WrongRange
+from logpipeline_spark.table.reading import Condition
+from logpipeline_spark.table.state import WrongRange
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.table import Table
+from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.write import write_range
 from tables_erased import FORMATS, Lake, Row, mixed, rows_of
 from tables_made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep

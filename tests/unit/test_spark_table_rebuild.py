@@ -25,9 +25,9 @@ from logpipeline_spark.table import table as table_module
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.names import ROLLUP_MINUTE
 from logpipeline_spark.table.reading import files, tables
-from logpipeline_spark.table.retain import Limits
 from logpipeline_spark.table.state import States
 from logpipeline_spark.table.table import PATIENCE_S, Held
+from logpipeline_spark.table.upkeep import Limits
 from tables_erased import FORMATS, Lake
 from tables_fed import (
     CREATED,

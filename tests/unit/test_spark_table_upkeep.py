@@ -23,17 +23,16 @@ from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
 from logpipeline_spark.table import compact as compact_module
 from logpipeline_spark.table import upkeep as upkeep_module
-from logpipeline_spark.table.compact import Sizes, due
+from logpipeline_spark.table.compact import Sizes, due, groups_of, merged
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.local import LocalStorage
-from logpipeline_spark.table.merge import groups_of, merged
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.reading import files as files_of
 from logpipeline_spark.table.reading import tables
-from logpipeline_spark.table.retain import Limits
+from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.table import COUNTS, Table
+from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
 from logpipeline_spark.table.write import in_hours, write_range

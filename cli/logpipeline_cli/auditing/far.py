@@ -16,9 +16,7 @@ from typing import Any, BinaryIO
 from logpipeline.spec import load
 from logpipeline.statefile import StateBroken
 from logpipeline_cli.auditing import words
-from logpipeline_cli.auditing.archived import NoLine
-from logpipeline_cli.auditing.pace import Pace
-from logpipeline_cli.auditing.sides import ArchivedFiles, NodeFiles
+from logpipeline_cli.auditing.sides import ArchivedFiles, NodeFiles, NoLine, Pace
 from logpipeline_cli.cluster.far import REQUEST_BYTES_MAX, folders_of
 from logpipeline_cli.errors import CliError
 from logpipeline_shipper.config import host_of, hosts_of

@@ -10,7 +10,7 @@ from logpipeline_cli.auditing import words
 from logpipeline_cli.auditing.comparing import Left
 from logpipeline_cli.auditing.sides import Counts, Survey, Where
 from logpipeline_cli.cluster.remote import FarEnd, rows_of
-from logpipeline_shipper.intents import Key
+from logpipeline_shipper.checkpoint import Key
 
 PROGRAM = ("python3", "-m", "logpipeline_cli.auditing.far")
 

@@ -4,23 +4,279 @@ made of them. Each says what stands there by the keys of blocks and lines, so th
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from logpipeline_cli.auditing.archived import lines_of
+from logpipeline import cri
+from logpipeline.spans import Span, outside, size_of
 from logpipeline_cli.auditing.comparing import Block, Left, blocks_of, count, count_left, left
-from logpipeline_cli.auditing.node import Source, sources_of
-from logpipeline_cli.auditing.pace import Pace
 from logpipeline_cli.committed import Reading
-from logpipeline_shipper import positions
-from logpipeline_shipper.files.sources import HostSources, SourceId
-from logpipeline_shipper.intents import Key
+from logpipeline_shipper import checkpoint
+from logpipeline_shipper.checkpoint import Key, SourceRecord
+from logpipeline_shipper.files.discovery import Discovery
+from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, open_reader
+from logpipeline_shipper.files.reader import Reader
+from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
+
+CHUNK_BYTES = 256 * 1024
+
+Spend = Callable[[int], None]
 
 Counts = Mapping[bytes, int]
+
+
+@dataclass(slots=True)
+class Pace:
+    """Lets no more than *rate* bytes a second be read; 0 means as fast as it goes."""
+
+    rate: int = 0
+    _due_s: float = 0.0
+
+    def spend(self, size: int) -> None:
+        """Wait until *size* more bytes may be read."""
+        if not self.rate:
+            return
+        now_s = time.monotonic()
+        time.sleep(max(self._due_s - now_s, 0.0))
+        self._due_s = max(self._due_s, now_s) + size / self.rate
+
+
+class Lines:
+    """Takes chunks, and yields lines without their ends; with *is_cri* those that a container
+    runtime wrote, without its words and with their fragments joined.
+    """
+
+    def __init__(self, *, is_cri: bool) -> None:
+        self._is_cri = is_cri
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that *chunk* completes."""
+        held = self._held + chunk
+        cut = cri.last_cut(held) if self._is_cri else held.rfind(b"\n") + 1
+        self._held = held[cut:]
+        if self._is_cri:
+            yield from (line.text for line in cri.join(held[:cut]))
+        elif cut:
+            yield from held[: cut - 1].split(b"\n")
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what has no end."""
+        held, self._held = self._held, b""
+        if self._is_cri:
+            yield from (line.text for line in cri.join(held))
+        elif held:
+            yield held
+
+    def forget(self) -> None:
+        """Drop what has no end: what comes next does not continue it."""
+        self._held = b""
+
+
+def lines_in(chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
+    """Yield all lines of *chunks*, the last one whether it has an end or not."""
+    lines = Lines(is_cri=is_cri)
+    for chunk in chunks:
+        yield from lines.feed(chunk)
+    yield from lines.rest()
+
+
+class NoLine(Exception):
+    """A line of an archived file is not of the form that the pipeline has now."""
+
+
+def lines_of(output: str, chunks: Iterable[bytes], *, is_cri: bool) -> Iterator[bytes]:
+    """Yield the program's lines in one archived file of the form *output* (``raw``, ``cri`` or
+    ``json``), without their ends.
+
+    Raises:
+        NoLine: it is of another form.
+    """
+    lines = lines_in(chunks, is_cri=is_cri and output == "cri")
+    yield from _messages(lines) if output == "json" else lines
+
+
+def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the texts of JSON *lines*; what was too long for one stands in several, of which all
+    but the last say so.
+    """
+    begun: dict[tuple[str, str], bytes] = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+            coded = row.get("message_base64")
+            text = row["message"].encode() if coded is None else base64.b64decode(coded)
+            key = (str(row.get("source", "")), str(row.get("stream", "")))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise NoLine(f"{line[:60]!r} is no line of JSON output") from error
+        text = begun.pop(key, b"") + text
+        if row.get("partial"):
+            begun[key] = text
+        else:
+            yield text
+    yield from begun.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file, and the *spans* of its content that collectors have confirmed. *is_ended*: that is
+    all of it, and nothing follows.
+    """
+
+    file: ChainFile
+    size: int
+    spans: tuple[Span, ...] = ()
+    is_ended: bool = False
+
+
+@dataclass(slots=True)
+class Source:
+    """The files of one source, oldest first. *troubles* are those that could not be read to the
+    end, and why.
+    """
+
+    id: SourceId
+    parts: list[Part]
+    troubles: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes that stand in its files."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def compared(self) -> int:
+        """Bytes that must be archived, in files that could be read; known once `lines` are read."""
+        parts = (part for part in self.parts if part.file.path not in self.troubles)
+        return sum(size_of(part.spans) for part in parts)
+
+    def leave_out_before(self, time_ns: int) -> None:
+        """Ask for nothing of files that were last written before *time_ns*."""
+        self.parts = [
+            part if part.file.mtime_ns >= time_ns else Part(part.file, part.size)
+            for part in self.parts
+        ]
+
+    def lines(self, spend: Spend) -> Iterator[bytes]:
+        """Yield the lines that must be archived, without their ends; *spend* is told each number of
+        bytes before they are read.
+        """
+        is_cri = self.id.format == "cri"
+        lines = Lines(is_cri=is_cri)
+        for part in self.parts:
+            for chunk in self._chunks(part, spend):
+                if chunk is None:
+                    lines.forget()
+                else:
+                    yield from lines.feed(chunk)
+            # A runtime that begins a new file cuts the line in two that it is about to write.
+            if not part.is_ended:
+                lines.forget()
+            elif not is_cri:
+                yield from lines.rest()
+
+    def _chunks(self, part: Part, spend: Spend) -> Iterator[bytes | None]:
+        """Yield the content of *part*; None where what follows does not go on where the last one
+        ended.
+        """
+        if not part.spans:
+            return
+        try:
+            reader = open_reader(part.file, follow_link=self.id.format == "cri")
+        except (Moved, Unreadable, TooManyOpen) as error:
+            self.troubles[part.file.path] = _reason(error)
+            yield None
+            return
+        try:
+            for start, end in part.spans:
+                if start:
+                    yield None
+                yield from _whole_lines(reader, start, end, spend)
+        except OSError as error:
+            self.troubles[part.file.path] = str(error.strerror or error)
+            yield None
+        finally:
+            reader.close()
+
+
+def sources_of(hosts: Sequence[HostSources], records: dict[Key, SourceRecord]) -> Iterator[Source]:
+    """Yield the sources below *hosts* as they are now, given what their shipper saved last."""
+    for listing in Discovery(hosts, skipped=lambda path, reason: None).scan():
+        record = records.get(Key(listing.id.host, listing.id.source))
+        yield Source(listing.id, list(_parts(listing, record)))
+
+
+def _parts(listing: Listing, record: SourceRecord | None) -> Iterator[Part]:
+    is_cri = listing.id.format == "cri"
+    saved = record.saved if record is not None else None
+    rows = (*saved["generations"], *saved["past"]) if saved is not None else ()
+    known = [Generation.restore(row) for row in rows]
+    for file in listing.files:
+        generation = _generation_of(file, known, is_cri=is_cri)
+        if record is None or generation is None:
+            yield Part(file, file.size)
+            continue
+        end = generation.acked.offset
+        size = end if file.compressed else file.size
+        spans = outside(
+            (generation.begin, min(end, size)), record.account.open_spans(generation.id)
+        )
+        # A line of a runtime goes on in its next file; another writer may not have reopened yet.
+        is_over = file is not listing.files[-1] and (is_cri or generation.is_done)
+        is_ended = is_over and bool(spans) and spans[-1][1] == size
+        yield Part(file, size, tuple(spans), is_ended)
+
+
+def _generation_of(
+    file: ChainFile, known: Sequence[Generation], *, is_cri: bool
+) -> Generation | None:
+    """Return what *file* is: by its identity, or, of a copy, by all that it holds."""
+    for generation in known:
+        if generation.identity == file.identity:
+            return generation
+    try:
+        reader = open_reader(file, follow_link=is_cri)
+    except (Moved, Unreadable, TooManyOpen):
+        return None
+    try:
+        return next((each for each in known if each.is_proven_in(reader)), None)
+    except OSError:
+        return None
+    finally:
+        reader.close()
+
+
+def _whole_lines(reader: Reader, start: int, end: int, spend: Spend) -> Iterator[bytes]:
+    """Yield the bytes of a span, from the first line on that begins in it.
+
+    Raises:
+        OSError: they cannot be read, or are no longer there.
+    """
+    is_inside = start > 0 and reader.read(start - 1, 1) != b"\n"
+    while start < end:
+        size = min(CHUNK_BYTES, end - start)
+        spend(size)
+        chunk = reader.read(start, size)
+        if not chunk:
+            raise OSError("it became shorter meanwhile")
+        start += len(chunk)
+        if is_inside:
+            _, newline, chunk = chunk.partition(b"\n")
+            is_inside = not newline
+        yield chunk
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Unreadable):
+        return error.reason
+    return "it was moved meanwhile" if isinstance(error, Moved) else "too many files are open"
 
 
 class Where(NamedTuple):
@@ -100,7 +356,7 @@ class NodeFiles:
 
     def _sources(self) -> Iterator[Source]:
         since_ns = time.time_ns() - self.kept_ns
-        for source in sources_of(self.hosts, positions.peek(self.folder)):
+        for source in sources_of(self.hosts, checkpoint.peek(self.folder)):
             source.leave_out_before(since_ns)
             yield source
 

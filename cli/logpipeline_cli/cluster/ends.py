@@ -4,19 +4,222 @@ made to read what collectors left that are gone; and in the pods of its shippers
 
 from __future__ import annotations
 
+import secrets
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from logpipeline.observe.logs import printable
-from logpipeline_cli.cluster.places import Claimed, Places, is_running, places
-from logpipeline_cli.cluster.readers import FOLDER, readers
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline_cli.cluster.api import Forbidden, path
+from logpipeline_cli.cluster.places import Claimed, Manifest, Places, is_running, places
 from logpipeline_cli.cluster.remote import FarEnd
 from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
-from logpipeline_operator.children import config, names
+from logpipeline_operator.children import config, names, pods
+from logpipeline_operator.children.model import (
+    COMPONENT_LABEL,
+    INSTANCE_LABEL,
+    MANAGED_BY_LABEL,
+    NAME,
+    NAME_LABEL,
+    PIPELINE_LABEL,
+)
 from logpipeline_operator.children.shippers import DATA
+
+COMPONENT = "files"
+MANAGED_BY = "kubectl-logpipeline"
+FOLDER = "/data"
+# At once; each is one pod.
+READERS_MAX = 64
+# A reader ends by itself, whatever became of the command that made it.
+LIFE_S = 6 * 3600
+READY_WITHIN_S = 120.0
+LOOK_EVERY_S = 0.5
+# Images that never came, and the like: no waiting helps.
+HOPELESS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName",
+     "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+)  # fmt: skip
+RESOURCES = {
+    "requests": {"cpu": "10m", "memory": "64Mi"},
+    "limits": {"memory": "256Mi"},
+}
+_TAKEN_FROM_COLLECTORS = ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName")
+
+
+def manifest(
+    pipeline: LogPipeline, uid: str, place: Claimed, template: Manifest, suffix: str
+) -> Manifest:
+    """Return the pod that reads *place*, with the image and the nodes of collectors' *template*.
+
+    It passes Pod Security `restricted`, has no token, and goes with the pipeline of this *uid*.
+    """
+    spec = template["spec"]
+    collector = next(c for c in spec["containers"] if c["name"] == "collector")
+    chosen = {name: spec[name] for name in _TAKEN_FROM_COLLECTORS if name in spec}
+    if place.node:
+        # A volume of one node is open there already.
+        chosen["nodeName"] = place.node
+    elif place.is_shared:
+        chosen["affinity"] = _near_collectors(pipeline.name)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{pipeline.name}-files-{suffix}",
+            "namespace": pipeline.namespace,
+            "labels": {
+                NAME_LABEL: NAME,
+                INSTANCE_LABEL: pipeline.name,
+                COMPONENT_LABEL: COMPONENT,
+                MANAGED_BY_LABEL: MANAGED_BY,
+                PIPELINE_LABEL: pipeline.name,
+            },
+            "annotations": {"logpipeline.dev/exclude": "true"},
+            "ownerReferences": [_owner(pipeline, uid)],
+        },
+        "spec": {
+            **chosen,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIFE_S,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": spec.get("securityContext") or pods.RESTRICTED_POD,
+            "containers": [
+                {
+                    "name": "collector",
+                    "image": collector["image"],
+                    "imagePullPolicy": collector.get("imagePullPolicy", "IfNotPresent"),
+                    "command": ["python3", "-c", f"import time; time.sleep({LIFE_S})"],
+                    "resources": RESOURCES,
+                    "securityContext": pods.RESTRICTED_CONTAINER,
+                    "volumeMounts": [
+                        # Written to by nobody: but a collector that was killed left a log beside
+                        # its state, which SQLite reads only where it can also lock.
+                        {"name": "data", "mountPath": FOLDER},
+                        {"name": "tmp", "mountPath": "/tmp"},
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": place.claim}},
+                {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+            ],
+        },
+    }
+
+
+@contextmanager
+def readers(found: Found, claimed: Sequence[Claimed]) -> Iterator[dict[Claimed, str]]:
+    """Run a pod for each of *claimed*, and return their names; they are removed at the end.
+
+    Raises:
+        CliError: they cannot be made, or do not start.
+    """
+    if len(claimed) > READERS_MAX:
+        raise CliError(
+            f"{len(claimed)} collectors are gone, and {READERS_MAX} can be read at once; delete "
+            "claims that are not needed any more, or give --running"
+        )
+    made: dict[Claimed, str] = {}
+    where = path("v1", "pods", found.pipeline.namespace)
+    try:
+        if claimed:
+            template = _template(found)
+            for place in claimed:
+                uid = found.resource["metadata"]["uid"]
+                pod = manifest(found.pipeline, uid, place, template, secrets.token_hex(4))
+                # Noted before it is asked for: an answer may be lost.
+                made[place] = pod["metadata"]["name"]
+                _create(found, where, pod)
+            for place, name in made.items():
+                _wait(lambda name=name: found.cluster.api.get(f"{where}/{name}"), place)  # type: ignore[misc]
+        yield made
+    finally:
+        for name in made.values():
+            _remove(found, f"{where}/{name}", name)
+
+
+def _template(found: Found) -> Manifest:
+    name, namespace = names.collector(found.pipeline), found.pipeline.namespace
+    stateful_set = found.cluster.api.get(path("apps/v1", "statefulsets", namespace, name))
+    template: Manifest = stateful_set["spec"]["template"]
+    return template
+
+
+def _create(found: Found, where: str, pod: Manifest) -> None:
+    try:
+        found.cluster.api.create(where, pod)
+    except Forbidden as error:
+        raise CliError(
+            f"reading the files of a collector that is gone needs the right to create and delete "
+            f"pods in namespace {found.pipeline.namespace} ({error}); give --running for the files "
+            "of running collectors alone"
+        ) from error
+
+
+def _remove(found: Found, where: str, name: str) -> None:
+    try:
+        found.cluster.api.delete(where)
+    except CliError as error:
+        print(
+            f"pod {name} could not be removed ({error}); `kubectl delete pod {name}`",
+            file=sys.stderr,
+        )
+
+
+def _wait(look: Callable[[], Manifest], place: Claimed) -> None:
+    until = time.monotonic() + READY_WITHIN_S
+    while True:
+        pod = look()
+        why, is_hopeless = waiting_for(pod)
+        if why is None:
+            return
+        if is_hopeless or time.monotonic() > until:
+            name = pod["metadata"]["name"]
+            raise CliError(
+                f"claim {place.claim} of {place.member} cannot be read: pod {name} does not "
+                f"start: {why}; give --running for the files of running collectors alone"
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def waiting_for(pod: Manifest) -> tuple[str | None, bool]:
+    """Return what *pod* waits for, None when it runs, and whether that will never come."""
+    status: dict[str, Any] = pod.get("status") or {}
+    for container in status.get("containerStatuses") or []:
+        state = container.get("state") or {}
+        if "running" in state:
+            return None, False
+        if waiting := state.get("waiting"):
+            reason = waiting.get("reason", "")
+            return f"{reason} {waiting.get('message', '')}".strip(), reason in HOPELESS
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return f"{status.get('reason', 'it ended')} {status.get('message', '')}".strip(), True
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason")), False
+    return "it is not started yet", False
+
+
+def _owner(pipeline: LogPipeline, uid: str) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": pipeline.name, "uid": uid}
+
+
+def _near_collectors(name: str) -> Manifest:
+    """Return the wish to run where collectors do: a volume may be for one node at a time."""
+    labels = {NAME_LABEL: NAME, INSTANCE_LABEL: name, COMPONENT_LABEL: "collector"}
+    term = {
+        "labelSelector": {"matchLabels": labels},
+        "topologyKey": pods.HOSTNAME_TOPOLOGY,
+    }
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from logpipeline_cli.cluster.entries import Entry, Key
 from logpipeline_cli.cluster.frames import Kind, write_frame
 from logpipeline_cli.committed import content_of, told_of
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.reading import CommittedFile, read_folder, settled_files
+from logpipeline_collector.archive.committed import CommittedFile, read_folder, settled_files
 
 # A request names each file that is wanted.
 REQUEST_BYTES_MAX = 256 * 1024 * 1024

@@ -10,10 +10,8 @@ from typing import Any
 from logpipeline.quantity import QuantityError, parse_bytes, parse_duration
 from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
-from logpipeline_cli.auditing.archived import NoLine
-from logpipeline_cli.auditing.pace import Pace
 from logpipeline_cli.auditing.pipeline import Audit, Finding, Result
-from logpipeline_cli.auditing.sides import ArchivedFiles, Node, NodeFiles
+from logpipeline_cli.auditing.sides import ArchivedFiles, Node, NodeFiles, NoLine, Pace
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.moments import time_text

@@ -15,9 +15,8 @@ from logpipeline_cli.errors import CliError
 def run(args: argparse.Namespace) -> int:
     """Run the callout of the server that the words name."""
     try:
-        from logpipeline_operator.callout.answering import Answers
         from logpipeline_operator.callout.claims import Issuer
-        from logpipeline_operator.callout.service import KeysFile
+        from logpipeline_operator.callout.service import Answers, KeysFile
         from logpipeline_operator.callout.service import run as serve
         from logpipeline_operator.callout.store import StoreWatch, end_servers
     except ModuleNotFoundError as error:

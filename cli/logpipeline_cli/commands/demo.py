@@ -17,13 +17,10 @@ from pathlib import Path
 
 from logpipeline.observe import logs
 from logpipeline.spec import LogPipeline, load
-from logpipeline_cli.demonstration.account import Origins
-from logpipeline_cli.demonstration.application import BusyApplication
 from logpipeline_cli.demonstration.archived import ArchiveCounter
-from logpipeline_cli.demonstration.checking import Written, check_files, check_table
-from logpipeline_cli.demonstration.probe import Probe
+from logpipeline_cli.demonstration.checking import Origins, Written, check_files, check_table
 from logpipeline_cli.demonstration.real_files import Found, look_below
-from logpipeline_cli.demonstration.rehearsal import Rehearsal
+from logpipeline_cli.demonstration.rehearsal import BusyApplication, Probe, Rehearsal
 from logpipeline_cli.demonstration.screen import Progress, Screen
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK

@@ -11,17 +11,15 @@ from contextlib import aclosing
 from typing import Any
 
 from logpipeline import wire
-from logpipeline.deadletters import Letter
+from logpipeline.dead_letters import Letter
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, rfc3339_of
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.letters.entries import Choice, DeadStream, Entry, NoEntry, whole
-from logpipeline_cli.letters.grouping import Groups
+from logpipeline_cli.letters.entries import Choice, DeadStream, Entry, Groups, NoEntry, whole
 from logpipeline_cli.letters.sending import CannotSend, send_again
 from logpipeline_cli.moments import moment_ns
-from logpipeline_cli.output import bytes_text, print_json, table, write_content
-from logpipeline_cli.streams.asking import agreed
+from logpipeline_cli.output import agreed, bytes_text, print_json, table, write_content
 from logpipeline_cli.target import connected, find_target
 
 # Refusals that are told one by one; all are counted.

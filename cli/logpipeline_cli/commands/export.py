@@ -16,7 +16,7 @@ from logpipeline.plan.model import Config
 from logpipeline.plan.observe import consumers_of, stream_names
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
-from logpipeline_cli.streams.environment import nats_of
+from logpipeline_cli.streams.fshipper import nats_of
 from logpipeline_cli.target import reached
 
 

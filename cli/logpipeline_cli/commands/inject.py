@@ -12,9 +12,12 @@ from typing import Any
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.injection.documents import TEXT_BYTES_MAX, rewritten
-from logpipeline_cli.injection.sidecar import CREDENTIAL_KINDS, Credentials, Manifest, Sidecar
 from logpipeline_cli.injection.workloads import (
+    CREDENTIAL_KINDS,
     TEMPLATES,
+    Credentials,
+    Manifest,
+    Sidecar,
     inject,
     name_of,
     pipeline_of,

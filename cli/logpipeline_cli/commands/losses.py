@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from logpipeline.nats.bucket import Bucket
-from logpipeline_cli.acknowledged import acknowledge
+from logpipeline_cli.balance import acknowledge
 from logpipeline_cli.commands import status
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK

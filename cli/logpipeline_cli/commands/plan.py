@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from logpipeline.plan.apply import plan_pipeline
 from logpipeline.plan.model import Plan
-from logpipeline.plan.planner import plan_pipeline
 from logpipeline.plan.render import render_text, to_json
 from logpipeline_cli.exits import EXIT_CHANGES, EXIT_OK
 from logpipeline_cli.output import print_json

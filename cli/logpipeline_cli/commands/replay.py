@@ -10,18 +10,15 @@ from pathlib import Path
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.scan import StreamChanged
 from logpipeline.partition import partition_of
-from logpipeline.plan.selection import selects
+from logpipeline.spec.selection import selects
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK
 from logpipeline_cli.moments import moment_ns
-from logpipeline_cli.replaying.folder import Folder, FolderSink, config_of
-from logpipeline_cli.replaying.pace import Pace
-from logpipeline_cli.replaying.question import Question, Span, span_of
-from logpipeline_cli.replaying.reading import Reader, SinkOf
-from logpipeline_cli.replaying.stdout import Page, PageSink
+from logpipeline_cli.replaying.reading import Pace, Question, Reader, SinkOf, Span, span_of
+from logpipeline_cli.replaying.sinks import Folder, FolderSink, Page, PageSink, config_of
 from logpipeline_cli.target import Target, connected, find_target
-from logpipeline_collector.archive.descriptors import Descriptors
+from logpipeline_collector.archive.output import Descriptors
 from logpipeline_collector.archive.render import Output
 from logpipeline_collector.config import from_pipeline
 

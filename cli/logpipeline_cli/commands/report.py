@@ -15,8 +15,7 @@ from logpipeline_cli.tables.places import logs_for, moment, storage_for
 def run(args: argparse.Namespace) -> int:
     """Write the page, and say where."""
     try:
-        from logpipeline_cli.tables.page import page
-        from logpipeline_cli.tables.questions import ask
+        from logpipeline_cli.tables.page import ask, page
     except ImportError as error:
         raise CliError(f"{error.name} is not installed: pip install 'logpipeline[query]'") from None
     now = datetime.now(UTC)

@@ -15,16 +15,14 @@ from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
 from logpipeline.survey import PartitionState, survey
 from logpipeline.tables.standing import tables_of
-from logpipeline_cli.acknowledged import acknowledged
-from logpipeline_cli.answers import ask
-from logpipeline_cli.balance import conflicts, lost, problems, untold
+from logpipeline_cli.balance import acknowledged, conflicts, lost, problems, untold
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.letters.room import room_of
+from logpipeline_cli.letters.entries import room_of
 from logpipeline_cli.moments import time_text
 from logpipeline_cli.output import bytes_text, print_json, seconds_text, table
 from logpipeline_cli.tables.absence import why_no_table
 from logpipeline_cli.tables.standing import as_json, standing
-from logpipeline_cli.target import Target, connected, find_target
+from logpipeline_cli.target import Target, ask, connected, find_target
 
 WATCH_EVERY_S = 1.0
 ROWS_SHOWN_MAX = 20

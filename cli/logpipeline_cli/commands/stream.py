@@ -10,14 +10,12 @@ from typing import Any
 
 from logpipeline.authority import OPERATOR, TABLE
 from logpipeline.credentials import nats_options
-from logpipeline.names import names_of
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.partition import partition_of
-from logpipeline.subjects import Subjects, check_host
+from logpipeline.subjects import Subjects, check_host, names_of
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.output import bytes_text, escaped, print_json, table
-from logpipeline_cli.streams.asking import agreed
+from logpipeline_cli.output import agreed, bytes_text, escaped, print_json, table
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_spark.source.options import login_of
 

@@ -71,7 +71,7 @@ def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
         CliError: no other path is given, or no time.
     """
     from logpipeline_spark.source.places import EARLIEST, Place
-    from logpipeline_spark.table.opening import storage_of
+    from logpipeline_spark.table.s3 import storage_of
 
     own, path = storage_of(settings.path).url, args.path and storage_of(args.path).url
     if not path or path == own:
@@ -145,7 +145,7 @@ def _compact(args: argparse.Namespace) -> int:
 
 
 def _retain(args: argparse.Namespace) -> int:
-    from logpipeline_spark.table.retain import Limits
+    from logpipeline_spark.table.upkeep import Limits
 
     pipeline, upkeep = _upkeep(args)
     kept = pipeline.spec.table.retention

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from logpipeline import cri, wire
 from logpipeline.authority import READERS_DOMAIN
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.direct import DirectReader
 from logpipeline.nats.jetstream import ApiError, JetStream, StoredMessage
+from logpipeline.nats.scan import DirectReader
 from logpipeline.partition import partition_of
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError

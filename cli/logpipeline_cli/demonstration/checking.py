@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from logpipeline_cli.demonstration.account import Account, Origins, differences
 from logpipeline_cli.demonstration.archived import Archived
 from logpipeline_cli.demonstration.screen import Progress
 from logpipeline_cli.local.layout import Layout
@@ -16,6 +15,87 @@ from logpipeline_demo.realfiles import RealFile
 from logpipeline_demo.verdict import Verdict
 
 EXPLAINED_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Lines by origin. *left_out* are files that were left out at first, and shipped later."""
+
+    application: int
+    machine: int
+    probe: int
+    left_out: int = 0
+
+    @property
+    def total(self) -> int:
+        """All lines."""
+        return self.application + self.machine + self.probe + self.left_out
+
+    def holds(self, due: Account) -> bool:
+        """Return whether of each origin at least as many lines are there as are *due*."""
+        return (
+            self.application >= due.application
+            and self.machine >= due.machine
+            and self.probe >= due.probe
+        )
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.application} of the application",
+            f"{self.machine} of this machine's files",
+            f"{self.probe} of the probe",
+        ]
+        if self.left_out:
+            parts.append(f"{self.left_out} of files that were left out at first")
+        return f"{self.total} lines = {' + '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Which place belongs to what; all other places are the application's."""
+
+    machine: Collection[str]
+    probe: str
+    left_out: Collection[str]
+
+    def account(self, lines: Mapping[str, int]) -> Account:
+        """Add up *lines*, which are given by place."""
+        sums = {"application": 0, "machine": 0, "probe": 0, "left_out": 0}
+        for place, count in lines.items():
+            sums[self._of(place)] += count
+        return Account(**sums)
+
+    def _of(self, place: str) -> str:
+        if place == self.probe:
+            return "probe"
+        if place in self.machine:
+            return "machine"
+        return "left_out" if place in self.left_out else "application"
+
+
+def differences(
+    verdict: Verdict, lines: Mapping[str, int], real: Collection[RealFile], account: Account
+) -> Iterator[str]:
+    """Yield why there are more or fewer archived *lines* than were checked, as signed terms that
+    lead from the one number to the other; nothing where they are equal.
+    """
+    changed = {left.path: left.reason for left in verdict.left_out}
+    checked = {source.key: source for source in verdict.sources}
+    terms = []
+    later = 0
+    for file in real:
+        archived = lines.get(file.place, 0)
+        if reason := changed.get(file.path):
+            terms.append((archived, f"of {file.path}, which is not checked: {reason}"))
+        elif checked[file.key].is_clean:
+            later += archived - checked[file.key].expected
+    terms.append((later, "written to this machine's files after the end"))
+    terms.append((account.left_out, "of files that were left out at first"))
+    recovered = sum(source.recovered for source in verdict.sources)
+    terms.append((recovered, "of which the application does not know whether it wrote them"))
+    rest = account.total - verdict.lines - sum(count for count, _ in terms)
+    terms.append((rest, "by what is lost, came twice, or belongs to no source; see above"))
+    return (f"{count:+d} {what}" for count, what in terms if count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +141,7 @@ def check_files(written: Written, layout: Layout, progress: Progress) -> Verdict
 def check_table(written: Written, layout: Layout, progress: Progress) -> bool:
     """Check the table as the files are checked, print how it is, and return whether it is well."""
     from logpipeline_cli.demonstration.written_out import write_out
-    from logpipeline_spark.table.local import LocalStorage
+    from logpipeline_spark.table.storage import LocalStorage
 
     folder = layout.data / "table-as-files"
     progress.begin("reading the table back, and checking every line of it")

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from logpipeline.listing import files_below
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
-from logpipeline.plan.readers import table_progress
+from logpipeline.plan.trim import table_progress
 from logpipeline.survey import survey
 from logpipeline.tables.progress import table_key
-from logpipeline_cli.answers import ask
-from logpipeline_cli.demonstration.application import BusyApplication
 from logpipeline_cli.demonstration.archived import ArchiveCounter, Archived
-from logpipeline_cli.demonstration.probe import Probe
 from logpipeline_cli.demonstration.screen import Frame, Progress, Screen
+from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.supervisor import Supervisor
+from logpipeline_cli.target import ask
+
+ANSWER_DEADLINE_S = 5.0
+STOP_DEADLINE_S = 20.0
+
+EVERY_S = 0.5
+LOOK_EVERY_S = 0.002
+# The first line waits for all parts to start, on a busy machine for long.
+ARRIVES_WITHIN_S = 30.0
+SAMPLES_MAX = 200
 
 FRAME_EVERY_S = 1.0
 # After writing has ended, only the lines that are under way have to arrive.
@@ -32,6 +45,119 @@ TABLE_DEADLINE_S = 240.0
 # The shippers look through their folders every second or two. If nothing is under way for so long
 # and lines are missing, they are lost; the check names them.
 QUIET_S = 5.0
+
+
+class BusyApplication:
+    """Writes the logs of fifty hosts below *root*, and a ledger of every line."""
+
+    def __init__(self, root: Path, ledger: Path, seed: int) -> None:
+        self._words = ["--root", str(root), "--ledger", str(ledger), "--seed", str(seed)]
+        self._process: asyncio.subprocess.Process | None = None
+        self.rotations = 0
+        self.lines = 0
+
+    async def start(self) -> None:
+        """Start writing."""
+        words = ["-m", "logpipeline_demo.application", *self._words, "--control"]
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    async def ask(self) -> None:
+        """Learn how many lines and rotations there were; a late answer is left."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.returncode is not None:
+            raise CliError(f"the busy application ended by itself with code {process.returncode}")
+        process.stdin.write(b"status\n")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                line = await process.stdout.readline()
+            if line:
+                answer = json.loads(line)
+                self.lines, self.rotations = answer["lines"], answer["rotations"]
+
+    async def stop(self) -> None:
+        """Let it finish its open lines and its ledger."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_DEADLINE_S):
+                await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise CliError("the busy application did not stop, so its ledger ends open") from None
+
+
+class Probe:
+    """Writes to *path*, and looks for its lines in the collectors' *outputs*. *first_s* is how long
+    the first one took.
+    """
+
+    def __init__(self, path: Path, outputs: Path) -> None:
+        self.path = path
+        self._outputs = outputs
+        self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
+        self._found: Path | None = None
+        self.first_s: float | None = None
+
+    def prepare(self) -> None:
+        """Make the file, so that it can be watched from its beginning."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+
+    async def run(self) -> None:
+        """Measure for ever."""
+        number = 0
+        with self.path.open("ab", buffering=0) as file:
+            while True:
+                number += 1
+                line = b"probe %d at %d\n" % (number, time.time_ns())
+                started = time.monotonic()
+                file.write(line)
+                if await self._arrived(line, started + ARRIVES_WITHIN_S):
+                    took_s = time.monotonic() - started
+                    if self.first_s is None:
+                        # It waited for every process to start, which is no latency.
+                        self.first_s = took_s
+                    else:
+                        self._samples.append(took_s)
+                await asyncio.sleep(EVERY_S)
+
+    def percentile_s(self, share: float) -> float | None:
+        """Return the time within which *share* (0 to 1) of the last lines arrived, if any did."""
+        if not self._samples:
+            return None
+        ordered = sorted(self._samples)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    async def _arrived(self, line: bytes, until: float) -> bool:
+        while time.monotonic() < until:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self._ends_with(line):
+                return True
+        return False
+
+    def _ends_with(self, line: bytes) -> bool:
+        if self._found is None or not self._found.exists():
+            # The partition may have moved to another collector; the newest file is the one in use.
+            found = [path for path in files_below(self._outputs) if path.name == self.path.name]
+            if not found:
+                return False
+            self._found = max(found, key=lambda path: path.stat().st_mtime_ns)
+        with self._found.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - len(line)))
+            return file.read() == line
 
 
 @dataclass(slots=True)

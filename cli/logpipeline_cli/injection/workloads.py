@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from logpipeline_cli.errors import CliError
-from logpipeline_cli.injection.sidecar import (
-    ANNOTATION,
-    CONTAINER,
-    GRACE_MORE_S,
-    HTTP_PORT_FIRST,
-    READ_OUT_S,
-    USER,
-    Manifest,
-    Sidecar,
-    container,
-    volumes,
-)
-from logpipeline_cli.injection.volume import mount_volume
+
+Manifest = dict[str, Any]
+
+# Selection leaves a container of this name out, so that no other shipper ships its lines.
+CONTAINER = "logpipeline-shipper"
+CONFIG_VOLUME = "logpipeline-config"
+POSITIONS_VOLUME = "logpipeline-positions"
+# The pod template's mark: which pipeline it was injected for.
+ANNOTATION = "logpipeline.dev/sidecar"
+# Twice what a shipper puts into quarantine at most: the kubelet evicts a pod beyond.
+POSITIONS_BYTES_MAX = "128Mi"
+# Seconds to read the files to their ends, after the other containers have stopped.
+READ_OUT_S = 25
+# On top of it: what is in flight then, and the end of the process.
+GRACE_MORE_S = 10
+CONFIG_FOLDER = "/etc/logpipeline"
+CONFIG_FILE = "pipeline.yaml"
+# The key of the resource in the ConfigMap: the file of that name has nothing to trust a server by,
+# and is for pods of former versions.
+CONFIG_KEY = "sidecar.yaml"
+DATA = "/var/lib/logpipeline"
+# The user of our images, for pods whose other containers run as root.
+USER = 65532
+HTTP_PORT_FIRST = 9101
+CREDENTIAL_KINDS = ("tls", "creds", "nkey", "token", "user")
+# The keys of the managed server's Secret that a shipper may have, and the files that they become.
+MANAGED_ITEMS = {"shipper-user": "user/user", "shipper-password": "user/password"}
+
+_WILD = re.compile(r"[*?\[]")
+# What two containers of a pod can both see, and one of them write.
+SHARED_KINDS = ("emptyDir", "ephemeral", "persistentVolumeClaim")
 
 # Where the pod template stands, by kind; a kind counts in these groups only.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -32,6 +53,197 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 GROUPS = ("v1", "apps/v1", "batch/v1")
 # Kubernetes' default.
 GRACE_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Keys of a Secret; they become the files ``nats/<kind>/<key>``, as the resource names them."""
+
+    kind: str
+    secret: str
+    keys: tuple[str, ...]
+
+    def projection(self) -> Manifest:
+        """Return the source of a projected volume."""
+        items = [{"key": key, "path": f"nats/{self.kind}/{key}"} for key in self.keys]
+        return {"secret": {"name": self.secret, "items": items}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """What to put into pods; without *credentials*, those of the managed server."""
+
+    pipeline: str
+    paths: tuple[str, ...]
+    volume: str
+    image: str
+    namespace: str | None = None
+    credentials: tuple[Credentials, ...] = ()
+
+    @property
+    def config_map(self) -> str:
+        """The ConfigMap with the resource, which the operator keeps."""
+        return f"{self.pipeline}-sidecar"
+
+
+def container(sidecar: Sidecar, mount: Manifest, *, port: int | None, user: int | None) -> Manifest:
+    """Return the container, which reads the volume where *mount* has it.
+
+    Without a *port* it serves no probe; as *user* it may read what the pod's containers write.
+    """
+    made: Manifest = {
+        "name": CONTAINER,
+        "image": sidecar.image,
+        "restartPolicy": "Always",
+        "args": _arguments(sidecar, port),
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    }
+    if port is not None:
+        made["livenessProbe"] = {
+            "httpGet": {"path": "/healthz", "port": port},
+            "periodSeconds": 20,
+            "failureThreshold": 6,
+        }
+    return {
+        **made,
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "64Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": _security(user),
+        "volumeMounts": [
+            {**mount, "readOnly": True},
+            {"name": POSITIONS_VOLUME, "mountPath": DATA},
+            {"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True},
+        ],
+    }
+
+
+def volumes(sidecar: Sidecar) -> list[Manifest]:
+    """Return the volumes of its own: positions, and the resource with its credentials."""
+    sources: list[Manifest] = [
+        {
+            "configMap": {
+                "name": sidecar.config_map,
+                "items": [{"key": CONFIG_KEY, "path": CONFIG_FILE}],
+            }
+        }
+    ]
+    sources += [each.projection() for each in sidecar.credentials]
+    if not sidecar.credentials:
+        items = [{"key": key, "path": f"nats/{path}"} for key, path in MANAGED_ITEMS.items()]
+        sources.append({"secret": {"name": f"{sidecar.pipeline}-nats-auth", "items": items}})
+        # A server without TLS has none; it comes to running pods when that changes.
+        ca = [{"key": "ca.crt", "path": "nats/tls/ca.crt"}]
+        trusted = {"name": f"{sidecar.pipeline}-nats-ca", "items": ca, "optional": True}
+        sources.append({"configMap": trusted})
+    return [
+        {"name": POSITIONS_VOLUME, "emptyDir": {"sizeLimit": POSITIONS_BYTES_MAX}},
+        {"name": CONFIG_VOLUME, "projected": {"sources": sources}},
+    ]
+
+
+def _arguments(sidecar: Sidecar, port: int | None) -> list[str]:
+    words = ["ship", "-f", f"{CONFIG_FOLDER}/{CONFIG_FILE}", "--name", "sidecar"]
+    words += ["--host", "$(POD_NAME)", "--data", DATA, "--read-out", str(READ_OUT_S)]
+    words += ["--http", "127.0.0.1:0" if port is None else f"0.0.0.0:{port}"]
+    for path in sidecar.paths:
+        words += ["--include", path]
+    return words
+
+
+def _security(user: int | None) -> Manifest:
+    """Return what the standard `restricted` asks for, and a little more."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        **({} if user is None else {"runAsUser": user}),
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def folder_of(paths: tuple[str, ...]) -> str:
+    """Return the folder that all *paths* lie in, up to their first wildcard.
+
+    Raises:
+        CliError: they are no absolute paths of files, or have no folder in common.
+    """
+    folders = []
+    for path in paths:
+        words = PurePosixPath(path).parts
+        if not path.startswith("/") or path.endswith("/") or ".." in words:
+            raise CliError(f"--path {path!r}: give an absolute path, such as /var/log/app/*.log")
+        wild = next((i for i, word in enumerate(words) if _WILD.search(word)), len(words) - 1)
+        folders.append(words[: min(wild, len(words) - 1)])
+    common = folders[0]
+    for folder in folders[1:]:
+        same = [a == b for a, b in zip(common, folder, strict=False)]
+        common = common[: same.index(False) if False in same else len(same)]
+    if len(common) < 2:
+        raise CliError(
+            f"--path {' '.join(paths)}: the files need a folder of their own, into which a volume "
+            "is mounted; give a path such as /var/log/app/*.log"
+        )
+    return str(PurePosixPath(*common))
+
+
+def mount_volume(sidecar: Sidecar, spec: Manifest, where: str) -> Manifest:
+    """Make the volume part of the pod *spec*, and return how the shipper mounts it.
+
+    Raises:
+        CliError: a volume of that name cannot be shared, or is mounted elsewhere; *where* tells in
+            which workload.
+    """
+    folder = folder_of(sidecar.paths)
+    existing = _named(spec.get("volumes"), sidecar.volume)
+    if existing is None:
+        spec.setdefault("volumes", []).append({"name": sidecar.volume, "emptyDir": {}})
+    elif not any(kind in existing for kind in SHARED_KINDS):
+        kind = ", ".join(key for key in existing if key != "name")
+        raise CliError(
+            f"{where}: the volume {sidecar.volume!r} is a {kind}, into which no container writes; "
+            "give --volume the name of an emptyDir, or of no volume yet"
+        )
+    mounts = [
+        mount
+        for container in spec["containers"]
+        for mount in container.get("volumeMounts") or ()
+        if mount.get("name") == sidecar.volume
+    ]
+    if not mounts:
+        return _mount_in_all(sidecar, spec, folder, where)
+    for mount in mounts:
+        if _is_within(folder, str(mount.get("mountPath"))) and "subPathExpr" not in mount:
+            return {key: mount[key] for key in ("name", "mountPath", "subPath") if key in mount}
+    places = ", ".join(sorted({str(mount.get("mountPath")) for mount in mounts}))
+    raise CliError(
+        f"{where}: the volume {sidecar.volume!r} is mounted at {places}, and the files are to lie "
+        f"in {folder}; give --path '{places.split(', ')[0]}/*.log', or another --volume"
+    )
+
+
+def _mount_in_all(sidecar: Sidecar, spec: Manifest, folder: str, where: str) -> Manifest:
+    mount = {"name": sidecar.volume, "mountPath": folder}
+    for container in spec["containers"]:
+        for other in container.get("volumeMounts") or ():
+            if _is_within(str(other.get("mountPath")), folder):
+                raise CliError(
+                    f"{where}: container {container.get('name')!r} has the volume "
+                    f"{other.get('name')!r} at {other.get('mountPath')}; give --volume "
+                    f"{other.get('name')}, or another --path"
+                )
+        container.setdefault("volumeMounts", []).append(dict(mount))
+    return mount
+
+
+def _named(entries: Any, name: str) -> Manifest | None:
+    return next((entry for entry in entries or () if entry.get("name") == name), None)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return PurePosixPath(path).is_relative_to(PurePosixPath(folder))
 
 
 def is_workload(document: Any) -> bool:

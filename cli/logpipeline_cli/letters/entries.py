@@ -11,13 +11,20 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from logpipeline.advisories import NoAdvisory, letter_of, parse, with_message
-from logpipeline.deadletters import Letter, NoLetter, decode
+from logpipeline.dead_letters import (
+    Letter,
+    NoAdvisory,
+    NoLetter,
+    decode,
+    letter_of,
+    parse,
+    with_message,
+)
 from logpipeline.nats.bucket import Bucket
-from logpipeline.nats.jetstream import JetStream, StoredMessage
+from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream, StoredMessage
 from logpipeline.nats.pull import Delivered
 from logpipeline.nats.scan import Range, Scan
 from logpipeline.spec import LogPipeline
@@ -32,6 +39,10 @@ from logpipeline_cli.errors import CliError
 
 # Messages that are looked up at the same time.
 LOOKUPS_AT_ONCE = 64
+
+# A reason that thousands of pods have makes as many groups; the further ones are counted as one.
+GROUPS_MAX = 10_000
+OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +259,82 @@ async def whole(js: JetStream, letter: Letter) -> Letter | None:
     if message is None or message.time_ns != letter.time_ns:
         return None
     return with_message(letter, message)
+
+
+class Group(NamedTuple):
+    """What the entries of a group have in common."""
+
+    reason: str
+    partition: int | None
+    host: str
+    source: str
+    consumer: str
+
+
+@dataclass(slots=True)
+class Count:
+    """How many there are, and from when to when, in nanoseconds since 1970; *waiting* are those
+    that no collector has made letters of.
+    """
+
+    count: int = 0
+    waiting: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count one more."""
+        self.first_ns = min(self.first_ns, entry.time_ns) if self.count else entry.time_ns
+        self.last_ns = max(self.last_ns, entry.time_ns)
+        self.count += 1
+        self.waiting += entry.waits
+
+
+class Groups:
+    """The counts of all groups."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Group, Count] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Count *entry* in its group."""
+        group = Group(
+            entry.letter.reason, entry.partition, entry.host, entry.source, entry.letter.consumer
+        )
+        if group not in self._counts and len(self._counts) >= GROUPS_MAX:
+            group = Group(OTHERS, None, "", "", "")
+        self._counts.setdefault(group, Count()).add(entry)
+
+    def sorted(self) -> list[tuple[Group, Count]]:
+        """Return the groups, the largest first."""
+        return sorted(self._counts.items(), key=lambda row: (-row[1].count, str(row[0])))
+
+
+async def room_of(js: JetStream, stream: str) -> dict[str, Any]:
+    """Return the room in the dead-letter *stream*, as it is printed in JSON: what is there, what
+    there may be at most (0: no limit), and the consumers that gave up as many messages as it notes:
+    each further one drops the oldest.
+    """
+    try:
+        info = await js.call(f"STREAM.INFO.{stream}", {"subjects_filter": ADVISORIES})
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        return _room({}, {})
+    return _room(info["config"], info["state"])
+
+
+def _room(config: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    most = config.get("max_msgs_per_subject", -1)
+    words: dict[str, int] = state.get("subjects") or {}
+    return {
+        "messages": state.get("messages", 0),
+        "messagesMax": max(config.get("max_msgs", 0), 0),
+        "bytes": state.get("bytes", 0),
+        "bytesMax": max(config.get("max_bytes", 0), 0),
+        "givenUpFull": [
+            {"stream": subject.split(".")[-2], "consumer": subject.split(".")[-1]}
+            for subject, count in sorted(words.items())
+            if 0 < most <= count
+        ],
+    }

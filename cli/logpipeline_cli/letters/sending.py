@@ -8,21 +8,169 @@ before, so that it is written a second time needs a word.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import secrets
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, NamedTuple
 
-from logpipeline.deadletters import RETRY_FOR, RETRY_OF, Letter
+from logpipeline.dead_letters import RETRY_FOR, RETRY_OF, Letter
 from logpipeline.failpoints import reach
+from logpipeline.nats.bucket import Bucket, Conflict
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
-from logpipeline.nats.jetstream import JetStream
-from logpipeline.nats.scan import StreamChanged
+from logpipeline.nats.jetstream import (
+    STILL_IN_PROCESS,
+    WRONG_LAST_SEQUENCE,
+    WRONG_LAST_SEQUENCE_CONSTANT,
+    ApiError,
+    JetStream,
+)
+from logpipeline.nats.scan import Range, Scan, StreamChanged
 from logpipeline.wire import MESSAGE_ID, BadMessage, parse_headers
 from logpipeline_cli.letters.entries import DeadStream, Entry, whole
-from logpipeline_cli.letters.once import NotCertain, Once
+
+ONCE_RETRY_S = 0.2
+_SOMEBODY_WROTE = (WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT, STILL_IN_PROCESS)
 
 # Longer than a leader's election.
 DEADLINE_S = 15.0
 RETRY_S = 0.5
 RANGE = "Log-Range"
+
+
+class NotCertain(Exception):
+    """Whether the message was sent before cannot be seen any more."""
+
+
+class _Intent(NamedTuple):
+    """Someone began to send the message when its stream, *created* then, ended at *after*: so it
+    stands behind that, or nowhere. Its *identifier* there cannot be guessed, so nobody can forge
+    that it was sent. *is_ours*: nobody had begun before us.
+    """
+
+    created: str
+    after: int
+    identifier: str
+    is_ours: bool
+
+
+class Once:
+    """The sending of one *letter*'s message. Everyone who sends it has the same intent, in the
+    bucket, from before the first attempt until the letter is gone.
+    """
+
+    def __init__(self, js: JetStream, bucket: Bucket, letter: Letter) -> None:
+        self._js = js
+        self._bucket = bucket
+        self._letter = letter
+        self._key = f"letters.{hashlib.sha256(name_of(letter).encode()).hexdigest()[:32]}"
+        self._intent = _Intent("", 0, "", is_ours=False)
+
+    async def begin(self) -> None:
+        """Say that the message will be sent, or take over what an earlier one said. Look after
+        this whether the letter is still there: else another one has sent it.
+        """
+        while (found := await self._bucket.get(self._key)) is None:
+            info = await self._stream()
+            begun = (info["created"], info["state"]["last_seq"], secrets.token_hex(16))
+            try:
+                await self._bucket.swap(self._key, json.dumps(begun).encode(), revision=0)
+            except Conflict:
+                continue
+            self._intent = _Intent(*begun, is_ours=True)
+            return
+        created, after, identifier = json.loads(found.value)
+        self._intent = _Intent(str(created), int(after), str(identifier), is_ours=False)
+
+    async def send(self, headers: Mapping[str, str], *, again: bool) -> None:
+        """Store the message if it is not. *again*: also where nobody can see whether it is.
+
+        Raises:
+            NotCertain: nobody can, and *again* does not say that it may be there twice.
+            ApiError: the server refuses it.
+        """
+        looked_at = self._intent.after
+        is_begun = not self._intent.is_ours
+        while True:
+            last = await self._last()
+            if (is_begun or last > looked_at) and not await self._can_see() and not again:
+                raise NotCertain(
+                    "an earlier retry may have sent it, and its stream has let go what would tell; "
+                    "give --again to send it in any case"
+                )
+            if last > looked_at and await self._is_among(looked_at + 1, last):
+                return
+            looked_at = max(looked_at, last)
+            # What another one, however late, stores first makes this the wrong sequence.
+            more = {
+                MESSAGE_ID: self._intent.identifier,
+                "Nats-Expected-Stream": self._letter.stream,
+                "Nats-Expected-Last-Subject-Sequence": str(last),
+            }
+            reach("dlq.before-send")
+            try:
+                await self._js.publish(
+                    self._letter.subject, self._letter.payload, {**headers, **more}
+                )
+            except ApiError as error:
+                if error.err_code not in _SOMEBODY_WROTE:
+                    raise
+            except (NotSent, OutcomeUnknown):
+                is_begun = True
+                await self._js.connection.wait_connected()
+                await asyncio.sleep(ONCE_RETRY_S)
+            else:
+                return
+
+    async def end(self) -> None:
+        """Forget the intent: the letter is gone."""
+        reach("dlq.before-intent-goes")
+        await self._bucket.erase(self._key)
+
+    async def _stream(self) -> dict[str, Any]:
+        info = await self._js.stream_info(self._letter.stream)
+        if info is None:
+            raise NotCertain(f"there is no stream {self._letter.stream} any more")
+        return info
+
+    async def _last(self) -> int:
+        last = await self._js.last_message(self._letter.stream, self._letter.subject)
+        return last.sequence if last is not None else 0
+
+    async def _can_see(self) -> bool:
+        """Return whether the stream still holds all that was stored since the intent."""
+        info = await self._stream()
+        config = info["config"]
+        return bool(
+            info["created"] == self._intent.created
+            and info["state"]["first_seq"] <= self._intent.after + 1
+            and config.get("retention", "limits") == "limits"
+            and config.get("max_msgs_per_subject", -1) <= 0
+        )
+
+    async def _is_among(self, first: int, last: int) -> bool:
+        """Return whether the message stands from *first* to *last*."""
+        scan = Scan(
+            self._js,
+            self._letter.stream,
+            Range(first=first, last=last),
+            subject=self._letter.subject,
+            headers_only=True,
+        )
+        async with aclosing(scan.batches()) as batches:
+            async for batch in batches:
+                for delivered in batch:
+                    if self._intent.identifier.encode() in delivered.message.headers:
+                        return True
+        return False
+
+
+def name_of(letter: Letter) -> str:
+    """Return what names *letter*, and also the server's word of which a collector makes it."""
+    # When the stream was created is not known to a collector that has just begun.
+    name = f"{letter.stream}.{letter.sequence}.{letter.time_ns}"
+    return f"{name}.{letter.consumer}" if letter.consumer else name
 
 
 class CannotSend(Exception):

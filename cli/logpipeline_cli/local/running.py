@@ -5,34 +5,171 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
 import yaml
 
 from logpipeline.authority import OPERATOR, STREAMS_ACCOUNT
 from logpipeline.credentials import nats_options
 from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline.nats.connection import Connection, NatsOptions
-from logpipeline.nats.jetstream import JetStream
+from logpipeline.nats.connection import Connection, NatsOptions, NotSent, OutcomeUnknown
+from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.plan.apply import Report, Result, apply
+from logpipeline.plan.desired import desired
+from logpipeline.plan.diff import make_plan
+from logpipeline.plan.observe import JetStreamOff, account_of, observe
 from logpipeline.plan.trim import trim_forever
 from logpipeline.spec import LogPipeline, dump, expand_local
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
 from logpipeline_cli.local.keeper import Keeper
-from logpipeline_cli.local.lasting import lasting
 from logpipeline_cli.local.layout import Layout
-from logpipeline_cli.local.prober import Prober
-from logpipeline_cli.local.reconciler import Reconciler
+from logpipeline_cli.local.parts import Part
 from logpipeline_cli.local.supervisor import Supervisor
 from logpipeline_cli.planning import apply_for, explain_report
 from logpipeline_cli.tables.absence import why_no_table
 
 log = logging.getLogger(__name__)
 
+AGAIN_AFTER_S = 5.0
+
+PROBE_EVERY_S = 2.0
+ANSWER_DEADLINE_S = 5.0
+# Far beyond what a loaded machine delays an answer by.
+SILENT_S_MAX = 30.0
+# One that never answered may still read the positions of very many files.
+STARTING_S_MAX = 300.0
+
+# One look costs some requests for each stream; lines wait in their files meanwhile.
+LOOK_EVERY_S = 5.0
+
 PATIENCE_S = 10.0
 PUT_BACK_EVERY_S = 1.0
+
+
+async def lasting(what: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Await *run*, and again after a while whenever it fails, until cancelled; *what* is what
+    stands still meanwhile.
+    """
+    while True:
+        try:
+            return await run()
+        except Exception:
+            log.exception(
+                "a part of `up` failed, and is started again",
+                extra={"what": what, "wait_s": AGAIN_AFTER_S},
+            )
+        await asyncio.sleep(AGAIN_AFTER_S)
+
+
+@dataclass(slots=True)
+class Prober:
+    """Asks what *parts* returns, each with the address where it serves its probes."""
+
+    parts: Callable[[], Iterable[tuple[Part, str]]]
+    # By process, when it answered last, and when those were seen first that never did.
+    _answered: dict[int, float] = field(default_factory=dict)
+    _starting: dict[int, float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Probe, until cancelled."""
+        while True:
+            await asyncio.sleep(PROBE_EVERY_S)
+            asked = [(part, part.pid, http) for part, http in self.parts() if part.pid]
+            answers = await asyncio.gather(*(_answers(http) for _, _, http in asked))
+            now = asyncio.get_running_loop().time()
+            known = {pid: self._answered[pid] for _, pid, _ in asked if pid in self._answered}
+            known |= {
+                pid: now for (_, pid, _), is_there in zip(asked, answers, strict=True) if is_there
+            }
+            for part, pid, _ in asked:
+                if pid in known and pid not in self._answered:
+                    log.info("a part answers", extra={"part": part.name})
+            self._answered = known
+            self._starting = {
+                pid: self._starting.get(pid, now) for _, pid, _ in asked if pid not in known
+            }
+            for part, pid, _ in asked:
+                if self._is_dead(pid, now) and part.pid == pid:
+                    log.warning("a part does not answer, ending it", extra={"part": part.name})
+                    part.kill()
+
+    def _is_dead(self, pid: int, now: float) -> bool:
+        if pid in self._answered:
+            return now - self._answered[pid] > SILENT_S_MAX
+        return now - self._starting[pid] > STARTING_S_MAX
+
+
+async def _answers(http: str) -> bool:
+    """Return whether anybody answers at *http*, whatever the answer is."""
+    host, _, port = http.rpartition(":")
+    try:
+        async with asyncio.timeout(ANSWER_DEADLINE_S):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(b"GET /livez HTTP/1.0\r\n\r\n")
+                return bool(await reader.readline())
+            finally:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+    except (OSError, TimeoutError, ValueError):
+        return False
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Looks at the streams of what *pipeline* returns, for ever. It changes JetStream with
+    *applying* held; *found* is called with the names of the streams on disk that a look found.
+    """
+
+    js: JetStream
+    pipeline: Callable[[], LogPipeline]
+    applying: asyncio.Lock
+    found: Callable[[Collection[str]], None] = lambda names: None
+    repairs: int = 0
+    trouble: str = ""
+
+    async def run(self) -> None:
+        """Look and repair, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                async with self.applying:
+                    self._note(await self._look())
+            except (NotSent, OutcomeUnknown, ApiError, JetStreamOff) as error:
+                log.debug("could not look at JetStream", extra={"why": str(error)})
+
+    async def _look(self) -> Report | None:
+        wanted = desired(self.pipeline(), account=await account_of(self.js))
+        observed = await observe(self.js, wanted)
+        self.found(
+            [
+                name
+                for name, stream in observed.streams.items()
+                if stream.config.get("storage", "file") == "file"
+            ]
+        )
+        plan = make_plan(wanted, observed)
+        if not plan.steps and not plan.blocking:
+            return None
+        return await apply(self.js, plan, allow_data_loss=False)
+
+    def _note(self, report: Report | None) -> None:
+        if report is None:
+            self.trouble = ""
+            return
+        done = [outcome.step for outcome in report.outcomes if outcome.result is Result.DONE]
+        if done:
+            self.repairs += len(done)
+            names = ", ".join(sorted({step.asset for step in done}))
+            log.warning("made again what JetStream had lost or others changed", extra={"of": names})
+        trouble = "" if report.is_complete else explain_report(report)
+        if trouble and trouble != self.trouble:
+            log.error("JetStream is not as the resource says", extra={"why": trouble})
+        self.trouble = trouble
 
 
 @asynccontextmanager

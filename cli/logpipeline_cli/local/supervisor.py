@@ -6,36 +6,173 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
+from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import COLLECTOR, OPERATOR, TABLE, shipper_user
 from logpipeline.embedded import EmbeddedServer
-from logpipeline.nats.bucket import Bucket
+from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.records import BadRecord, EpochRecord, epoch_key
+from logpipeline.records import BadRecord, EpochRecord, epoch_key, member_key
 from logpipeline.spec import LogPipeline
+from logpipeline.statefile import StateBroken
 from logpipeline.survey import survey
 from logpipeline_cli.commands.component import LOGIN_VARIABLE
+from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users
-from logpipeline_cli.local.alone import check_alone
-from logpipeline_cli.local.assigner import keep_assigned
-from logpipeline_cli.local.draining import await_shipped
 from logpipeline_cli.local.keeper import Keeper
 from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
-from logpipeline_cli.local.ports import free_port
+from logpipeline_cli.target import ask
+from logpipeline_collector.folder import known_identity
+
+LOOK_EVERY_S = 0.2
 
 log = logging.getLogger(__name__)
+
+CHECK_EVERY_S = 1.0
+
+# Writers may go on for ever, and the server be away; the next start goes on where this one ended.
+SHIP_DEADLINE_S = 5.0
+# A line that was written just before the first look is known to its shipper by the second.
+LOOKS_LEVEL = 2
+# A backlog that stands still so long waits for its line's end, or for somebody's repair.
+LOOKS_STILL = 4
+RETRY_S = 0.1
 
 # A drain waits so long for the collectors to write what the shippers had sent.
 DRAIN_DEADLINE_S = 15.0
 # A collector that is scaled away gives its partitions up within this time, or is stopped anyway.
 RELEASE_DEADLINE_S = 15.0
 POLL_S = 0.1
+
+
+async def check_alone(
+    bucket: Bucket, pipeline: LogPipeline, layout: Layout, members: list[str]
+) -> None:
+    """Return when nobody else works as one of *members*: at once, unless some ended without a word
+    elsewhere; then after their silence.
+
+    Raises:
+        CliError: somebody does.
+    """
+    group = pipeline.spec.collectors.group
+    async with asyncio.TaskGroup() as tasks:
+        checks = [
+            tasks.create_task(_is_alive_elsewhere(bucket, pipeline, layout, member))
+            for member in members
+        ]
+    for member, check in zip(members, checks, strict=True):
+        if check.result():
+            raise CliError(
+                f"{member} of the group {group} runs elsewhere on these streams: stop that "
+                f"pipeline, or give this one another name and spec.collectors.group"
+            )
+
+
+async def _is_alive_elsewhere(
+    bucket: Bucket, pipeline: LogPipeline, layout: Layout, member: str
+) -> bool:
+    group = pipeline.spec.collectors.group
+    first = await _heartbeat(bucket, group, member)
+    if first is None or _is_here(layout, group, member, first):
+        return False
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(pipeline.spec.collectors.takeover_after_ns / 1e9):
+            while (now := await _heartbeat(bucket, group, member)) is not None:
+                if now.revision != first.revision:
+                    return True
+                await asyncio.sleep(LOOK_EVERY_S)
+    return False
+
+
+async def _heartbeat(bucket: Bucket, group: str, member: str) -> Entry | None:
+    """Return the member's last heartbeat; None where it left, or the server does not answer."""
+    try:
+        entry = await bucket.get(member_key(group, member))
+    except (NotSent, OutcomeUnknown, ApiError):
+        return None
+    return entry if entry is not None and entry.value else None
+
+
+def _is_here(layout: Layout, group: str, member: str, entry: Entry) -> bool:
+    """Return whether it was a process of our own folder, of which there is none: that is locked."""
+    try:
+        identity = known_identity(layout.collector(member), group)
+    except StateBroken:
+        return False
+    return identity is not None and entry.value.startswith(f"{identity}-".encode())
+
+
+async def keep_assigned(
+    bucket: Bucket, pipeline: Callable[[], LogPipeline], members: Callable[[], list[str]]
+) -> None:
+    """Keep the assignment of *pipeline*'s group as *members* wants it, for ever; both may
+    change.
+    """
+    problem = ""
+    while True:
+        try:
+            await ensure_assigned(bucket, pipeline(), members())
+        except GroupTaken as error:
+            if str(error) != problem:
+                log.error("nothing is collected", extra={"why": str(error)})
+            problem = str(error)
+        except (NotSent, OutcomeUnknown, ApiError, Conflict) as error:
+            log.debug("could not look at the assignment", extra={"why": str(error)})
+        await asyncio.sleep(CHECK_EVERY_S)
+
+
+async def await_shipped(js: JetStream, control_root: str, *, shippers: int) -> bool:
+    """Return whether so many *shippers* have sent what stands in their files; False where that
+    does not come to an end.
+    """
+    looks: list[tuple[int, object]] = []
+    try:
+        async with asyncio.timeout(SHIP_DEADLINE_S):
+            while not _is_over(looks):
+                try:
+                    answers = (await ask(js.connection, control_root))["shipper"]
+                except (NotSent, OutcomeUnknown):
+                    answers = []
+                    await asyncio.sleep(RETRY_S)
+                if len(answers) >= shippers:
+                    looks.append(_look(answers))
+    except TimeoutError:
+        return False
+    return looks[-1][0] == 0
+
+
+def _look(answers: list[dict[str, Any]]) -> tuple[int, object]:
+    """Return what is left to send, and what changes when something is sent."""
+    positions = [
+        (source.get("host"), source.get("source"), source.get("position"))
+        for answer in answers
+        for source in answer.get("sources", [])
+    ]
+    left = sum(answer.get("backlog_bytes", 0) for answer in answers)
+    return left, sorted(positions, key=repr)
+
+
+def _is_over(looks: list[tuple[int, object]]) -> bool:
+    level = looks[-LOOKS_LEVEL:]
+    still = looks[-LOOKS_STILL:]
+    return (len(level) == LOOKS_LEVEL and not any(left for left, _ in level)) or (
+        len(still) == LOOKS_STILL and all(look == still[0] for look in still)
+    )
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass(slots=True)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from logpipeline.nats.options import NatsOptions
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.parts import PARENT_VARIABLE
-from logpipeline_cli.streams.environment import nats_of
 
 if TYPE_CHECKING:
-    from logpipeline_collector.fshipper.naming import Pattern
+    from logpipeline_collector.fshipper.config import Pattern
     from logpipeline_shipper.fshipper import OneFile
+
+
+DEFAULT = "nats://127.0.0.1:4222"
 
 SHIP = ("SHIPPER_FILE", "SHIPPER_SUBJECT", "SHIPPER_PARTITIONS")
 COLLECT = (
@@ -25,6 +27,22 @@ COLLECT = (
 PARTITIONS_MAX = 1024
 
 Environment = Mapping[str, str]
+
+
+def nats_of(environment: Mapping[str, str], url: str | None = None) -> NatsOptions:
+    """Return the options that *environment* names; *url* wins over its servers."""
+
+    def file(name: str) -> Path | None:
+        return Path(environment[name]) if environment.get(name) else None
+
+    servers = url or environment.get("NATS_URL") or DEFAULT
+    return NatsOptions(
+        servers=tuple(servers.split(",")),
+        creds_file=file("NATS_CREDS"),
+        ca_file=file("NATS_CA"),
+        cert_file=file("NATS_CERTIFICATE"),
+        key_file=file("NATS_KEY"),
+    )
 
 
 def is_meant(
@@ -123,7 +141,7 @@ def output(environment: Environment) -> tuple[str, str, Path, Pattern]:
     Raises:
         CliError: a variable is missing or cannot be meant.
     """
-    from logpipeline_collector.fshipper.naming import BadOutput, Pattern
+    from logpipeline_collector.fshipper.config import BadOutput, Pattern
 
     try:
         pattern = Pattern.of(_needed(environment, "SHIPPER_OUTPUT"))

@@ -8,15 +8,13 @@ from pathlib import Path
 
 from logpipeline.quantity import parse_duration
 from logpipeline.spec import LogPipeline, load
-from logpipeline.spec.local import expand_local
+from logpipeline.spec.parse import expand_local
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data, running_layout
 from logpipeline_cli.tables.absence import why_no_table
 from logpipeline_spark.formats.choosing import Logs, logs_of
-from logpipeline_spark.table.local import LocalStorage
-from logpipeline_spark.table.opening import storage_of
-from logpipeline_spark.table.s3 import S3Options
-from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.s3 import S3Options, storage_of
+from logpipeline_spark.table.storage import LocalStorage, Storage
 
 
 def pipeline_and_layout(args: argparse.Namespace) -> tuple[LogPipeline, Layout]:

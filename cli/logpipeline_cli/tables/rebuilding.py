@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
-from logpipeline_cli.streams.asking import agreed
+from logpipeline_cli.output import agreed
 from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.running.rebuild import Rebuild
 from logpipeline_spark.table.storage import Storage

@@ -7,22 +7,38 @@ own beside the state, whose contents after a crash are nobody's.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
+import itertools
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from logpipeline_collector.archive import beneath
-from logpipeline_collector.archive.beneath import Blocked, NotAFile
-from logpipeline_collector.archive.descriptors import Descriptors
-from logpipeline_collector.archive.errors import ArchiveFailed, ArchiveFull, disk_error
-from logpipeline_collector.archive.render import Tail
-from logpipeline_collector.archive.rows import FileRow, Stage
+from logpipeline.knowledge import Range
+from logpipeline.wire import Batch
+from logpipeline_collector.archive import safe_open
+from logpipeline_collector.archive.config import ArchiveConfig
+from logpipeline_collector.archive.naming import Template, origin_of
+from logpipeline_collector.archive.render import Piece, Tail, pieces, render
+from logpipeline_collector.archive.safe_open import Blocked, NotAFile
+from logpipeline_collector.archive.state import (
+    ArchiveFailed,
+    ArchiveFull,
+    FileRow,
+    Stage,
+    disk_error,
+)
+from logpipeline_collector.archive.usage import Usage
+
+Key = tuple[object, int]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +48,110 @@ RESERVE_BYTES = 16 * 1024 * 1024
 RESERVE_SHARE = 16
 # How much is written between two looks at what is free.
 RESERVE_CHECK_BYTES = 1024 * 1024
+
+# Paths that are kept ready; a message of another origin makes its path anew.
+PLACES_CACHED_MAX = 100_000
+# Files of one message that may be found to be gone, each replaced by a new one.
+LOST_FILES_MAX = 16
+
+
+@dataclass(slots=True)
+class _Open:
+    descriptor: int
+    users: int = 0
+    is_wanted: bool = True
+
+
+class Descriptors:
+    """At most *limit* descriptors, each found by its owner and a number.
+
+    One that is borrowed is never closed, so that a thread that makes a file durable does not find
+    another file under its number; *limit* gives way by as many as there are threads.
+    """
+
+    def __init__(self, limit: int, usage: Usage | None = None) -> None:
+        self.usage = usage or Usage()
+        self._limit = max(limit, 1)
+        self._open: OrderedDict[Key, _Open] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    @contextlib.contextmanager
+    def borrow(self, key: Key, open_file: Callable[[], int]) -> Iterator[int]:
+        """Yield the descriptor of *key*, opened by *open_file* where it is not."""
+        with self._lock:
+            held = self._open.get(key)
+            if held is None:
+                self._make_room()
+                held = self._open[key] = _Open(open_file())
+            else:
+                self._open.move_to_end(key)
+            held.users += 1
+        try:
+            yield held.descriptor
+        finally:
+            with self._lock:
+                held.users -= 1
+                if not held.users and not held.is_wanted:
+                    os.close(held.descriptor)
+
+    def close(self, key: Key) -> None:
+        """Close the file of *key*, if it is open."""
+        with self._lock:
+            self._close(key)
+
+    def close_all(self, owner: object) -> None:
+        """Close the files of *owner*."""
+        with self._lock:
+            for key in [key for key in self._open if key[0] is owner]:
+                self._close(key)
+
+    def write(self, descriptor: int, data: bytes | memoryview, offset: int) -> int:
+        """Write at *offset*, and return how many bytes were."""
+        return os.pwrite(descriptor, data, offset)
+
+    def sync(self, descriptor: int) -> None:
+        """Make a file's bytes durable."""
+        # macOS has no fdatasync.
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
+    def sync_all(self, root: Path) -> bool:
+        """Make everything on the volume of *root* durable; return False where that cannot be."""
+        if sys.platform != "linux":
+            return False
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(root))
+        finally:
+            os.close(descriptor)
+        return True
+
+    def free_bytes(self, root: Path) -> tuple[int, int]:
+        """Return how many bytes are free for us on the volume of *root*, and how many it has."""
+        status = os.statvfs(root)
+        return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+
+    def _make_room(self) -> None:
+        surplus = len(self._open) + 1 - self._limit
+        if surplus <= 0:
+            return
+        idle = (key for key, held in self._open.items() if not held.users)
+        for key in [key for _, key in zip(range(surplus), idle, strict=False)]:
+            self._close(key)
+
+    def _close(self, key: Key) -> None:
+        held = self._open.pop(key, None)
+        if held is None:
+            return
+        held.is_wanted = False
+        if not held.users:
+            os.close(held.descriptor)
 
 
 @dataclass(slots=True, eq=False)
@@ -245,9 +365,9 @@ class OutputFiles:
 
     def _open(self, file: OutputFile) -> int:
         if not file.is_scratch:
-            return beneath.open_file(self.root, file.path, os.O_RDWR)
+            return safe_open.open_file(self.root, file.path, os.O_RDWR)
         flags = os.O_RDWR | os.O_CLOEXEC | (0 if file.length else os.O_CREAT)
-        return os.open(self.scratch_of(file), flags, beneath.FILE_MODE)
+        return os.open(self.scratch_of(file), flags, safe_open.FILE_MODE)
 
     def _cut(self, file: OutputFile) -> None:
         """Free what was written beyond the length of *file*; it is overwritten if that fails."""
@@ -273,3 +393,88 @@ class OutputFiles:
     def _note_full(self, file: OutputFile) -> None:
         if file.length >= self.rotate_bytes and file.stage is Stage.ACTIVE:
             self.full.add(file)
+
+
+class Writer:
+    """Writes the messages of one partition; *lines* and *bytes* count what was written."""
+
+    def __init__(self, config: ArchiveConfig, partition: int, output: OutputFiles) -> None:
+        self.lines = 0
+        self.bytes = 0
+        self._output = output
+        self._format = config.output
+        self._cri = Template(config.path, cluster=config.cluster, partition=partition)
+        self._plain = Template(config.file_path, cluster=config.cluster, partition=partition)
+        self._places: dict[object, str] = {}
+
+    def write(
+        self, host: str, batch: Batch, data: bytes, ranges: Iterable[Range], time_ns: int
+    ) -> int:
+        """Write the *ranges* of *batch*, whose bytes are *data*; return how many bytes that took.
+
+        Raises:
+            ArchiveFull: the disk is, and nothing was written.
+            ArchiveFailed: the disk failed.
+        """
+        time_ns = batch.last_time_ns or time_ns
+        origin = origin_of(host, batch)
+        whole = Piece(origin, batch, data, batch.start, time_ns)
+        parts = [self._part(whole, part) for part in ranges]
+        written = self._write(parts, first_ns=batch.first_time_ns or time_ns, last_ns=time_ns)
+        is_whole = parts[0] is whole
+        self.lines += batch.lines if is_whole else sum(p.data.count(b"\n") for p in parts)
+        return written
+
+    def write_foreign(self, host: str, payload: bytes, time_ns: int) -> int:
+        """Write the lines of a message without our headers; return how many bytes that took.
+
+        Raises:
+            ArchiveFull: the disk is, and nothing was written.
+            ArchiveFailed: the disk failed.
+        """
+        piece = Piece(origin_of(host, None), None, payload + b"\n", 0, time_ns)
+        written = self._write([piece], first_ns=time_ns, last_ns=time_ns)
+        self.lines += payload.count(b"\n") + 1
+        return written
+
+    def _write(self, parts: list[Piece], *, first_ns: int, last_ns: int) -> int:
+        for attempt in itertools.count(1):
+            appends = list(self._appends(parts, first_ns=first_ns, last_ns=last_ns))
+            try:
+                self._output.append(appends)
+                break
+            except FileLost as lost:
+                if attempt == LOST_FILES_MAX:
+                    raise ArchiveFailed(f"files are taken away again and again: {lost}") from lost
+                self._output.lose(lost)
+        written = sum(len(append.data) for append in appends)
+        self.bytes += written
+        return written
+
+    def _appends(self, parts: list[Piece], *, first_ns: int, last_ns: int) -> Iterator[Append]:
+        # A second piece for the same file continues what the first one leaves.
+        tails: dict[OutputFile, Tail | None] = {}
+        for part in parts:
+            is_cri = part.batch is not None and part.batch.format == "cri"
+            template = self._cri if is_cri else self._plain
+            for period, piece in pieces(template, part, first_ns=first_ns, last_ns=last_ns):
+                file = self._output.at(self._place(template, piece, period), piece.origin.host)
+                data, tail = render(self._format, piece, tails.get(file, file.tail))
+                tails[file] = tail
+                yield Append(file, data, tail)
+
+    def _place(self, template: Template, piece: Piece, period: str) -> str:
+        key = (template, piece.origin, period)
+        place = self._places.get(key)
+        if place is None:
+            if len(self._places) >= PLACES_CACHED_MAX:
+                self._places.clear()
+            place = self._places[key] = template.place(piece.origin, period)
+        return place
+
+    @staticmethod
+    def _part(whole: Piece, part: Range) -> Piece:
+        if part.end - part.start == len(whole.data):
+            return whole
+        data = whole.data[part.start - whole.start : part.end - whole.start]
+        return whole._replace(data=data, start=part.start)

@@ -17,23 +17,20 @@ from logpipeline.checksum import Checksum, extend
 from logpipeline.knowledge import Decision, Loss, Range
 from logpipeline.records import Committed, Question, Reached
 from logpipeline.strands import Repeat, Sums
-from logpipeline_collector.archive import committing, snapshot
-from logpipeline_collector.archive.committing import Mark, PendingCommit
+from logpipeline_collector.archive import commit, state
+from logpipeline_collector.archive.commit import Mark, PendingCommit, recover
 from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.descriptors import Descriptors
-from logpipeline_collector.archive.errors import (
+from logpipeline_collector.archive.maintenance import Upkeep
+from logpipeline_collector.archive.output import Descriptors, OutputFiles, Writer
+from logpipeline_collector.archive.sources import Sources
+from logpipeline_collector.archive.state import (
     ArchiveBroken,
     ArchiveBusy,
     ArchiveFailed,
     ArchiveFull,
+    LocalCommit,
+    State,
 )
-from logpipeline_collector.archive.output import OutputFiles
-from logpipeline_collector.archive.recovery import recover
-from logpipeline_collector.archive.rows import LocalCommit
-from logpipeline_collector.archive.sources import Sources
-from logpipeline_collector.archive.state import State
-from logpipeline_collector.archive.upkeep import Upkeep
-from logpipeline_collector.archive.writing import Writer
 
 __all__ = [
     "ArchiveBroken",
@@ -237,7 +234,7 @@ class PartitionArchive:
         """
         with self._working:
             self._unconfirmed = pending
-            committing.write(pending, self._output, self._state)
+            commit.write(pending, self._output, self._state)
             self._last = pending.commit
 
     def confirm(self, pending: PendingCommit) -> None:
@@ -318,7 +315,7 @@ class PartitionArchive:
 
     def export_sources(self) -> bytes:
         """Return what is known of all sources as committed, for another folder to go on from."""
-        return snapshot.encode(self._state.source_rows())
+        return state.encode_snapshot(self._state.source_rows())
 
     def import_sources(self, told: bytes) -> None:
         """Forget what is known of sources, and take over what `export_sources` told (empty:
@@ -327,7 +324,7 @@ class PartitionArchive:
         Raises:
             BadSnapshot: it is none.
         """
-        sources = snapshot.decode_snapshot(told)
+        sources = state.decode_snapshot(told)
         with self._output.lock:
             self._sources.replace(sources)
 

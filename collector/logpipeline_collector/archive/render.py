@@ -4,17 +4,77 @@ left open by one batch is continued by the next one of its source, and by nothin
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from json.encoder import encode_basestring
 from typing import Literal, NamedTuple
 
 from logpipeline import cri
 from logpipeline.wire import Batch
-from logpipeline_collector.archive import jsonlines
 from logpipeline_collector.archive.naming import Origin, Template
 
 Output = Literal["raw", "cri", "json"]
 
 _STREAMS = frozenset({b"stdout", b"stderr"})
+
+
+def render_json(origin: Origin, is_cri: bool, data: bytes, time_ns: int) -> bytes:
+    """Return the lines of *data* as objects; *time_ns* is the time of lines that carry none."""
+    base = {
+        "host": origin.host,
+        "namespace": origin.namespace,
+        "pod": origin.pod,
+        "container": origin.container,
+        "source": origin.path,
+    }
+    fields = "".join(f",{_json_text(name)}:{_json_text(value)}" for name, value in base.items())
+    lines = _cri(data) if is_cri else _plain(data)
+    default = rfc3339(time_ns)
+    texts = [
+        f'{{"time":{_json_text(time or default)},"stream":"{stream}"{fields},'
+        f"{_message(line)}{more}}}\n"
+        for time, stream, line, more in lines
+    ]
+    return "".join(texts).encode()
+
+
+def rfc3339(time_ns: int) -> str:
+    """Return *time_ns* (since 1970) as CRI writes times, in UTC."""
+    moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % 1_000_000_000:09d}Z"
+
+
+def _cri(data: bytes) -> Iterator[tuple[str, str, bytes, str]]:
+    for line in cri.join(data):
+        time = line.time.decode("ascii", "replace")
+        yield time, line.stream.decode(), line.text, _partial(is_whole=line.whole)
+
+
+def _plain(data: bytes) -> Iterator[tuple[str, str, bytes, str]]:
+    *lines, rest = data.split(b"\n")
+    for line in lines:
+        yield "", "", line, ""
+    if rest:
+        yield "", "", rest, _partial(is_whole=False)
+
+
+def _partial(*, is_whole: bool) -> str:
+    return "" if is_whole else ',"partial":true'
+
+
+def _message(line: bytes) -> str:
+    try:
+        return f'"message":{encode_basestring(line.decode())}'
+    except UnicodeDecodeError:
+        shown = encode_basestring(line.decode("utf-8", "replace"))
+        return f'"message":{shown},"message_base64":"{base64.b64encode(line).decode()}"'
+
+
+def _json_text(value: str) -> str:
+    # A source may hold bytes that are no UTF-8; a lone surrogate is not every parser's JSON.
+    raw = value.encode("utf-8", "surrogateescape")
+    return encode_basestring(raw.decode("utf-8", "backslashreplace"))
 
 
 class Tail(NamedTuple):
@@ -63,7 +123,7 @@ def render(output: Output, piece: Piece, tail: Tail | None) -> tuple[bytes, Tail
     if output == "json":
         batch = piece.batch
         is_cri = batch is not None and batch.format == "cri"
-        return jsonlines.render(piece.origin, is_cri, piece.data, piece.time_ns), None
+        return render_json(piece.origin, is_cri, piece.data, piece.time_ns), None
     is_continued = tail is not None and _continues(tail, piece)
     if output == "raw" and piece.batch is not None and piece.batch.format == "cri":
         if tail is None and _is_simple(piece.data):

@@ -9,13 +9,27 @@ import errno
 import json
 import sqlite3
 import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import zstandard
+
 from logpipeline.knowledge import Knowledge, decode, encode
-from logpipeline_collector.archive.errors import ArchiveBroken, ArchiveFailed, ArchiveFull
-from logpipeline_collector.archive.rows import FileRow, LocalCommit, Rotations, SourceName, Stage
+from logpipeline.records import Reached, StreamPosition
+from logpipeline_collector.archive.render import Tail
+
+# EFBIG: a limit on the size of files, which a smaller file would not meet.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+SourceName = tuple[str, str]
+
+SNAPSHOT_VERSION = 1
+# 250,000 sources of some 300 bytes; a damaged one shall not take all memory.
+SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
+LEVEL = 1
 
 VERSION = 2
 # What one process may wait for another one that reads.
@@ -30,6 +44,164 @@ CREATE TABLE undo(kind TEXT, key, value TEXT, PRIMARY KEY(kind, key)) WITHOUT RO
 """
 _FULL_CODES = {sqlite3.SQLITE_FULL}
 _DISK_CODES = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+
+
+class ArchiveBusy(Exception):
+    """Another process writes this partition in this folder."""
+
+
+class ArchiveBroken(Exception):
+    """The state of the files cannot be read; the message says what to do."""
+
+
+class ArchiveFailed(Exception):
+    """The disk failed; what it said to be written cannot be believed. The process has to end."""
+
+
+class ArchiveFull(OSError):
+    """The disk is full; nothing of what was asked was done, and it may be asked again."""
+
+
+class BadSnapshot(ValueError):
+    """Bytes that are no snapshot of sources, or one of another version."""
+
+
+def disk_error(error: OSError, what: str, folder: Path) -> ArchiveFull | ArchiveFailed:
+    """Return what *error* means for an archive in *folder*, which tried to do *what*."""
+    if error.errno in _FULL:
+        reason = f"{error.strerror}: cannot {what}; make room, it goes on by itself"
+        return ArchiveFull(error.errno, reason, str(folder))
+    return ArchiveFailed(f"{folder}: cannot {what}: {error}; look at the disk, then start again")
+
+
+class Stage(Enum):
+    """Where a file is in its life."""
+
+    NEW = "new"  # announced; what stands at its path may be ours, and is not committed
+    ACTIVE = "active"
+    ROTATED = "rotated"
+    PACKED = "packed"  # rotated and compressed
+    GONE = "gone"  # to be removed
+
+
+class FileRow(NamedTuple):
+    """A file as committed: its first *length* bytes, uncompressed.
+
+    *place* is what its path would be if nothing else stood there. *moving_to* and *packing_to*
+    announce a rename and a compression that were begun. *size* is what a packed file takes.
+    """
+
+    path: str
+    place: str
+    host: str
+    stage: Stage
+    begun_ns: int
+    length: int
+    tail: Tail | None = None
+    rotated_ns: int = 0
+    size: int = 0
+    moving_to: str = ""
+    packing_to: str = ""
+
+    def encode(self) -> str:
+        """Return the row as JSON."""
+        # A tuple is a list in JSON; the stage's value replaces it in its place.
+        return json.dumps((*self[:3], self.stage.value, *self[4:]), separators=(",", ":"))
+
+    @staticmethod
+    def decode(text: str) -> FileRow:
+        """Return what `encode` made.
+
+        Raises:
+            ValueError, TypeError: it is nothing of the kind.
+        """
+        path, place, host, stage, begun_ns, length, tail, *rest = json.loads(text)
+        kept = Tail(*tail) if tail is not None else None
+        return FileRow(path, place, host, Stage(stage), begun_ns, length, kept, *rest)
+
+
+class Rotations(NamedTuple):
+    """The next number of a place's rotated files, and the time in the name of the last one: names
+    must sort in the order of rotation, even when the clock goes back.
+    """
+
+    number: int
+    stamp_s: int
+
+
+class LocalCommit(NamedTuple):
+    """The last commit of a folder; *previous* (epoch, and how far it was read) is what would be the
+    last without it, None where it cannot be taken back.
+    """
+
+    number: int
+    epoch: int
+    position: StreamPosition
+    rollbacks: int
+    previous: tuple[int, Reached] | None
+
+    @property
+    def reached(self) -> Reached:
+        """How far the stream was read."""
+        return Reached(self.position, self.rollbacks)
+
+    def encode(self) -> str:
+        """Return the commit as JSON."""
+        previous: tuple[Any, ...] | None = None
+        if self.previous is not None:
+            epoch, before = self.previous
+            # Older programs read the first two.
+            previous = (epoch, _list(before.position), before.rollbacks)
+        return json.dumps((self.number, self.epoch, _list(self.position), self.rollbacks, previous))
+
+    @staticmethod
+    def decode(text: str) -> LocalCommit:
+        """Return what `encode` made.
+
+        Raises:
+            ValueError, TypeError: it is nothing of the kind.
+        """
+        number, epoch, position, rollbacks, previous = json.loads(text)
+        before = None
+        if previous is not None:
+            epoch_before, position_before, *told = previous
+            rollbacks_before = told[0] if told else None
+            before = (
+                int(epoch_before),
+                Reached(StreamPosition(*position_before), rollbacks_before),
+            )
+        return LocalCommit(number, epoch, StreamPosition(*position), rollbacks, before)
+
+
+def _list(position: StreamPosition) -> tuple[str, int, int]:
+    return position.created, position.sequence, position.time_ns
+
+
+def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
+    sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
+    body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
+    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
+
+
+def decode_snapshot(data: bytes) -> dict[SourceName, Knowledge]:
+    """Return the sources of a snapshot; the empty one has none.
+
+    Raises:
+        BadSnapshot: it is damaged, or of another version.
+    """
+    if not data:
+        return {}
+    try:
+        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
+        if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
+            raise BadSnapshot("the snapshot's checksum does not match")
+        told = json.loads(body)
+        if told["version"] != SNAPSHOT_VERSION:
+            raise BadSnapshot(f"version {told['version']}; this program knows {SNAPSHOT_VERSION}")
+        return {(str(h), str(s)): decode(known) for (h, s), known in told["sources"]}
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+        raise BadSnapshot(f"no snapshot of sources: {error}") from error
 
 
 class State:

@@ -11,10 +11,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from logpipeline_collector.archive import beneath
-from logpipeline_collector.archive.descriptors import Descriptors
-from logpipeline_collector.fshipper.config import KEPT_S
-from logpipeline_collector.fshipper.naming import Pattern, midnight
+from logpipeline_collector.archive import safe_open
+from logpipeline_collector.archive.output import Descriptors
+from logpipeline_collector.fshipper.config import KEPT_S, Pattern, midnight
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class DayFiles:
             with self._descriptors.borrow((self, number), partial(self._open, path)) as descriptor:
                 self._descriptors.sync(descriptor)
         for folder in self._new_folders:
-            beneath.sync_folder(self._root, folder)
+            safe_open.sync_folder(self._root, folder)
         self._unsynced.clear()
         self._new_folders.clear()
 
@@ -99,14 +98,14 @@ class DayFiles:
         self._day, self._name = day, self._pattern.name(day)
 
     def _open(self, path: str) -> int:
-        with beneath.folder_of(self._root, path, make=True) as (folder, name):
-            descriptor = os.open(name, _APPEND, beneath.FILE_MODE, dir_fd=folder)
+        with safe_open.folder_of(self._root, path, make=True) as (folder, name):
+            descriptor = os.open(name, _APPEND, safe_open.FILE_MODE, dir_fd=folder)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise beneath.NotAFile(f"{path} is no regular file")
+            raise safe_open.NotAFile(f"{path} is no regular file")
         if not status.st_size:
-            self._new_folders.update(beneath.folders_of(path))
+            self._new_folders.update(safe_open.folders_of(path))
         elif os.pread(descriptor, 1, status.st_size - 1) != b"\n":
             # A power cut tore a line: the next one must not grow onto it.
             os.write(descriptor, b"\n")
@@ -120,8 +119,8 @@ class DayFiles:
                 status = path.lstat()
                 if stat.S_ISREG(status.st_mode) and status.st_mtime < oldest_s:
                     relative = str(path.relative_to(self._root))
-                    beneath.remove(self._root, relative)
-                    beneath.prune(self._root, relative)
+                    safe_open.remove(self._root, relative)
+                    safe_open.prune(self._root, relative)
                     self.removed += 1
                     log.info("an old file is removed", extra={"path": relative})
 

@@ -15,19 +15,29 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from logpipeline.consuming.acks import IN_PROGRESS, SIGNS_PER_ACK_WAIT, AckBook
-from logpipeline.consuming.consumer import Consumer, ensure
-from logpipeline.consuming.errors import Stopped
-from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
-from logpipeline.consuming.options import BYTES_MAX, ConsumeOptions
-from logpipeline.consuming.push import PushReader
-from logpipeline.consuming.resends import Resends, is_for_another
-from logpipeline.deadletters import Letter, keep
-from logpipeline.nats.connection import NotSent, OutcomeUnknown
+from logpipeline.consuming.consumer import Consumer, PushReader, ensure
+from logpipeline.consuming.message import (
+    PROCESSED,
+    UNREADABLE,
+    Batch,
+    Message,
+    Outcome,
+    Resends,
+    is_for_another,
+)
+from logpipeline.consuming.options import BYTES_MAX, Acks, ConsumeOptions, Stopped
+from logpipeline.dead_letters import Letter, keep
+from logpipeline.failpoints import reach
+from logpipeline.nats.connection import Connection, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered, PullReader, ReaderClosed
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import Subjects
+
+IN_PROGRESS = b"+WPI"
+ACK = b"+ACK"
+# A server that waits for an acknowledgement is told so many times in that span that it comes yet.
+SIGNS_PER_ACK_WAIT = 3
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +48,62 @@ BACKOFF_S = (0.2, 1.0, 5.0, 30.0)
 NS = 1_000_000_000
 # Reasons of dead letters.
 REJECTED = "rejected"
+
+
+class AckBook:
+    """The acknowledgements of one partition. *policy* is the consumer's, as soon as that is known:
+    with ``all`` the last one says it of all before.
+
+    A lost one costs nothing but a second delivery, which is recognised or processed again.
+    """
+
+    def __init__(self, connection: Connection, acks: Acks) -> None:
+        self.policy = "none"
+        self._connection = connection
+        self._acks = acks
+        # Replies that wait, in order.
+        self._due: list[str] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def add(self, replies: list[str], count: int) -> None:
+        """Note that *count* more messages were processed; *replies* are those of them that can be
+        acknowledged. They are, once enough have come.
+        """
+        if self.policy == "none":
+            return
+        self._due += replies
+        self._count += count
+        if self._acks.mode != "spaced" or 0 < self._acks.every <= self._count:
+            await self.flush()
+        elif self._acks.interval_s and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._acks.interval_s, self._time_is_up)
+
+    async def flush(self) -> None:
+        """Acknowledge all that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due, self._due, self._count = self._due, [], 0
+        await self.send(due[-1:] if self.policy == "all" else due, ACK)
+
+    async def send(self, replies: list[str], word: bytes) -> None:
+        """Send *word* to each of *replies*."""
+        # Without a connection the server delivers again.
+        with contextlib.suppress(NotSent):
+            for reply in replies:
+                await self._connection.publish(reply, word)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The replies of what was processed and is not acknowledged yet."""
+        return self._due
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._flushing = asyncio.create_task(self.flush(), name="consume-acks")
 
 
 @dataclass(slots=True)
@@ -279,3 +345,87 @@ class Lane(ABC):
 def replies_of(messages: Iterable[Delivered]) -> list[str]:
     """Return where those of *messages* can be acknowledged that came by delivery."""
     return [each.message.reply.decode() for each in messages if each.message.reply]
+
+
+class SharedLane(Lane):
+    """The reading of *partition* beside others."""
+
+    def __init__(self, reading: Reading, partition: int) -> None:
+        super().__init__(reading, partition)
+        self._in_hand: list[Message] = []
+        self._singles: deque[Message] = deque()
+        self._created = ""
+
+    def last_read(self) -> int | None:
+        """Return None: there is no position."""
+        return None
+
+    async def prepare(self) -> None:
+        """Get ready to read `consumer`."""
+        info = await self.reading.js.stream_info(self.stream)
+        self._created = str(info["created"]) if info else ""
+
+    async def next(self) -> Batch:
+        """Return the next messages to be processed, as soon as there are some."""
+        if self._singles:
+            self._in_hand = [self._singles.popleft()]
+            tries = self._in_hand[0].delivery - 1
+            return Batch(self._in_hand, created=self._created, may_repeat=True, tries=tries)
+        while True:
+            messages: list[Message] = []
+            while self.queue and len(messages) < self.options.batch_max:
+                delivered = self.queue.popleft()
+                message = await self.admit(delivered, self._created)
+                if message is None:
+                    await self.book.add(replies_of([delivered]), 1)
+                    continue
+                messages.append(message)
+            if messages:
+                self._in_hand = messages
+                tries = max(each.delivery for each in messages) - 1
+                self.reading.counts.redelivered += sum(each.delivery > 1 for each in messages)
+                is_again = tries > 0
+                return Batch(messages, created=self._created, may_repeat=is_again, tries=tries)
+            await self.fill_queue()
+
+    async def begin(self, batch: Batch) -> None:
+        """Acknowledge what is not waited for: fire and forget."""
+        if self.options.acks.mode == "none":
+            await self.book.add(replies_of(batch.deliveries), len(batch.messages))
+
+    async def settle(self, batch: Batch) -> None:
+        """Do what the batch's outcome asks for; see `Lane.settle`."""
+        outcome = batch.outcome or PROCESSED
+        messages = list(batch.messages)
+        self._in_hand = []
+        if outcome.kind == "processed":
+            self.reading.counts.processed += len(messages)
+            reach("consume.processed")
+            if self.options.acks.mode != "none":
+                await self.book.add(replies_of(batch.deliveries), len(messages))
+            return
+        if self.is_again(outcome, batch.tries + 1):
+            self.reading.counts.retried += 1
+            delay_ns = int(self.backoff_s(batch.tries + 1) * NS)
+            await self.book.send(replies_of(batch.deliveries), b'-NAK {"delay": %d}' % delay_ns)
+        elif self.options.on_error == "stop":
+            await self.book.send(replies_of(batch.deliveries), b"-NAK")
+            raise self.stopped(batch, outcome.reason)
+        elif len(messages) > 1:
+            # One by one, to find the one that cannot be processed.
+            self._singles.extend(messages)
+        else:
+            await self._reject(messages[0], outcome)
+
+    async def _reject(self, message: Message, outcome: Outcome) -> None:
+        await self.put_aside(message, self._created, outcome)
+        await self.book.send(replies_of([message.delivered]), ACK)
+
+    async def close(self) -> None:
+        """Acknowledge what was processed, and let others have the rest at once."""
+        await self.book.send(self.in_hand() + replies_of(self.queue), b"-NAK")
+        await super().close()
+
+    def in_hand(self) -> list[str]:
+        """Return the replies of the messages that were handed out, or wait to be once more."""
+        return replies_of(each.delivered for each in (*self._in_hand, *self._singles))

@@ -15,29 +15,80 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from logpipeline.consuming.claims import claim, look
 from logpipeline.consuming.consumer import find
-from logpipeline.consuming.errors import ClaimLost, ConsumeError, StateForeign
-from logpipeline.consuming.lane import Counts, Lane, Reading
-from logpipeline.consuming.members import ALONE, DIVIDED, SHARED, Members
+from logpipeline.consuming.lane import Counts, Lane, Reading, SharedLane
+from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members, claim, look
 from logpipeline.consuming.message import PROCESSED, Batch
-from logpipeline.consuming.options import KV, BadOption, ConsumeOptions, checked, partitions_of
-from logpipeline.consuming.ordered import OrderedLane
-from logpipeline.consuming.shared import SharedLane
-from logpipeline.consuming.statefile import StateFile
+from logpipeline.consuming.options import (
+    KV,
+    BadOption,
+    ClaimLost,
+    ConsumeError,
+    ConsumeOptions,
+    StateForeign,
+    checked,
+    claim_key,
+    partitions_of,
+)
+from logpipeline.consuming.ordered import OrderedLane, StateFile
 from logpipeline.failpoints import reach
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
-from logpipeline.nats.jetstream import ApiError, JetStream
+from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.spec import LogPipeline
+from logpipeline.subjects import key_value_subject
+
+NS = 1_000_000_000
 
 log = logging.getLogger(__name__)
 
 # How often members look for each other, for each take-over time.
 LOOKS_PER_TAKEOVER = 10
-NS = 1_000_000_000
 # Of a name, beside what tells two apart.
 NAME_CHARS = 50
+
+
+async def reset(js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -> None:
+    """Delete the state of *options*' consumer, and the consumers of this name that the resource
+    does not list; one that it lists stays, and is where it was.
+
+    Raises:
+        ReaderBusy: somebody reads as this consumer; nothing is deleted.
+        NotSent, OutcomeUnknown, ApiError: not all is deleted; the next call goes on.
+    """
+    bucket = Bucket(js, pipeline.names.state_bucket)
+    # As if we read alone: so nobody does, and nobody begins meanwhile.
+    members = Members(
+        js,
+        bucket,
+        consumer=options.name,
+        member=f"reset-{secrets.token_hex(4)}",
+        incarnation="reset",
+        kind=ALONE,
+        takeover_after_s=pipeline.spec.collectors.takeover_after_ns / NS,
+    )
+    await members.enter()
+    try:
+        await _forget(js, pipeline, options, bucket)
+    finally:
+        await members.leave()
+
+
+async def _forget(
+    js: JetStream, pipeline: LogPipeline, options: ConsumeOptions, bucket: Bucket
+) -> None:
+    is_listed = any(template.name == options.name for template in pipeline.spec.consumers)
+    for partition in range(max(pipeline.spec.partitions, 1)):
+        if not is_listed:
+            await js.consumer_delete(pipeline.names.stream(partition), options.name)
+        key = key_value_subject(bucket.name, claim_key(options.name, partition))
+        try:
+            await js.call(f"STREAM.PURGE.{bucket.stream}", {"filter": key})
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+    if options.state not in (None, KV):
+        Path(str(options.state)).unlink(missing_ok=True)
 
 
 class Reader:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import nats.errors
@@ -49,6 +49,9 @@ NKEYS_MISSING = (
 )
 # What ``NATS/1.0``, ``: `` and line ends add to the headers' texts.
 HEADER_LINE_OVERHEAD_BYTES = 4
+
+# Parts on one machine answer within milliseconds, across a network within some tens of them.
+ANSWERS_WAIT_S = 0.4
 
 
 class NotSent(Exception):
@@ -370,3 +373,21 @@ def _reason(error: Exception | None) -> str:
     if "authorization" in text.lower():
         return f"{text} (the server asks for credentials: set them, or check that they are current)"
     return text
+
+
+async def gather(
+    connection: Connection, subjects: Iterable[str], question: bytes, keep: Sink
+) -> None:
+    """Ask *question* at *subjects*, and call *keep* with each answer of the next moment.
+
+    Raises:
+        NotSent: there is no connection.
+    """
+    inbox = connection.new_inbox()
+    listener = await connection.listen(inbox, keep)
+    try:
+        for subject in subjects:
+            await connection.publish(subject, question, reply=inbox)
+        await asyncio.sleep(ANSWERS_WAIT_S)
+    finally:
+        await connection.unlisten(listener)

@@ -13,6 +13,8 @@ from typing import Any
 
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, JetStream
+from logpipeline.plan.desired import desired
+from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import Config, FieldChange, Kind, Plan, Problem, Step
 from logpipeline.plan.normal import (
     CONSUMER_DEFAULTS,
@@ -22,7 +24,8 @@ from logpipeline.plan.normal import (
     unknown_fields,
     without_defaults,
 )
-from logpipeline.plan.observe import ask
+from logpipeline.plan.observe import account_of, ask, observe
+from logpipeline.spec import LogPipeline
 
 # A request whose answer is lost is looked after and sent again so often.
 ATTEMPTS_MAX = 5
@@ -45,6 +48,29 @@ _ADVICE = {
     10074: "replicas need a cluster: set spec.stream.replicas to 1, or add servers",
     10148: "somebody made a consumer of that name meanwhile: plan again",
 }
+
+
+async def plan_pipeline(
+    js: JetStream,
+    pipeline: LogPipeline,
+    *,
+    storage_bytes: int | None = None,
+    installation: str = "",
+) -> Plan:
+    """Return what must change on the server for *pipeline*; see `desired` for the arguments.
+
+    Raises:
+        JetStreamOff: there is no JetStream.
+        OutcomeUnknown, NotSent: the server did not answer.
+        ApiError: it refused to tell.
+    """
+    wanted = desired(
+        pipeline,
+        account=await account_of(js),
+        storage_bytes=storage_bytes,
+        installation=installation,
+    )
+    return make_plan(wanted, await observe(js, wanted))
 
 
 class Result(StrEnum):

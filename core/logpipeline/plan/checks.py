@@ -5,15 +5,51 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from logpipeline.plan.external import check_external
-from logpipeline.plan.model import Desired, DesiredStream, Observed, Problem, owner_of
+from logpipeline.plan.model import Desired, DesiredStream, FoundStream, Observed, Problem, owner_of
 from logpipeline.plan.normal import normal_stream
 from logpipeline.server_binary import VERSION_MIN
+from logpipeline.subjects import is_advisory
 
 # Subject, reply subject and the batch's headers: max_payload holds them all.
 MESSAGE_OVERHEAD_BYTES = 8 * 1024
 # Above this many replicated streams and consumers a server spends its time on Raft.
 REPLICATED_ASSETS_WARN = 1000
+
+
+def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
+    """Yield what keeps the streams that are there from being used as they are."""
+    missing = [wanted.name for wanted in desired.streams if wanted.name not in observed.streams]
+    if missing:
+        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        yield Problem(
+            "stream-missing",
+            f"stream {missing[0]}{more} not there, and external streams are made by their owner: "
+            "set spec.stream.name, spec.partitions and spec.nats as the owner has them, or wait "
+            "for it",
+        )
+    for wanted in desired.streams:
+        found = observed.streams.get(wanted.name)
+        subjects = _of_senders(found) if found is not None else None
+        # How many foreign partitions are stored is its owner's business.
+        if subjects is not None and wanted.config["subjects"][0] not in subjects:
+            yield Problem(
+                "stream-differs",
+                f"stream {wanted.name} stores {', '.join(subjects) or 'nothing'}, and not "
+                f"{wanted.config['subjects'][0]}: set spec.subject as its owner has it",
+            )
+            break
+    if observed.neighbours and not missing:
+        yield Problem(
+            "stream-differs",
+            f"stream {observed.neighbours[0].name} stores lines of spec.subject as well: set "
+            "spec.partitions as the owner of the streams has it",
+        )
+
+
+def _of_senders(found: FoundStream) -> list[str]:
+    # What its owner's readers gave up is kept or not, as the owner's own consumers ask for.
+    subjects = found.config.get("subjects") or ()
+    return [subject for subject in subjects if not is_advisory(subject)]
 
 
 def check(desired: Desired, observed: Observed) -> tuple[Problem, ...]:
@@ -199,4 +235,5 @@ _OWN = (
     *(_version, _partitions, _payload, _replicas, _overlaps, _account, _streams_fit, _raft),
     _retention,
 )
+
 _EXTERNAL = (_version, _partitions, _payload, check_external)

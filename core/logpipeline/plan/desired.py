@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from logpipeline.nats.bucket import bucket_stream_config
-from logpipeline.plan.consumers import consumers_for
+from logpipeline.partition import partition_of
 from logpipeline.plan.model import (
     INSTALLATION_KEY,
     OWNER_KEY,
@@ -14,12 +15,39 @@ from logpipeline.plan.model import (
     Desired,
     DesiredStream,
 )
-from logpipeline.plan.selection import selects
-from logpipeline.plan.shares import Shares, shares_of
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.streams import StreamOverride
+from logpipeline.spec.selection import selects
+from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
 from logpipeline.subjects import Subjects, advisory_subjects
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+# The rest, some tenth, is for indexes and for what is deleted but not yet given back.
+LOG_PERCENT = 80
+SNAPSHOT_DIVISOR = 16
+DEAD_LETTER_DIVISOR = 32
+STATE_DIVISOR = 64
+# A thousand partitions of some groups, with history, need a tenth of it.
+STATE_BYTES_MAX = 64 * MIB
+SNAPSHOT_BYTES_MAX = GIB
+DEAD_LETTER_BYTES_MAX = GIB
+# What streams in memory share, whatever the disk has.
+MEMORY_BYTES_MAX = GIB
+BLOCK_BYTES = 4096
+
+# A consumer that is no durable goes when nobody reads for so long; the server's default, five
+# seconds, is less than a reader's restart.
+EPHEMERAL_INACTIVE_NS = 3600 * 1_000_000_000
+
+POLICIES = {
+    "all": "all",
+    "new": "new",
+    "last": "last",
+    "lastPerSubject": "last_per_subject",
+    "byStartTime": "by_start_time",
+    "byStartSequence": "by_start_sequence",
+}
 
 # A server's own default is 1,000 as well, today; our readers must not depend on it.
 CONSUMERS_MAX = 1000
@@ -31,6 +59,141 @@ DEAD_LETTERS_MAX = 500_000
 # Of one consumer on one stream, while no collector runs to make letters of them. What a consumer
 # gives up in a flood must not push the letters of others out.
 ADVISORIES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Sizes of each log stream, and of the three streams beside them."""
+
+    log_bytes: int
+    state_bytes: int
+    snapshot_bytes: int
+    dead_letter_bytes: int
+
+
+def shares_of(pipeline: LogPipeline, account: Account | None, storage_bytes: int | None) -> Shares:
+    """Return the shares of what there is: the resource's storage, or less if *storage_bytes* or the
+    *account* have less.
+    """
+    wanted = pipeline.spec.stream
+    disk = pipeline.spec.nats.managed.storage
+    if storage_bytes is not None:
+        disk = min(disk, storage_bytes)
+    disk = _allowed(disk, account, wanted.replicas, is_file=True)
+    lines = disk
+    if wanted.storage == "memory":
+        memory = min(disk, MEMORY_BYTES_MAX)
+        lines = _allowed(memory, account, wanted.replicas, is_file=False)
+    each = lines * LOG_PERCENT // 100 // max(pipeline.spec.partitions, 1)
+    return Shares(
+        log_bytes=_most_of_a_stream(each, account, wanted.replicas, wanted.storage == "file"),
+        state_bytes=_blocks(min(STATE_BYTES_MAX, disk // STATE_DIVISOR)),
+        snapshot_bytes=_blocks(min(SNAPSHOT_BYTES_MAX, disk // SNAPSHOT_DIVISOR)),
+        dead_letter_bytes=_blocks(min(DEAD_LETTER_BYTES_MAX, disk // DEAD_LETTER_DIVISOR)),
+    )
+
+
+def _allowed(size: int, account: Account | None, replicas: int, *, is_file: bool) -> int:
+    if account is None:
+        return size
+    limits = account.tier(replicas).limits
+    most = limits.storage_bytes if is_file else limits.memory_bytes
+    # Only a tier's limit is for one copy.
+    copies = 1 if account.tiers else replicas
+    return min(size, most // copies) if most > 0 else size
+
+
+def _most_of_a_stream(size: int, account: Account | None, replicas: int, is_file: bool) -> int:
+    if account is None:
+        return _blocks(size)
+    limits = account.tier(replicas).limits
+    most = limits.storage_stream_bytes if is_file else limits.memory_stream_bytes
+    return _blocks(min(size, most) if most > 0 else size)
+
+
+def _blocks(size: int) -> int:
+    return max(size // BLOCK_BYTES, 1) * BLOCK_BYTES
+
+
+def consumers_for(
+    pipeline: LogPipeline, partition: int, mark: dict[str, str]
+) -> tuple[Config, ...]:
+    """Return the consumers that *pipeline* wants on the stream of *partition*."""
+    return tuple(
+        _config(template, pipeline, partition, mark)
+        for template in pipeline.spec.consumers
+        if _is_wanted(template, pipeline, partition)
+    )
+
+
+def _is_wanted(template: ConsumerTemplate, pipeline: LogPipeline, partition: int) -> bool:
+    if template.partitions is not None and not selects(template.partitions, partition):
+        return False
+    host = template.filter_host
+    # Its messages are all in one partition; elsewhere it would wait for nothing.
+    return host is None or partition_of(host, pipeline.spec.partitions) == partition
+
+
+def _config(
+    template: ConsumerTemplate, pipeline: LogPipeline, partition: int, mark: dict[str, str]
+) -> Config:
+    subjects = Subjects(pipeline.names.subject, pipeline.spec.partitions)
+    values: dict[str, Any] = {
+        "name": template.name,
+        "durable_name": template.name if template.durable else None,
+        "deliver_policy": POLICIES[template.deliver_policy],
+        "opt_start_time": template.opt_start_time,
+        "opt_start_seq": template.opt_start_seq,
+        "ack_policy": template.ack_policy,
+        "max_deliver": template.max_deliver,
+        "replay_policy": template.replay_policy,
+        "headers_only": template.headers_only,
+        "filter_subject": _filter(template, subjects),
+        "inactive_threshold": _inactive(template),
+        "mem_storage": template.mem_storage,
+        "num_replicas": template.replicas,
+        "metadata": {**template.metadata, **mark},
+    }
+    if template.ack_policy != "none":
+        values["ack_wait"] = template.ack_wait_ns
+        values["backoff"] = list(template.backoff_ns)
+        values["max_ack_pending"] = template.max_ack_pending
+    values |= _push(template, pipeline, partition) if template.type == "push" else _pull(template)
+    return {field: value for field, value in values.items() if value not in (None, False, [])}
+
+
+def _filter(template: ConsumerTemplate, subjects: Subjects) -> str | None:
+    if template.filter_host is not None:
+        return subjects.of_host(template.filter_host)
+    # The server demands one for this policy only.
+    is_needed = template.deliver_policy == "lastPerSubject"
+    return subjects.of_all() if is_needed else None
+
+
+def _inactive(template: ConsumerTemplate) -> int | None:
+    if template.inactive_threshold_ns is not None or template.durable:
+        return template.inactive_threshold_ns
+    return EPHEMERAL_INACTIVE_NS
+
+
+def _pull(template: ConsumerTemplate) -> dict[str, Any]:
+    return {
+        "max_waiting": template.max_waiting,
+        "max_batch": template.max_request_batch,
+        "max_expires": template.max_request_expires_ns,
+        "max_bytes": template.max_request_max_bytes,
+    }
+
+
+def _push(template: ConsumerTemplate, pipeline: LogPipeline, partition: int) -> dict[str, Any]:
+    root = template.deliver_subject or f"out.{pipeline.names.subject}"
+    return {
+        "deliver_subject": f"{root}.p{partition}",
+        "deliver_group": template.deliver_group,
+        "flow_control": template.flow_control,
+        "idle_heartbeat": template.idle_heartbeat_ns,
+        "rate_limit_bps": template.rate_limit_bps,
+    }
 
 
 def desired(

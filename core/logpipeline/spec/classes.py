@@ -13,8 +13,8 @@ from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import spec
 from logpipeline.spec.mistakes import Mistake, SpecError, shown
 from logpipeline.spec.model import API_VERSION
-from logpipeline.spec.namespaces import LabelSelector
-from logpipeline.spec.reading import Reader
+from logpipeline.spec.parse import Reader
+from logpipeline.spec.pods import LabelSelector
 from logpipeline.spec.rules import check_object
 from logpipeline.spec.streams import GIB
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from logpipeline.spec.fields import spec
-from logpipeline.spec.namespaces import LabelSelector
-from logpipeline.spec.pods import PodOptions
+from logpipeline.spec.pods import LabelSelector, PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,
     MINUTE_NS,

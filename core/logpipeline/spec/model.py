@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from logpipeline.names import Names, names_of
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
 from logpipeline.spec.fields import spec
 from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 from logpipeline.spec.table import Table
+from logpipeline.subjects import Names, names_of
 
 API_VERSION = "logpipeline.dev/v1alpha1"
 KIND = "LogPipeline"

@@ -12,15 +12,14 @@ from pathlib import Path
 from logpipeline.quantity import BYTES_PATTERN, DURATION_PATTERN
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.choices import CHOICES
-from logpipeline.spec.columns import LineField, ParseRule, TimeRule
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.crd import COLUMNS, Schema, class_crd, crd
 from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import yaml_name
-from logpipeline.spec.namespaces import LabelRequirement, LabelSelector
-from logpipeline.spec.pods import PodOptions
+from logpipeline.spec.pods import LabelRequirement, LabelSelector, PodOptions
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
+from logpipeline.spec.table import LineField, ParseRule, TimeRule
 
 FILE = Path("docs/crd.md")
 

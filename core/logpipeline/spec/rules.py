@@ -11,20 +11,97 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from logpipeline.spec.collector_rules import COLLECTOR_RULES
-from logpipeline.spec.column_rules import COLUMN_ENTRY_RULES, COLUMN_RULES, untried
-from logpipeline.spec.components import LocalShipper, Match
-from logpipeline.spec.consumer_rules import CONSUMER_RULES
+from logpipeline.spec.components import VOLUME_KINDS, Collectors, LocalShipper, Match
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
-from logpipeline.spec.external_rules import EXTERNAL_RULES
+from logpipeline.spec.fields import matches, yaml_name
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
-from logpipeline.spec.namespaces import NAMESPACE_RULES
+from logpipeline.spec.pods import NAMESPACE_RULES
 from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
-from logpipeline.spec.streams import MS_NS, StreamOverride
-from logpipeline.spec.table_rules import TABLE_RULES
-from logpipeline.spec.template_rules import TEMPLATE_RULES
-from logpipeline.spec.volume_rules import VOLUME_RULES
+from logpipeline.spec.streams import MS_NS, ConsumerTemplate, StreamOverride
+from logpipeline.spec.table_rules import COLUMN_ENTRY_RULES, COLUMN_RULES, TABLE_RULES, untried
+
+_POLICY = "self.spec.collectors.deliverPolicy"
+_HAS_TIME = "has(self.spec.collectors.optStartTime)"
+
+COLLECTOR_RULES = (
+    CrossRule(
+        "collectors-start-time-policy",
+        LogPipelineSpec,
+        "collectors.optStartTime",
+        f"!{_HAS_TIME} || {_POLICY} == 'byStartTime'",
+        "goes only with deliverPolicy byStartTime",
+        lambda spec: (
+            spec.collectors.opt_start_time is None
+            or spec.collectors.deliver_policy == "byStartTime"
+        ),
+    ),
+    CrossRule(
+        "collectors-need-start-time",
+        LogPipelineSpec,
+        "collectors.optStartTime",
+        f"{_POLICY} != 'byStartTime' || {_HAS_TIME}",
+        "is missing: deliverPolicy byStartTime needs the time to begin at, such as "
+        "2026-01-31T12:00:00Z",
+        lambda spec: (
+            spec.collectors.deliver_policy != "byStartTime"
+            or spec.collectors.opt_start_time is not None
+        ),
+    ),
+)
+
+_IS_OWN = "!self.spec.stream.external"
+_USUAL_GROUP = Collectors().group
+
+EXTERNAL_RULES = (
+    CrossRule(
+        "external-names",
+        LogPipelineSpec,
+        "stream.external",
+        f"{_IS_OWN} || (has(self.spec.subject) && has(self.spec.stream.name))",
+        "needs spec.subject and spec.stream.name, as the owner of the streams has them",
+        lambda spec: (
+            not spec.stream.external or (spec.subject is not None and spec.stream.name is not None)
+        ),
+    ),
+    CrossRule(
+        "external-group",
+        LogPipelineSpec,
+        "collectors.group",
+        f"{_IS_OWN} || self.spec.collectors.replicas == 0 || "
+        f"self.spec.collectors.group != '{_USUAL_GROUP}'",
+        f"must be a group of its own on external streams: {_USUAL_GROUP} is the owner's",
+        lambda spec: (
+            not spec.stream.external
+            or spec.collectors.replicas == 0
+            or spec.collectors.group != _USUAL_GROUP
+        ),
+    ),
+)
+
+VARIABLES = ("cluster", "host", "namespace", "pod", "container", "partition", "path")
+# fshipper's templates, with ${host} for {host}, are good as well.
+_KNOWN = rf"^([^{{}}]|\{{({'|'.join(VARIABLES)})\}})*$"
+_APART = r"\{(host|partition)\}"
+_OUTSIDE = r"(^/)|(^|/)\.\.?(/|$)"
+
+# A glob's folder is mounted where it is on the node, and would hide what the container has there:
+# its programs, its settings, what the kernel shows, our own folders.
+_TAKEN = "bin|dev|etc|lib|lib64|opt|proc|run|sbin|sys|tmp|usr|usr/bin|usr/lib|usr/local|var|var/lib"
+_OURS = "etc/logpipeline|opt/logpipeline|var/lib/logpipeline"
+_HIDING = (
+    r"(^/[^/]*$)|(^/[^/]*[*?\[])|(//)|(/\.\.?(/|$))|(^/(proc|sys|dev)/)|"
+    rf"(^/({_TAKEN}|{_OURS})/([^/]*$|[^/]*[*?\[]))"
+)
+_PERSISTENCE = "self.spec.collectors.persistence"
+
+_YAML_NAMES = {
+    name: yaml_name(field) for name, field in ConsumerTemplate.__dataclass_fields__.items()
+}
+_UNSET = {
+    "flow_control": "!self.{name}",
+    "backoff_ns": "!has(self.{name}) || self.{name}.size() == 0",
+}
 
 _PARTITIONS = "self.spec.partitions"
 _SECRETS = ("creds", "nkey", "token", "user")
@@ -33,6 +110,190 @@ _WINDOW = nanoseconds_cel("self.spec.stream.duplicateWindow")
 _OVERRIDE_AGE = nanoseconds_cel("self.maxAge")
 # The fields that a rule's CEL reads, without the functions that it calls on them.
 _READ = re.compile(r"self\.(spec(?:\.\w+(?![\w(]))*)")
+
+
+def _rules(field: str, name: str) -> tuple[CrossRule, ...]:
+    value = f"self.spec.collectors.{name}"
+    path = f"collectors.{name}"
+
+    def of(spec: Any) -> str:
+        return str(getattr(spec.collectors, field))
+
+    known = ", ".join(f"{{{variable}}}" for variable in VARIABLES)
+    return (
+        CrossRule(
+            f"{name}-known-variables", LogPipelineSpec, path,
+            f"{value}.matches(r'{_KNOWN}')",
+            f"holds a variable that is none of {known}",
+            lambda spec: matches(_KNOWN, of(spec)),
+        ),
+        CrossRule(
+            f"{name}-apart", LogPipelineSpec, path,
+            f"{value}.matches(r'{_APART}')",
+            "needs {host} or {partition}: two collectors would write the same file",
+            lambda spec: matches(_APART, of(spec)),
+        ),
+        CrossRule(
+            f"{name}-inside", LogPipelineSpec, path,
+            f"!{value}.matches(r'{_OUTSIDE}')",
+            "must be a relative path without . and .. as folders: it lies below the collector's",
+            lambda spec: not matches(_OUTSIDE, of(spec)),
+        ),
+    )  # fmt: skip
+
+
+TEMPLATE_RULES = (*_rules("path", "path"), *_rules("file_path", "filePath"))
+
+
+def _reads_something(spec: Any) -> bool:
+    shippers = spec.shippers
+    is_needless = not shippers.enabled or shippers.mode == "sidecar" or bool(spec.local.shippers)
+    return is_needless or shippers.container_logs or bool(shippers.host_files)
+
+
+def _volume_kinds(spec: Any) -> int:
+    volume = spec.collectors.persistence
+    kinds = [volume.existing_claim, volume.host_path, volume.empty_dir] if volume else []
+    return sum(kind is not None for kind in kinds)
+
+
+VOLUME_RULES = (
+    CrossRule(
+        "one-kind-of-volume",
+        LogPipelineSpec,
+        "collectors.persistence",
+        f"!has({_PERSISTENCE}) || "
+        f"[{', '.join(f'has({_PERSISTENCE}.{kind})' for kind in VOLUME_KINDS)}]"
+        ".filter(x, x).size() <= 1",
+        f"set at most one of {', '.join(VOLUME_KINDS)}",
+        lambda spec: _volume_kinds(spec) <= 1,
+    ),
+    CrossRule(
+        "host-files-mountable",
+        LogPipelineSpec,
+        "shippers.hostFiles",
+        "!has(self.spec.shippers.hostFiles) || self.spec.shippers.hostFiles.all(entry, "
+        f"entry.include.all(path, !path.matches(r'{_HIDING}')))",
+        "must name a folder before the first wildcard that the container does not need itself, "
+        "such as /var/log, /srv/app or /opt/app, without . and ..",
+        lambda spec: (
+            not any(
+                matches(_HIDING, path)
+                for entry in spec.shippers.host_files
+                for path in entry.include
+            )
+        ),
+    ),
+    CrossRule(
+        "shippers-read-something",
+        LogPipelineSpec,
+        "shippers",
+        "self.spec.shippers.containerLogs || !self.spec.shippers.enabled || "
+        "self.spec.shippers.mode == 'sidecar' || "
+        "(has(self.spec.shippers.hostFiles) && self.spec.shippers.hostFiles.size() > 0) || "
+        "(has(self.spec.local.shippers) && self.spec.local.shippers.size() > 0)",
+        "read nothing; leave containerLogs on, list hostFiles, or set enabled to false",
+        _reads_something,
+    ),
+)
+
+
+def _is_set(value: Any) -> bool:
+    # Zero is set, and is what the user wrote.
+    return bool(value) if isinstance(value, bool | tuple) else value is not None
+
+
+def _goes_with(field: str, other: str, values: tuple[str, ...]) -> CrossRule:
+    """Return the rule that *field* may only be set where *other* has one of *values*."""
+    name, other_name = _YAML_NAMES[field], _YAML_NAMES[other]
+    unset = _UNSET.get(field, "!has(self.{name})").format(name=name)
+    choices = ", ".join(f"'{value}'" for value in values)
+
+    def holds(consumer: Any) -> bool:
+        return not _is_set(getattr(consumer, field)) or getattr(consumer, other) in values
+
+    return CrossRule(
+        f"consumer-{name}-{other_name}",
+        ConsumerTemplate,
+        name,
+        f"{unset} || self.{other_name} in [{choices}]",
+        f"goes only with {other_name} {' or '.join(values)}",
+        holds,
+    )
+
+
+_PUSH_ONLY = (
+    "deliver_subject", "deliver_group", "flow_control", "idle_heartbeat_ns", "rate_limit_bps",
+)  # fmt: skip
+
+_PULL_ONLY = (
+    "max_waiting", "max_request_batch", "max_request_expires_ns", "max_request_max_bytes",
+)  # fmt: skip
+
+_ACK_ONLY = ("ack_wait_ns", "max_ack_pending", "backoff_ns")
+
+CONSUMER_RULES = (
+    *(_goes_with(field, "type", ("push",)) for field in _PUSH_ONLY),
+    *(_goes_with(field, "type", ("pull",)) for field in _PULL_ONLY),
+    *(_goes_with(field, "ack_policy", ("all", "explicit")) for field in _ACK_ONLY),
+    _goes_with("opt_start_seq", "deliver_policy", ("byStartSequence",)),
+    _goes_with("opt_start_time", "deliver_policy", ("byStartTime",)),
+    CrossRule(
+        "consumer-needs-start-sequence",
+        ConsumerTemplate,
+        "optStartSeq",
+        "self.deliverPolicy != 'byStartSequence' || has(self.optStartSeq)",
+        "is missing: deliverPolicy byStartSequence needs the sequence to begin at",
+        lambda consumer: (
+            consumer.deliver_policy != "byStartSequence" or consumer.opt_start_seq is not None
+        ),
+    ),
+    CrossRule(
+        "consumer-needs-start-time",
+        ConsumerTemplate,
+        "optStartTime",
+        "self.deliverPolicy != 'byStartTime' || has(self.optStartTime)",
+        "is missing: deliverPolicy byStartTime needs the time to begin at, such as "
+        "2026-01-31T12:00:00Z",
+        lambda consumer: (
+            consumer.deliver_policy != "byStartTime" or consumer.opt_start_time is not None
+        ),
+    ),
+    CrossRule(
+        "consumer-needs-heartbeat",
+        ConsumerTemplate,
+        "idleHeartbeat",
+        "!self.flowControl || has(self.idleHeartbeat)",
+        "is missing: flowControl needs it, such as 5s",
+        lambda consumer: not consumer.flow_control or consumer.idle_heartbeat_ns is not None,
+    ),
+    CrossRule(
+        "consumer-backoff-or-wait",
+        ConsumerTemplate,
+        "ackWait",
+        "!has(self.ackWait) || !has(self.backoff) || self.backoff.size() == 0",
+        "goes not with backoff, whose first entry replaces it; set one of the two",
+        lambda consumer: consumer.ack_wait_ns is None or not consumer.backoff_ns,
+    ),
+    CrossRule(
+        "consumer-backoff-fits",
+        ConsumerTemplate,
+        "backoff",
+        "!has(self.backoff) || self.maxDeliver <= 0 || self.backoff.size() <= self.maxDeliver",
+        "has more entries than maxDeliver allows deliveries",
+        lambda consumer: (
+            consumer.max_deliver <= 0 or len(consumer.backoff_ns) <= consumer.max_deliver
+        ),
+    ),
+    CrossRule(
+        "consumer-partitions-rise",
+        ConsumerTemplate,
+        "partitions",
+        f"!has(self.partitions) || {rising_cel('self.partitions')}",
+        "has a range that ends before it begins; write 0-3, not 3-0",
+        lambda consumer: consumer.partitions is None or is_rising(consumer.partitions),
+    ),
+)
 
 
 def _given(values: list[Any]) -> int:

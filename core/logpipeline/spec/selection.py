@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 PARTITIONS = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
 _FIRST = "int(part.split('-')[0])"
 _LAST = "int(part.split('-')[part.split('-').size() - 1])"
@@ -32,3 +34,23 @@ def within_cel(text: str, partitions: str) -> str:
     """Return `is_within` of the CEL *text* and *partitions*."""
     count = f"({partitions} > 0 ? {partitions} : 1)"
     return f"{text}.split(',').all(part, {_LAST} < {count})"
+
+
+def selects(text: str, partition: int) -> bool:
+    """Return whether *text*, numbers and ranges with commas between them, means *partition*."""
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if int(first) <= partition <= int(last or first):
+            return True
+    return False
+
+
+def selection_of(partitions: Iterable[int]) -> str:
+    """Return the text that means exactly these *partitions*."""
+    parts: list[list[int]] = []
+    for partition in sorted(partitions):
+        if parts and partition == parts[-1][1] + 1:
+            parts[-1][1] = partition
+        else:
+            parts.append([partition, partition])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)

@@ -13,18 +13,27 @@ from typing import Any
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream, time_ns_of
 from logpipeline.plan.observe import REQUESTS_MAX, ask
-from logpipeline.plan.readers import keys_of, missed_by, table_keys, table_progress
-from logpipeline.plan.trim import Levels, decide, fill_of
+from logpipeline.plan.trim import (
+    Levels,
+    decide,
+    fill_of,
+    keys_of,
+    missed_by,
+    table_keys,
+    table_progress,
+)
 from logpipeline.spec import LogPipeline
 from logpipeline.survey import PartitionState
-from logpipeline.tables.missed import Missed, MissedRange, missed_key_of
 from logpipeline.tables.progress import (
     KEYS,
+    Missed,
+    MissedRange,
     StreamLag,
     TableProgress,
     done_of,
     is_overtaken_soon,
     lag_of,
+    missed_key_of,
     table_key,
 )
 

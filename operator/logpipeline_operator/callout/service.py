@@ -7,20 +7,36 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from logpipeline.authority import ASKS_WHO, ASKS_WHO_INBOX, CALLOUT
+from logpipeline.authority import (
+    ASKS_WHO,
+    ASKS_WHO_INBOX,
+    CALLOUT,
+    NODES_ACCOUNT,
+    READER,
+    READERS_ACCOUNT,
+    SHIPPER,
+    Permissions,
+    permissions,
+    user_of_host,
+    user_of_reader,
+)
 from logpipeline.nats.connection import Connection, NatsOptions, NotSent
 from logpipeline.nats.session import RawMessage
 from logpipeline.observe.http import serve
 from logpipeline.observe.metrics import Metrics
-from logpipeline.subjects import ControlSubjects
-from logpipeline_operator.callout.answering import Answer, Answers
-from logpipeline_operator.callout.claims import BadRequest, Request
-from logpipeline_operator.callout.refusals import Cause, Refusals
+from logpipeline.spec import LogPipeline
+from logpipeline.subjects import BadHost, ControlSubjects, check_host
+from logpipeline_operator.callout.claims import BadRequest, Issuer, Request
 from logpipeline_operator.callout.store import StoreWatch
-from logpipeline_operator.callout.tokens import Keys
+from logpipeline_operator.callout.tokens import AccountToken, BadToken, Cause, Keys, Refusals
+from logpipeline_operator.children import names, nats_auth
+
+# A user that was issued goes on until its token ends, and not longer than this.
+USER_S_MAX = 3600
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +45,77 @@ _QUEUE = "callout"
 # A flood of bad tokens must not fill a disk with words.
 TOLD_EVERY_S = 10.0
 EXIT_CANNOT_START = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server is told, and for our own log why a client was refused, else empty; *cause* is
+    the kind of that.
+    """
+
+    payload: bytes
+    refused: str = ""
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Decides for the server of *pipeline*, by the *keys* of its cluster."""
+
+    pipeline: LogPipeline
+    issuer: Issuer
+    keys: Callable[[], Keys]
+
+    def answer(self, request: Request, now_s: int) -> Answer:
+        """Return what is answered to *request*."""
+        try:
+            token = self.keys().read(request.token, nats_auth.audience(self.pipeline))
+            who = _who(self.pipeline, token, request.token)
+        except (BadToken, BadHost) as error:
+            why = f"the token of a shipper's pod, or of a reader, is wanted: {error}"
+            return Answer(self.issuer.refuse(request, why, now_s), why, _cause(error, request))
+        return Answer(
+            self.issuer.admit(
+                request,
+                user=who.user,
+                account=who.account,
+                permissions=who.permissions,
+                expires_s=min(token.expires_s, now_s + USER_S_MAX),
+                now_s=now_s,
+            )
+        )
+
+
+def _cause(error: BadToken | BadHost, request: Request) -> Cause:
+    if isinstance(error, BadHost):
+        return Cause.NO_NODE
+    is_user = error.cause is Cause.NO_TOKEN and request.has_user
+    return Cause.UNKNOWN_USER if is_user else error.cause
+
+
+class _Who(NamedTuple):
+    """A *user* of one of the server's accounts."""
+
+    user: str
+    account: str
+    permissions: Permissions
+
+
+def _who(pipeline: LogPipeline, token: AccountToken, text: str) -> _Who:
+    """Return who shows *token*, whose *text* was proved."""
+    shipper = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
+    if token.namespace == pipeline.namespace and token.account == shipper:
+        if not token.node:
+            why = "it does not name a pod's node, as those of Kubernetes 1.32 do"
+            raise BadToken(why, Cause.NO_NODE)
+        host = check_host(token.node)
+        user = user_of_host(host)
+        allowed = permissions(pipeline, SHIPPER, user=user, hosts=[host])
+        return _Who(user, NODES_ACCOUNT, allowed)
+    if token.namespace == pipeline.namespace and token.account == names.reader(pipeline):
+        user = user_of_reader(text)
+        return _Who(user, READERS_ACCOUNT, permissions(pipeline, READER, user=user))
+    raise BadToken(f"it is that of {token.namespace}/{token.account}", Cause.OTHER_ACCOUNT)
 
 
 class KeysFile:

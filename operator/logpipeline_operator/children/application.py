@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import config, executors, labels, names, nats_auth, pods, table
+from logpipeline_operator.children import config, executors, model, names, nats_auth, pods, table
 from logpipeline_operator.children.model import (
     TABLE_PORT,
     ChildSettings,
@@ -50,7 +50,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest
     return {
         "apiVersion": settings.spark_api,
         "kind": KIND,
-        "metadata": labels.metadata(pipeline, name, Component.TABLE),
+        "metadata": model.metadata(pipeline, name, Component.TABLE),
         "spec": spec,
     }
 

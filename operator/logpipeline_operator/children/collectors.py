@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import Persistence
-from logpipeline_operator.children import config, labels, names, nats_auth, pods, services
+from logpipeline_operator.children import config, model, names, nats_auth, pods, services
 from logpipeline_operator.children.model import (
     COLLECTOR_PORT,
     FROM_FIRST,
@@ -12,8 +12,8 @@ from logpipeline_operator.children.model import (
     Component,
     Manifest,
     given,
+    quantity,
 )
-from logpipeline_operator.children.quantities import quantity
 
 CLAIM = "data"
 # For each worker: a process of its own, with buffers of its own.
@@ -84,7 +84,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         "replicas": collectors.replicas,
         # Each has partitions of its own, and waits for no other.
         "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": labels.selector(pipeline, Component.COLLECTOR)},
+        "selector": {"matchLabels": model.selector(pipeline, Component.COLLECTOR)},
         "updateStrategy": _update_strategy(pipeline, settings),
         "template": pods.template(pipeline, plan, settings),
     }
@@ -93,7 +93,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": labels.metadata(pipeline, name, Component.COLLECTOR),
+        "metadata": model.metadata(pipeline, name, Component.COLLECTOR),
         "spec": spec,
     }
 

@@ -25,7 +25,7 @@ from logpipeline.spec.components import (
 )
 from logpipeline.spec.streams import Nats, Stream
 from logpipeline.spec.table import S3, Table, TableVolume
-from logpipeline_operator.children import credentials, labels, nats_auth, nats_tls
+from logpipeline_operator.children import credentials, model, nats_auth, nats_tls
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
 FOLDER = PurePosixPath("/etc/logpipeline")
@@ -182,7 +182,7 @@ def config_map(
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": labels.metadata(pipeline, name, component),
+        "metadata": model.metadata(pipeline, name, component),
         "data": {FILE: text, **(more or {})},
     }
 

@@ -10,7 +10,7 @@ from logpipeline_operator.children import (
     application,
     config,
     executors,
-    labels,
+    model,
     names,
     nats_auth,
     pods,
@@ -76,7 +76,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, texts: list[st
         "serviceName": name,
         "replicas": 1,
         "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": labels.selector(pipeline, Component.TABLE)},
+        "selector": {"matchLabels": model.selector(pipeline, Component.TABLE)},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": FROM_FIRST},
         "template": pods.template(pipeline, _plan(pipeline, settings, texts), settings),
     }
@@ -85,7 +85,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, texts: list[st
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": labels.metadata(pipeline, name, Component.TABLE),
+        "metadata": model.metadata(pipeline, name, Component.TABLE),
         "spec": spec,
     }
 
@@ -149,7 +149,7 @@ def _binding(pipeline: LogPipeline, role: str) -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": labels.metadata(pipeline, names.table(pipeline), Component.TABLE),
+        "metadata": model.metadata(pipeline, names.table(pipeline), Component.TABLE),
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": kind or "ClusterRole",

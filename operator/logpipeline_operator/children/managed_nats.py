@@ -6,7 +6,7 @@ from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import (
     callout,
     config,
-    labels,
+    model,
     names,
     nats_auth,
     nats_conf,
@@ -59,7 +59,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": labels.metadata(pipeline, name, component),
+            "metadata": model.metadata(pipeline, name, component),
             "data": {CONFIG_FILE: text},
         },
         services.service(
@@ -100,9 +100,9 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         storage_class=managed.storage_class_name,
     )
     if settings.nats_has_accounts:
-        claim["metadata"]["labels"][labels.ACCOUNTS_LABEL] = "true"
+        claim["metadata"]["labels"][model.ACCOUNTS_LABEL] = "true"
     if settings.nats_began_with_tls:
-        claim["metadata"]["labels"][labels.TLS_LABEL] = "true"
+        claim["metadata"]["labels"][model.TLS_LABEL] = "true"
     template = pods.template(pipeline, plan, settings)
     template["metadata"]["annotations"] |= given(
         {
@@ -115,13 +115,13 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": labels.metadata(pipeline, name, Component.NATS),
+        "metadata": model.metadata(pipeline, name, Component.NATS),
         "spec": {
             "serviceName": names.nats_headless(pipeline),
             "replicas": managed.replicas,
             # A cluster that starts needs most of its servers at once.
             "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": labels.selector(pipeline, Component.NATS)},
+            "selector": {"matchLabels": model.selector(pipeline, Component.NATS)},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": FROM_FIRST},
             "template": template,
             "volumeClaimTemplates": [claim],

@@ -4,10 +4,16 @@ out what is not set.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 from typing import Any
+
+from logpipeline.quantity import format_bytes
+from logpipeline.spec import LogPipeline
+from logpipeline.spec.model import API_VERSION, KIND
 
 Manifest = dict[str, Any]
 
@@ -27,6 +33,30 @@ DNS_PORT = 53
 # makes a pod that is gone anew in its former revision, and deletes it, for ever, while none of them
 # becomes ready.
 FROM_FIRST = {"partition": 0}
+
+_QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]*)([A-Za-z]*|[eE][+-]?[0-9]+)")
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+# Kubernetes rounds up to nano units, and keeps less than this of a binary suffix as a number.
+_NANO = Decimal("1e-9")
+_BINARY_MIN = 1024
+_DIGITS_MAX = 64
+
+NAME_LABEL = "app.kubernetes.io/name"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+PIPELINE_LABEL = "logpipeline.dev/pipeline"
+# Only on what lies in no namespace, or in one of others that shippers read.
+NAMESPACE_LABEL = "logpipeline.dev/namespace"
+# Of claims of a managed server whose streams lie in an account.
+ACCOUNTS_LABEL = "logpipeline.dev/nats-accounts"
+# Of claims of a managed server that speaks TLS unless its resource says otherwise.
+TLS_LABEL = "logpipeline.dev/nats-tls"
+
+NAME = "logpipeline"
+MANAGED_BY = "logpipeline-operator"
+OPERATOR_COMPONENT = "operator"
 
 
 class Component(StrEnum):
@@ -131,3 +161,95 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_nulls(item) for item in value if item is not None]
     return value
+
+
+def canonical(value: object) -> object:
+    """Return the quantity *value* in Kubernetes' canonical form; what is none is left to the API
+    server to refuse.
+    """
+    found = _QUANTITY.fullmatch(str(value)) if len(str(value)) <= _DIGITS_MAX else None
+    if found is None or isinstance(value, bool) or not any(map(str.isdigit, found[1])):
+        return value
+    number, suffix = Decimal(found[1]), found[2]
+    if suffix in _BINARY:
+        return _binary(number * _BINARY[suffix])
+    if suffix in _DECIMAL:
+        return _decimal(number.scaleb(_DECIMAL[suffix]))
+    # Kubernetes keeps an exponent as one; nobody writes it.
+    return value
+
+
+def quantity(size_bytes: int) -> str:
+    """Return *size_bytes* as a quantity in canonical form."""
+    return str(canonical(format_bytes(size_bytes)))
+
+
+def canonical_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container's requests and limits with each quantity in canonical form."""
+    return {
+        kind: {name: canonical(value) for name, value in amounts.items()}
+        if isinstance(amounts, Mapping)
+        else amounts
+        for kind, amounts in resources.items()
+    }
+
+
+def _decimal(number: Decimal) -> str:
+    number = number.quantize(_NANO, rounding=ROUND_CEILING)
+    for suffix, exponent in sorted(_DECIMAL.items(), key=lambda pair: -pair[1]):
+        scaled = number.scaleb(-exponent)
+        if number and scaled == scaled.to_integral_value():
+            return f"{int(scaled)}{suffix}"
+    return "0"
+
+
+def _binary(number: Decimal) -> str:
+    if abs(number) < _BINARY_MIN or number != number.to_integral_value():
+        return _decimal(number)
+    count = int(number)
+    for suffix, size in reversed(_BINARY.items()):
+        if count % size == 0:
+            return f"{count // size}{suffix}"
+    return str(count)
+
+
+def selector(pipeline: LogPipeline, component: Component) -> dict[str, str]:
+    """Return the labels by which pods of *component* are found."""
+    return {
+        NAME_LABEL: NAME,
+        INSTANCE_LABEL: pipeline.name,
+        COMPONENT_LABEL: component.value,
+    }
+
+
+def labels(pipeline: LogPipeline, component: Component | None = None) -> dict[str, str]:
+    """Return the labels of a child."""
+    found = {
+        NAME_LABEL: NAME,
+        INSTANCE_LABEL: pipeline.name,
+        MANAGED_BY_LABEL: MANAGED_BY,
+        PIPELINE_LABEL: pipeline.name,
+    }
+    return found if component is None else found | selector(pipeline, component)
+
+
+def metadata(pipeline: LogPipeline, name: str, component: Component | None = None) -> Manifest:
+    """Return the metadata of the child *name*, which Kubernetes removes with the pipeline."""
+    found: Manifest = {
+        "name": name,
+        "namespace": pipeline.namespace,
+        "labels": labels(pipeline, component),
+    }
+    if pipeline.uid:
+        found["ownerReferences"] = [
+            {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "name": pipeline.name,
+                "uid": pipeline.uid,
+                "controller": True,
+                # Else deleting the pipeline in the foreground would wait for every pod's files.
+                "blockOwnerDeletion": False,
+            }
+        ]
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from logpipeline.authority import CALLOUT, COLLECTOR, OPERATOR, SHIPPER, TABLE
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import labels, names
+from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import NATS_CLUSTER_PORT, Component, Manifest
 
 __all__ = ["CALLOUT", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "TABLE", "USERS"]
@@ -139,7 +139,7 @@ def _manifest(pipeline: LogPipeline, name: str, data: dict[str, str]) -> Manifes
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": labels.metadata(pipeline, name, Component.NATS),
+        "metadata": model.metadata(pipeline, name, Component.NATS),
         "type": "Opaque",
         "stringData": data,
     }

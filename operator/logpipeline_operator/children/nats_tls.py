@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import labels, names
+from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Component, Manifest
 
 REQUIRED: Final = "Required"
@@ -79,7 +79,7 @@ def secret(pipeline: LogPipeline, data: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": labels.metadata(pipeline, names.nats_tls(pipeline), Component.NATS),
+        "metadata": model.metadata(pipeline, names.nats_tls(pipeline), Component.NATS),
         "type": "Opaque",
         "data": data,
     }
@@ -90,7 +90,7 @@ def ca_config_map(pipeline: LogPipeline, bundle: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": labels.metadata(pipeline, names.nats_ca(pipeline), Component.NATS),
+        "metadata": model.metadata(pipeline, names.nats_ca(pipeline), Component.NATS),
         "data": {CA_FILE: bundle},
     }
 

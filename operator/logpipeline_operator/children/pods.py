@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.pods import PodOptions
-from logpipeline_operator.children import labels
+from logpipeline_operator.children import model
 from logpipeline_operator.children.model import (
     ChildSettings,
     Component,
     Manifest,
     NoImage,
+    canonical_resources,
     given,
     without_nulls,
 )
-from logpipeline_operator.children.quantities import canonical_resources
 
 USER = 65532
 CONFIG_HASH_ANNOTATION = "logpipeline.dev/config-hash"
@@ -96,7 +96,7 @@ def template(pipeline: LogPipeline, pods: Pods, settings: ChildSettings) -> Mani
     options = pods.options
     return {
         "metadata": {
-            "labels": {**options.pod_labels, **labels.labels(pipeline, pods.component)},
+            "labels": {**options.pod_labels, **model.labels(pipeline, pods.component)},
             "annotations": {
                 **options.pod_annotations,
                 CONFIG_HASH_ANNOTATION: pods.config_hash,
@@ -163,7 +163,7 @@ def service_account(pipeline: LogPipeline, component: Component, name: str) -> M
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": labels.metadata(pipeline, name, component),
+        "metadata": model.metadata(pipeline, name, component),
         "automountServiceAccountToken": False,
     }
 
@@ -233,6 +233,6 @@ def _spread(pipeline: LogPipeline, pods: Pods) -> list[Manifest]:
             "topologyKey": HOSTNAME_TOPOLOGY,
             # One node is better than none.
             "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": labels.selector(pipeline, pods.component)},
+            "labelSelector": {"matchLabels": model.selector(pipeline, pods.component)},
         }
     ]

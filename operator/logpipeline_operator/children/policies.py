@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import executors, labels, names, table
+from logpipeline_operator.children import executors, model, names, table
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
     COLLECTOR_PORT,
@@ -74,7 +74,7 @@ def _table(pipeline: LogPipeline) -> list[Manifest]:
         name = names.table(pipeline)
         return [_policy(pipeline, Component.TABLE, name, ingress=ingress, egress=egress)]
     driver, workers = (
-        {"podSelector": {"matchLabels": labels.selector(pipeline, component)}}
+        {"podSelector": {"matchLabels": model.selector(pipeline, component)}}
         for component in (Component.TABLE, Component.EXECUTOR)
     )
     to_driver = _ports(SPARK_DRIVER_PORT, SPARK_BLOCKS_PORT)
@@ -115,7 +115,7 @@ def _to_tables(pipeline: LogPipeline) -> list[Manifest]:
 
 
 def _nats(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    own = {"podSelector": {"matchLabels": labels.selector(pipeline, Component.NATS)}}
+    own = {"podSelector": {"matchLabels": model.selector(pipeline, Component.NATS)}}
     metrics = [_from_anywhere(CALLOUT_PORT)] if settings.has_callout else []
     # Collectors and shippers, and any pod with a shipper as its sidecar; credentials do the rest.
     clients: Manifest = {"podSelector": {}}
@@ -123,8 +123,8 @@ def _nats(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
         "namespaceSelector": {},
         "podSelector": {
             "matchLabels": {
-                labels.NAME_LABEL: labels.NAME,
-                labels.COMPONENT_LABEL: labels.OPERATOR_COMPONENT,
+                model.NAME_LABEL: model.NAME,
+                model.COMPONENT_LABEL: model.OPERATOR_COMPONENT,
             }
         },
     }
@@ -145,7 +145,7 @@ def _nats(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
 def _to_nats(pipeline: LogPipeline) -> list[Manifest]:
     servers = pipeline.spec.nats.servers
     if not servers:
-        own = {"podSelector": {"matchLabels": labels.selector(pipeline, Component.NATS)}}
+        own = {"podSelector": {"matchLabels": model.selector(pipeline, Component.NATS)}}
         return [{"to": [own], "ports": _ports(NATS_PORT)}, _TO_DNS]
     # A policy knows no names of hosts: the port is all that can be said.
     return [{"ports": _ports(*sorted({_port(url) for url in servers}))}, _TO_DNS]
@@ -192,9 +192,9 @@ def _policy(
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": labels.metadata(pipeline, name, component),
+        "metadata": model.metadata(pipeline, name, component),
         "spec": {
-            "podSelector": {"matchLabels": labels.selector(pipeline, component)},
+            "podSelector": {"matchLabels": model.selector(pipeline, component)},
             "policyTypes": ["Egress", "Ingress"],
             "ingress": list(ingress),
             "egress": list(egress),

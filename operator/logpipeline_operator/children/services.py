@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import Persistence
 from logpipeline.spec.table import TableVolume
-from logpipeline_operator.children import labels
-from logpipeline_operator.children.model import Component, Manifest
-from logpipeline_operator.children.quantities import quantity
+from logpipeline_operator.children import model
+from logpipeline_operator.children.model import Component, Manifest, quantity
 
 # The others serve metrics of their own kind, or none.
 MONITORED = (Component.TABLE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
@@ -28,7 +27,7 @@ def service(
     """
     spec: Manifest = {
         "type": "ClusterIP",
-        "selector": labels.selector(pipeline, component),
+        "selector": model.selector(pipeline, component),
         "ports": [
             {"name": port, "port": number, "targetPort": port, "protocol": "TCP"}
             for port, number in ports.items()
@@ -39,7 +38,7 @@ def service(
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": labels.metadata(pipeline, name, component),
+        "metadata": model.metadata(pipeline, name, component),
         "spec": spec,
     }
 
@@ -56,10 +55,10 @@ def disruption_budget(
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": labels.metadata(pipeline, name, component),
+        "metadata": model.metadata(pipeline, name, component),
         "spec": {
             "maxUnavailable": 1 if max_unavailable is None else max_unavailable,
-            "selector": {"matchLabels": labels.selector(pipeline, component)},
+            "selector": {"matchLabels": model.selector(pipeline, component)},
             # A pod that is broken anyway must not keep a node from being drained.
             "unhealthyPodEvictionPolicy": unhealthy_policy,
         },
@@ -68,25 +67,25 @@ def disruption_budget(
 
 def pod_monitor(pipeline: LogPipeline) -> Manifest:
     """Return what has Prometheus' operator scrape our own components."""
-    found = labels.selector(pipeline, Component.COLLECTOR)
-    del found[labels.COMPONENT_LABEL]
+    found = model.selector(pipeline, Component.COLLECTOR)
+    del found[model.COMPONENT_LABEL]
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": labels.metadata(pipeline, pipeline.name),
+        "metadata": model.metadata(pipeline, pipeline.name),
         "spec": {
             "selector": {
                 "matchLabels": found,
                 "matchExpressions": [
                     {
-                        "key": labels.COMPONENT_LABEL,
+                        "key": model.COMPONENT_LABEL,
                         "operator": "In",
                         "values": [each.value for each in MONITORED],
                     }
                 ],
             },
             "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
-            "podTargetLabels": [labels.COMPONENT_LABEL, labels.PIPELINE_LABEL],
+            "podTargetLabels": [model.COMPONENT_LABEL, model.PIPELINE_LABEL],
         },
     }
 
@@ -133,6 +132,6 @@ def claim_template(
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": labels.labels(pipeline, component)},
+        "metadata": {"name": name, "labels": model.labels(pipeline, component)},
         "spec": spec,
     }

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import PurePosixPath
 
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import callout, config, labels, names, nats_auth, pods, services
-from logpipeline_operator.children.folders import host_folders
+from logpipeline_operator.children import callout, config, model, names, nats_auth, pods, services
+from logpipeline_operator.children.config import POD_LOGS
 from logpipeline_operator.children.model import (
     SHIPPER_PORT,
     ChildSettings,
     Component,
     Manifest,
 )
+
+_WILD = re.compile(r"[*?\[]")
 
 DATA = "/var/lib/logpipeline"
 NAMESPACES_FILE = "namespaces.json"
@@ -21,6 +25,24 @@ RESOURCES: Manifest = {"requests": {"cpu": "50m", "memory": "96Mi"}}
 GRACE_S = 30
 # A node that keeps ordinary pods away has logs as well.
 TOLERATE_ALL: Manifest = {"operator": "Exists"}
+
+
+def host_folders(pipeline: LogPipeline) -> list[str]:
+    """Return the folders to mount, sorted, none below another."""
+    shippers = pipeline.spec.shippers
+    wanted = {POD_LOGS} if shippers.container_logs else set()
+    wanted |= {base_of(glob) for files in shippers.host_files for glob in files.include}
+    paths = {PurePosixPath(folder) for folder in wanted}
+    return sorted(str(path) for path in paths if not paths & set(path.parents))
+
+
+def base_of(glob: str) -> str:
+    """Return the folder above the first part of *glob* that has a wildcard, or above its file."""
+    parts = PurePosixPath(glob).parts
+    literal = next(
+        (number for number, part in enumerate(parts) if _WILD.search(part)), len(parts) - 1
+    )
+    return str(PurePosixPath(*parts[:literal]))
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
@@ -56,7 +78,7 @@ def binding_in(namespace: str, pipeline: LogPipeline, settings: ChildSettings) -
     """Return what lets this pipeline's shippers read the pods of *namespace*, and lies there."""
     metadata = _lies_nowhere(pipeline)
     # Else a pipeline of this name in that namespace would take it for its own child.
-    del metadata["labels"][labels.PIPELINE_LABEL]
+    del metadata["labels"][model.PIPELINE_LABEL]
     return _bound(
         pipeline, "RoleBinding", settings.shipper_role, metadata | {"namespace": namespace}
     )
@@ -111,9 +133,9 @@ def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Ma
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": labels.metadata(pipeline, name, Component.SHIPPER),
+        "metadata": model.metadata(pipeline, name, Component.SHIPPER),
         "spec": {
-            "selector": {"matchLabels": labels.selector(pipeline, Component.SHIPPER)},
+            "selector": {"matchLabels": model.selector(pipeline, Component.SHIPPER)},
             "updateStrategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": 1 if limit is None else limit},
@@ -211,14 +233,14 @@ def _namespaces(pipeline: LogPipeline, settings: ChildSettings) -> dict[str, str
 
 
 def _lies_in_namespace(pipeline: LogPipeline) -> Manifest:
-    return labels.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
+    return model.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
 
 
 def _lies_nowhere(pipeline: LogPipeline) -> Manifest:
     return {
         "name": names.binding_name(pipeline.namespace, pipeline.name),
         "labels": {
-            **labels.labels(pipeline, Component.SHIPPER),
-            labels.NAMESPACE_LABEL: pipeline.namespace,
+            **model.labels(pipeline, Component.SHIPPER),
+            model.NAMESPACE_LABEL: pipeline.namespace,
         },
     }

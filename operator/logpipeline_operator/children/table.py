@@ -7,8 +7,7 @@ from __future__ import annotations
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import config
-from logpipeline_operator.children.model import Manifest, given
-from logpipeline_operator.children.quantities import quantity
+from logpipeline_operator.children.model import Manifest, given, quantity
 
 VOLUME = "table"
 # Spark takes a volume of this name for its own files, in executors as well.

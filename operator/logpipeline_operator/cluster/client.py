@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -16,8 +18,6 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.config import ConfigException
 
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.cluster.errors import ClusterAway, ClusterError, NotFound
-from logpipeline_operator.cluster.fence import Fence
 from logpipeline_operator.cluster.kinds import Kind, kind_of
 
 FIELD_MANAGER = "logpipeline-operator"
@@ -25,6 +25,46 @@ REQUEST_TIMEOUT_S = 30.0
 PAGE_OBJECTS = 500
 # The keys of tokens come as JSON of a type of their own.
 ACCEPTED = "application/json, application/jwk-set+json"
+
+
+class ClusterError(Exception):
+    """The API server refused: *status* is HTTP's, *reason* is Kubernetes' word for it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        super().__init__(f"{status} {reason}: {message}")
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self.status in (409, 429) or self.status >= 500
+
+
+class NotFound(ClusterError):
+    """The object, or its kind, is not there."""
+
+
+class ClusterAway(Exception):
+    """The API server did not answer; what was asked may or may not have been done."""
+
+
+@dataclass(slots=True)
+class Fence:
+    """Open up to *until*, by the monotonic *clock*: for ever, where nobody else may lead."""
+
+    clock: Callable[[], float]
+    until: float = math.inf
+
+    def check(self) -> None:
+        """Return when we still lead.
+
+        Raises:
+            ClusterAway: the Lease was not renewed in time, and may be another operator's.
+        """
+        if self.clock() >= self.until:
+            raise ClusterAway("the Lease was not renewed in time, so nothing is written any more")
 
 
 async def configuration(kubeconfig: str = "", context: str = "") -> Configuration:

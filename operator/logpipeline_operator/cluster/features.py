@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from logpipeline_operator.children import application
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterError
+from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,7 @@ from enum import Enum, auto
 from typing import Any
 
 from logpipeline_operator.children.model import Manifest
-from logpipeline_operator.cluster.client import Cluster
-from logpipeline_operator.cluster.errors import ClusterAway, ClusterError
-from logpipeline_operator.cluster.fence import Fence
+from logpipeline_operator.cluster.client import Cluster, ClusterAway, ClusterError, Fence
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.settings import LEASE_S
 

@@ -6,16 +6,51 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from logpipeline.nats.connection import ConnectFailed, Connection, NatsOptions
-from logpipeline.nats.jetstream import JetStream
-from logpipeline_operator.cluster.fence import Fence
+from logpipeline.nats.jetstream import API_TIMEOUT_S, JetStream, PubAck
+from logpipeline_operator.cluster.client import Fence
 from logpipeline_operator.jetstream import credentials
-from logpipeline_operator.jetstream.fenced import FencedJetStream
 from logpipeline_operator.queue import Key
 
 # A server that is away makes one look slow, and there are only so many workers.
 PATIENCE_S = 5.0
+
+
+class FencedJetStream(JetStream):
+    """Asks the *fence* before each request of the API and each message."""
+
+    def __init__(self, connection: Connection, fence: Fence) -> None:
+        super().__init__(connection)
+        self._fence = fence
+
+    async def call(
+        self, request: str, body: dict[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
+    ) -> Any:
+        """Return the answer, as `JetStream.call` does.
+
+        Raises:
+            ClusterAway: we may not lead any more.
+        """
+        self._fence.check()
+        return await super().call(request, body, timeout_s=timeout_s)
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        timeout_s: float = API_TIMEOUT_S,
+    ) -> PubAck:
+        """Store a message, as `JetStream.publish` does.
+
+        Raises:
+            ClusterAway: we may not lead any more.
+        """
+        self._fence.check()
+        return await super().publish(subject, payload, headers, timeout_s=timeout_s)
 
 
 @dataclass(slots=True)

@@ -3,26 +3,124 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from logpipeline.assigning import GroupTaken, ensure_assigned
-from logpipeline.behind import Behind
+import aiohttp
+
+from logpipeline.assignment import GroupTaken, ensure_assigned
+from logpipeline.authority import CALLOUT
+from logpipeline.behind import Behind, decode, question
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
-from logpipeline.nats.connection import NoResponders
+from logpipeline.nats.connection import Connection, NoResponders, gather
 from logpipeline.nats.jetstream import ApiError, JetStream
-from logpipeline.plan.apply import Report, apply
+from logpipeline.nats.session import RawMessage
+from logpipeline.plan.apply import Report, apply, plan_pipeline
 from logpipeline.plan.model import Plan, Problem
-from logpipeline.plan.planner import plan_pipeline
 from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
+from logpipeline.subjects import ControlSubjects
 from logpipeline.survey import PartitionState, survey
 from logpipeline.tables.standing import TableState, table_of
-from logpipeline_operator.callout.refusals import Refusals
-from logpipeline_operator.jetstream.behind import behind
-from logpipeline_operator.jetstream.logins import refusals
+from logpipeline_operator.callout.tokens import Refusals
 from logpipeline_operator.jetstream.removal import forget_table
+from logpipeline_operator.status import Sync
+
+TIMEOUT_S = 3.0
+ANSWER_BYTES_MAX = 1024 * 1024
+_UNITS = (("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6))
+
+# Where more are behind, the number of nodes no longer matters.
+ANSWERS_MAX = 2000
+
+# A cluster has three servers, with a callout each.
+LOGIN_ANSWERS_MAX = 16
+
+
+async def sync_of(pipeline: LogPipeline) -> Sync:
+    """Return how often the servers of *pipeline* sync to disk, or why that is not known."""
+    nats = pipeline.spec.nats
+    if not nats.servers:
+        return Sync(interval=nats.managed.sync_interval)
+    if nats.monitoring_url is None:
+        return Sync(why_unknown="spec.nats.monitoringUrl is not set")
+    url = f"{nats.monitoring_url.rstrip('/')}/jsz?config=1"
+    try:
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            aiohttp.ClientSession() as session,
+            session.get(url) as response,
+        ):
+            body = await response.content.read(ANSWER_BYTES_MAX)
+            if response.status != 200:
+                return Sync(why_unknown=f"{url} answers with status {response.status}")
+        return sync_from(_object(body))
+    except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
+        return Sync(why_unknown=f"{url} could not be read: {str(error) or 'no answer in time'}")
+
+
+def sync_from(page: dict[str, Any]) -> Sync:
+    """Return what the server's page ``/jsz`` says."""
+    config = page.get("config")
+    if not isinstance(config, dict):
+        return Sync(why_unknown="the monitoring page tells nothing of JetStream's configuration")
+    if config.get("sync_always"):
+        return Sync(interval="always")
+    span = config.get("sync_interval")
+    if not isinstance(span, int) or span <= 0:
+        return Sync(why_unknown="the monitoring page tells no sync_interval")
+    for unit, size in _UNITS:
+        if span % size == 0:
+            return Sync(interval=f"{span // size}{unit}")
+    return Sync(interval=f"{span}ns")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = json.loads(body)
+    return found if isinstance(found, dict) else {}
+
+
+async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Behind, ...]:
+    """Return the answers of shippers that are behind, or have a problem, by their names.
+
+    Raises:
+        NotSent: there is no connection.
+    """
+    if not pipeline.spec.shippers.enabled:
+        return ()
+    answers: dict[str, Behind] = {}
+
+    def keep(message: RawMessage) -> None:
+        answer = decode(message.data)
+        if answer is not None and len(answers) < ANSWERS_MAX:
+            answers[answer.name] = answer
+
+    subject = ControlSubjects(pipeline.names.control_subject).status("shipper")
+    await gather(connection, [subject], question(), keep)
+    return tuple(answers[name] for name in sorted(answers))
+
+
+async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refusals, ...]:
+    """Return what the callouts beside the pipeline's servers answer.
+
+    Raises:
+        NotSent: there is no connection.
+    """
+    if pipeline.spec.nats.servers:
+        return ()
+    answers: dict[str, Refusals] = {}
+
+    def keep(message: RawMessage) -> None:
+        answer = Refusals.decode(message.data)
+        if answer is not None and len(answers) < LOGIN_ANSWERS_MAX:
+            answers[answer.name] = answer
+
+    subject = ControlSubjects(pipeline.names.control_subject).status(CALLOUT)
+    await gather(connection, [subject], b"", keep)
+    return tuple(answers[name] for name in sorted(answers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logpipeline.assigning import forget_group
+from logpipeline.assignment import forget_group
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.plan.desired import mark_of
 from logpipeline.plan.model import Config, is_ours
 from logpipeline.plan.observe import consumers_of, found_stream
 from logpipeline.spec import LogPipeline
-from logpipeline.tables.missed import missed_key_of
-from logpipeline.tables.progress import table_key
+from logpipeline.tables.progress import missed_key_of, table_key
 
 
 async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> list[str]:

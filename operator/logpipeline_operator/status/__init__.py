@@ -1,8 +1,15 @@
 """Says how a pipeline is: facts in, status and events out. Nothing here asks or writes anything."""
 
 from logpipeline_operator.status.events import Event, events_of, news_of
-from logpipeline_operator.status.facts import Facts, JetStreamFacts, Mode, Sync, Workload
-from logpipeline_operator.status.finding import Finding, Part
+from logpipeline_operator.status.facts import (
+    Facts,
+    Finding,
+    JetStreamFacts,
+    Mode,
+    Part,
+    Sync,
+    Workload,
+)
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.summary import is_changed, is_settled, status_of
 

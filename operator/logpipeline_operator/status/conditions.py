@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from logpipeline_operator.status.facts import Facts, JetStreamFacts, Mode, Workload
-from logpipeline_operator.status.finding import Finding, Part, first
-from logpipeline_operator.status.judging_streams import warnings_of
+from logpipeline_operator.status.checks import warnings_of
+from logpipeline_operator.status.facts import (
+    Facts,
+    Finding,
+    JetStreamFacts,
+    Mode,
+    Part,
+    Workload,
+    first,
+)
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import bounded, clean, counted, listed, numbered, sentence
 

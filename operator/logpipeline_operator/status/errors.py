@@ -12,7 +12,7 @@ from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import SpecError
 from logpipeline_operator.children.model import NoImage
-from logpipeline_operator.status.finding import Finding, Part, part_of
+from logpipeline_operator.status.facts import Finding, Part, part_of
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import listed
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from logpipeline_operator.children.labels import COMPONENT_LABEL
-from logpipeline_operator.children.model import Component
+from logpipeline_operator.children.model import COMPONENT_LABEL, Component
 from logpipeline_operator.status.errors import of_pod_refusal
-from logpipeline_operator.status.facts import Workload
-from logpipeline_operator.status.finding import Finding, Part, grouped
+from logpipeline_operator.status.facts import Finding, Part, Workload, grouped
 from logpipeline_operator.status.reasons import Reason
-from logpipeline_operator.status.text import bounded
+from logpipeline_operator.status.text import bounded, listed
 
 Manifest = Mapping[str, Any]
 
@@ -41,6 +39,9 @@ _WAITING = {
     "RunContainerError": Reason.POD_MISCONFIGURED,
     "CrashLoopBackOff": Reason.CRASH_LOOPING,
 }
+
+# By which Kubernetes tells whose slice it is.
+SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 def stateful_set(manifest: Manifest | None, *, wanted: int) -> Workload | None:
@@ -265,3 +266,50 @@ def _ended(container: Mapping[str, Any]) -> Mapping[str, Any]:
         if ended:
             return dict(ended)
     return {}
+
+
+def endpoint_problems(
+    desired: Iterable[Manifest], slices: Sequence[Manifest], pods: Sequence[Manifest]
+) -> list[Finding]:
+    """Return which Services of *desired* do not lead to the *pods* that they are for; one whose
+    pods are not ready is not meant, as these have findings of their own.
+    """
+    services = [manifest for manifest in desired if manifest["kind"] == "Service"]
+    return [finding for service in services for finding in _of_service(service, slices, pods)]
+
+
+def _of_service(
+    service: Manifest, slices: Sequence[Manifest], pods: Sequence[Manifest]
+) -> Iterator[Finding]:
+    name, selector = str(service["metadata"]["name"]), dict(service["spec"]["selector"])
+    ready = {
+        str(pod["metadata"]["uid"]): pod
+        for pod in pods
+        if is_ready(pod) and selector.items() <= (pod["metadata"].get("labels") or {}).items()
+    }
+    reached = ready.keys() & set(_reached(name, slices))
+    # Of those that end, each may be the last one; while there are others they are not missed.
+    missed = sorted(
+        str(pod["metadata"]["name"])
+        for uid, pod in ready.items()
+        if uid not in reached and "deletionTimestamp" not in pod["metadata"]
+    )
+    if ready and not reached:
+        what = f"Service {name} leads to no pod"
+    elif missed:
+        what = f"Service {name} does not lead to {listed(missed)}"
+    else:
+        return
+    part = PARTS[selector[COMPONENT_LABEL]]
+    yield Finding(reason=Reason.NO_ENDPOINTS, part=part, what=what)
+
+
+def _reached(service: str, slices: Iterable[Manifest]) -> Iterator[str]:
+    """Yield the uids of the pods that *service* leads to."""
+    for each in slices:
+        if (each["metadata"].get("labels") or {}).get(SERVICE_LABEL) != service:
+            continue
+        for endpoint in each.get("endpoints") or []:
+            # What is not said counts as ready.
+            if (endpoint.get("conditions") or {}).get("ready") is not False:
+                yield str((endpoint.get("targetRef") or {}).get("uid", ""))

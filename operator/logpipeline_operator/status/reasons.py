@@ -6,9 +6,21 @@ where several things are wrong, `Ready` gives the first, since the later ones of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
-from logpipeline_operator.status.meaning import Meaning
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What *word* says, and what people *do* about it.
+
+    *is_passing*: it ends by itself, so that nobody needs to be warned.
+    """
+
+    word: str
+    description: str
+    do: str = ""
+    is_passing: bool = False
 
 
 class Reason(Enum):
@@ -481,6 +493,7 @@ class Reason(Enum):
 
 
 _RANKS = {reason: rank for rank, reason in enumerate(Reason)}
+
 _BY_WORD = {reason.word: reason for reason in Reason}
 
 

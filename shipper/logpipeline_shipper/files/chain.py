@@ -13,13 +13,12 @@ from typing import Any, Literal, TypeVar
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.wire import Previous
-from logpipeline_shipper.files.chunks import DAMAGED, DELETED, ROTATED, Chunk, Lost
-from logpipeline_shipper.files.counts import Counts
+from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Counts, Lost
 from logpipeline_shipper.files.generation import Generation, Place
-from logpipeline_shipper.files.holding import Holding
+from logpipeline_shipper.files.generations import Holding, Remembered, Turns, as_before, with_hidden
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.opening import NotNow, Unreadable, look_now
-from logpipeline_shipper.files.reading import PACKED_BADLY, Reader
+from logpipeline_shipper.files.open_file import NotNow, Unreadable, look_now
+from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
 from logpipeline_shipper.files.recognition import (
     NOT_READ,
     Copy,
@@ -32,12 +31,8 @@ from logpipeline_shipper.files.recognition import (
     recognise,
     resemblance,
 )
-from logpipeline_shipper.files.remembered import Remembered
-from logpipeline_shipper.files.sight import FolderSight, Sight
-from logpipeline_shipper.files.sources import ChainFile, Listing, SourceId
-from logpipeline_shipper.files.succession import as_before, with_hidden
+from logpipeline_shipper.files.sources import ChainFile, FolderSight, Listing, Sight, SourceId
 from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
-from logpipeline_shipper.files.turns import Turns
 
 __all__ = ["Chain", "Chunk", "Lost"]
 

@@ -17,10 +17,9 @@ from typing import Any, Self
 from logpipeline import checksum
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.records import Committed
-from logpipeline_shipper.files.chunks import Chunk
-from logpipeline_shipper.files.descriptors import Handle
-from logpipeline_shipper.files.reading import Content
-from logpipeline_shipper.files.recent import Part
+from logpipeline_shipper.files.chunk import Chunk
+from logpipeline_shipper.files.open_file import Handle
+from logpipeline_shipper.files.reader import Content, Part
 from logpipeline_shipper.files.sources import ChainFile
 
 ID_BYTES = 8

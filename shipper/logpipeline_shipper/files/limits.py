@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from logpipeline_shipper.files.descriptors import DescriptorBudget
-from logpipeline_shipper.files.recent import Recent
+from logpipeline_shipper.files.open_file import DescriptorBudget
+from logpipeline_shipper.files.reader import Recent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from logpipeline_shipper.files.unpacking import UNPACKERS
+from logpipeline_shipper.files.reader import UNPACKERS
 
 # logrotate, kubelet and Python number or date what they rotate; up to five digits are a number.
 # A date must look like one: node-192-168-100-200.log is of a chain of its own.

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from logpipeline_shipper.files.descriptors import Closed
 from logpipeline_shipper.files.generation import Generation, Head, Place
 from logpipeline_shipper.files.naming import unpacked
-from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable
-from logpipeline_shipper.files.reading import Content, Reader
-from logpipeline_shipper.files.recent import Recent
+from logpipeline_shipper.files.open_file import Closed, Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.reader import Content, Reader, Recent
 from logpipeline_shipper.files.sources import ChainFile
 
 # How much of two files is compared that stand beside each other, in so many places.

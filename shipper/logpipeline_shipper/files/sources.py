@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from logpipeline.spec.streams import Acknowledge
 
@@ -94,3 +96,35 @@ class HostSources:
     exclude: tuple[str, ...] = ()
     hosts_below: Path | None = None
     ack: Acknowledge | None = None
+
+
+class Sight(Protocol):
+    """What a source knows of the folders."""
+
+    def at(self, now_s: float) -> float:
+        """Return up to when all that happened has been told, at *now_s*."""
+
+
+@dataclass(slots=True)
+class FolderSight:
+    """What discovery saw of all folders; it moves *until_s*."""
+
+    until_s: float = math.inf
+
+    def at(self, now_s: float) -> float:
+        """Return up to when all that happened has been told, at *now_s*."""
+        return min(now_s, self.until_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSight:
+    """What one source knows: all that *folders* has seen, up to the time *undecided_since_s* when
+    a file was seen first that may be the source's own under another name, which cannot be told yet.
+    """
+
+    folders: FolderSight
+    undecided_since_s: Callable[[], float]
+
+    def at(self, now_s: float) -> float:
+        """Return up to when all that happened has been told, at *now_s*."""
+        return min(self.folders.at(now_s), self.undecided_since_s())

@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from logpipeline.wire import Checksums, Previous
-from logpipeline_shipper.files.chunks import Chunk
-from logpipeline_shipper.files.counts import Counts
-from logpipeline_shipper.files.cutting import Cut, cut, open_streams, times_of
-from logpipeline_shipper.files.descriptors import Closed, Handle
+from logpipeline_shipper.files.chunk import Chunk, Counts, Cut, cut, open_streams, times_of
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.opening import Moved, TooManyOpen, Unreadable, open_reader
-from logpipeline_shipper.files.reading import Reader, leading_nuls
-from logpipeline_shipper.files.recent import Part
+from logpipeline_shipper.files.open_file import (
+    Closed,
+    Handle,
+    Moved,
+    TooManyOpen,
+    Unreadable,
+    open_reader,
+)
+from logpipeline_shipper.files.reader import Part, Reader, leading_nuls
 from logpipeline_shipper.files.recognition import NOT_OBSERVED
 from logpipeline_shipper.files.sources import ChainFile, Format
 

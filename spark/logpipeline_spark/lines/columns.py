@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline.spec.columns import LineField, LineSelector, ParseRule, TimeRule
-from logpipeline.spec.table import Table
+from logpipeline.spec.table import LineField, LineSelector, ParseRule, Table, TimeRule
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.opening import Opened
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED, TIME

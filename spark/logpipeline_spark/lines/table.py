@@ -12,13 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline_spark.lines import crilines, levels, text
+from logpipeline_spark.lines import crilines, levels
 from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of, rules_of
-from logpipeline_spark.lines.declared import declared, event_times
+from logpipeline_spark.lines.fill import declared, event_times
 from logpipeline_spark.lines.instants import Instants
 from logpipeline_spark.lines.layout import Layout, is_cri_lines, layout
 from logpipeline_spark.lines.opening import Opened
 from logpipeline_spark.lines.schema import TIME, UNDECODABLE, Origin
+
+Numbers = npt.NDArray[np.int64]
 
 # A message may be nothing but newlines; so many lines become one table at a time.
 ROWS_MAX = 262_144
@@ -27,6 +29,44 @@ ROWS_MAX = 262_144
 _FDS = pa.array(["stdout", "stderr"], pa.string())
 # What lines of a message have in common, in the order in which `_shared` returns it.
 _SHARED = ("cluster", "host", "namespace", "pod", "container", "source", "generation")
+
+
+def slices(buffer: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> pa.BinaryArray:
+    """Return the bytes ``[starts, ends)`` of *buffer*; the slices rise, and do not overlap."""
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    # Every second element of an array that shares the buffer is wanted: taking those is one copy.
+    offsets = np.empty(2 * count, np.int32)
+    base = int(starts[0])
+    offsets[0::2] = starts - base
+    offsets[1::2] = ends - base
+    whole = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer[base:])]
+    )
+    return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def strings(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArray]:
+    """Return *raw* as text; and the bytes of those that are no text, null for all others."""
+    try:
+        return raw.cast(pa.string()), pa.nulls(len(raw), pa.binary())
+    except pa.ArrowInvalid:
+        repaired = _repaired(raw)
+        is_text = pc.equal(repaired.cast(pa.binary()), raw)
+        return repaired, pc.if_else(is_text, None, raw)
+
+
+def _repaired(raw: pa.BinaryArray) -> pa.StringArray:
+    offsets = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw) + 1]
+    content = np.frombuffer(raw.buffers()[2], np.uint8)[: offsets[-1]]
+    foreign = np.flatnonzero(content[offsets[0] :] >= 0x80) + offsets[0]
+    rows = np.unique(np.searchsorted(offsets, foreign, side="right") - 1)
+    is_foreign = np.zeros(len(raw), np.bool_)
+    is_foreign[rows] = True
+    fixed = [raw[row].as_py().decode("utf-8", "replace").encode() for row in rows.tolist()]
+    mask = pa.array(is_foreign)
+    return pc.replace_with_mask(raw, mask, pa.array(fixed, pa.binary())).cast(pa.string())
 
 
 def tables_of(
@@ -124,8 +164,8 @@ def _texts(found: Layout, shared: _Shared, rows: slice) -> dict[str, pa.Array]:
     is_cri = shared.is_cri[owners]
     cri = _cri(found.buffer, starts, ends, is_cri)
     is_bad = shared.is_bad[owners]
-    raw = text.slices(found.buffer, cri.texts, ends)
-    lines, no_text = text.strings(raw)
+    raw = slices(found.buffer, cri.texts, ends)
+    lines, no_text = strings(raw)
     return {
         "event_ts": pa.array(cri.times, mask=cri.times == 0).view(TIME),
         "fd": pa.DictionaryArray.from_arrays(

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.sources import joined
+from logpipeline_spark.lines.opening import joined
 from logpipeline_spark.running.known import Learned, learn
-from logpipeline_spark.running.state import StreamState
+from logpipeline_spark.running.progress import StreamState
 from logpipeline_spark.running.task import Done, Part, Task, Work, bundled
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client

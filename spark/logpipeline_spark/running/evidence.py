@@ -21,8 +21,8 @@ from logpipeline.knowledge import GENERATIONS_MAX, NOTHING, Knowledge
 from logpipeline.spans import joined
 from logpipeline.strands import HOLES_MAX, Known, Strand
 from logpipeline_spark.formats.choosing import AREAS, Logs
+from logpipeline_spark.lines.crilines import WIDTHS
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.lines.times import WIDTHS
 from logpipeline_spark.running.known import SOURCES_MAX, SourceName
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.names import BadName, FileName, name_of

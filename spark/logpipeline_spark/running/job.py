@@ -2,37 +2,151 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
-from logpipeline_spark.errors import Refused
+from logpipeline.observe.http import serve
+from logpipeline.observe.metrics import Metrics
+from logpipeline_spark.errors import Refused, sentence_of
 from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.log import Overtaken
 from logpipeline_spark.lines.columns import encoded_schema_of
-from logpipeline_spark.running.batch import Batches
+from logpipeline_spark.running.batch import Batches, Committed
 from logpipeline_spark.running.engine import Engine
-from logpipeline_spark.running.keeping import Keeper
-from logpipeline_spark.running.numbers import JobNumbers
 from logpipeline_spark.running.progress import Teller
 from logpipeline_spark.running.settings import JobSettings
 from logpipeline_spark.running.task import Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.table.compact import Sizes
-from logpipeline_spark.table.opening import storage_of
-from logpipeline_spark.table.retain import Limits
-from logpipeline_spark.table.s3 import S3Options
+from logpipeline_spark.table.names import LINES
+from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import Held, Table
-from logpipeline_spark.table.upkeep import Upkeep
+from logpipeline_spark.table.upkeep import Limits, Upkeep
 
 log = logging.getLogger(__name__)
 
+EVERY_S = 60.0
+# Looking for files that nobody needs lists all that there are.
+CLEAN_EVERY_S = 1800.0
+# After a long stop, hours are merged in portions, with a look at what is to be kept between them.
+MERGES_MAX = 8
+
 # A server that stays away for longer ends the job; who started it starts it again.
 PATIENCE_S = 60
+
+
+@dataclass(eq=False)
+class JobNumbers:
+    """What Prometheus and probes are told."""
+
+    metrics: Metrics = field(default_factory=lambda: Metrics("table"))
+    problem: str | None = "it starts"
+
+    def __post_init__(self) -> None:
+        counter, gauge = self.metrics.counter, self.metrics.gauge
+        self.commits = counter("commits", "Batches that are in the table")
+        self.rows = counter("rows", "Lines that came into the table")
+        self.twice = counter("twice_bytes", "Bytes that came twice without a mark")
+        self.missing = gauge("missing_bytes", "Bytes of sources that never came")
+        self.lost = counter("lost_messages", "Messages that were gone before they were read")
+        self.seconds = self.metrics.histogram(
+            "batch_seconds", "From a look at the streams to the commit of what was there"
+        )
+        self.last = gauge("last_commit_seconds", "When the last batch was committed, since 1970")
+        self.files = gauge("files", "Files of lines in the table, when it was last looked after")
+        self.table_rows = gauge("table_rows", "Lines in the table, when it was last looked after")
+
+    def count(self, committed: Committed, took_s: float) -> None:
+        """Count one batch."""
+        self.commits.labels().inc()
+        self.rows.labels().inc(committed.rows)
+        self.twice.labels().inc(committed.twice_bytes)
+        self.missing.labels().inc(committed.missing_bytes)
+        self.lost.labels().inc(committed.lost)
+        self.seconds.labels().observe(took_s)
+        self.last.labels().set(time.time())
+
+
+@contextmanager
+def served(numbers: JobNumbers, host: str, port: int) -> Iterator[None]:
+    """Serve *numbers* for the block.
+
+    Raises:
+        OSError: the address is taken.
+    """
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(
+        serve(host, port, numbers.metrics, live=lambda: None, ready=lambda: numbers.problem)
+    )
+    thread = threading.Thread(target=loop.run_forever, name="http", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class Keeper:
+    """The upkeep of one table. *problem* is why the last one did not end, as a sentence, or empty:
+    batches go on all the same.
+    """
+
+    def __init__(
+        self, upkeep: Upkeep, numbers: JobNumbers, *, limits: Limits, sizes: Sizes | None
+    ) -> None:
+        self._upkeep = upkeep
+        self._numbers = numbers
+        self._limits = limits
+        self._sizes = sizes
+        self._ended = threading.Event()
+        self._clean_at_s = time.monotonic()
+        self.problem = ""
+
+    def keep(self) -> None:
+        """Do all the upkeep that is due; *problem* tells how that ended."""
+        now = datetime.now(UTC)
+        try:
+            if self._sizes is not None:
+                self._upkeep.compact(now, self._sizes, merges_max=MERGES_MAX)
+            self._upkeep.retain(now, self._limits)
+            if time.monotonic() >= self._clean_at_s:
+                self._upkeep.clean(now)
+                self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
+            files = self._upkeep.logs[LINES].files()
+        except (Refused, OSError) as error:
+            self.problem = sentence_of(error)
+            log.error("the table's upkeep failed, and is tried again: %s", self.problem)
+            return
+        self.problem = ""
+        self._numbers.files.labels().set(len(files))
+        self._numbers.table_rows.labels().set(sum(entry.rows for entry in files))
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Do the upkeep again and again for as long as the block lasts."""
+        thread = threading.Thread(target=self._keep_on, name="upkeep")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _keep_on(self) -> None:
+        while not self._ended.is_set():
+            self.keep()
+            self._ended.wait(EVERY_S)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from logpipeline.knowledge import NOTHING, Knowledge, Range, decide
-from logpipeline_spark.lines.sources import Seen
+from logpipeline_spark.lines.opening import Seen
 
 # As many as a collector knows; those that were silent the longest are forgotten first.
 SOURCES_MAX = 250_000

@@ -20,14 +20,13 @@ from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import Logs
 from logpipeline_spark.running.evidence import StreamEvidence, add_names, evidence_of, order_of
 from logpipeline_spark.running.known import Known
-from logpipeline_spark.running.state import StreamState
+from logpipeline_spark.running.progress import StreamState
 from logpipeline_spark.source.positions import Position
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.names import LINES
-from logpipeline_spark.table.state import Counted, Kept, Left, State, States
+from logpipeline_spark.table.state import Counted, Cover, Kept, Left, State, States
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.streams import Cover
 from logpipeline_spark.table.table import BATCH_BITS, COUNTS, PATIENCE_S, Held, Table
 
 Streams = Mapping[str, StreamState]

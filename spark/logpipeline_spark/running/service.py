@@ -16,10 +16,8 @@ from pyspark.sql import SparkSession
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import check
 from logpipeline_spark.running import native
-from logpipeline_spark.running.engine import Engine
-from logpipeline_spark.running.job import Job
-from logpipeline_spark.running.numbers import JobNumbers, served
-from logpipeline_spark.running.session import session
+from logpipeline_spark.running.engine import Engine, session
+from logpipeline_spark.running.job import Job, JobNumbers, served
 from logpipeline_spark.running.settings import JobSettings
 
 log = logging.getLogger(__name__)

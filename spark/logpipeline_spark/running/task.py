@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.lines.columns import NONE, Columns
-from logpipeline_spark.lines.opening import Opened, groups
-from logpipeline_spark.lines.sources import Seen, joined, seen_of
+from logpipeline_spark.lines.opening import Opened, Seen, groups, joined, seen_of
 from logpipeline_spark.lines.table import tables_of
 from logpipeline_spark.rollup.counts import (
     COUNTED,
@@ -26,9 +25,9 @@ from logpipeline_spark.rollup.counts import (
     counted,
 )
 from logpipeline_spark.running.known import Wanted
-from logpipeline_spark.source.admission import TASK_BYTES_MAX
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
+from logpipeline_spark.source.planning import TASK_BYTES_MAX
 from logpipeline_spark.source.tasks import RangeTask, read_range
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName

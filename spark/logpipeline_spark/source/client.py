@@ -20,13 +20,15 @@ from logpipeline.nats.connection import (
     NotSent,
     OutcomeUnknown,
 )
-from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream
+from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream, time_ns_of
 from logpipeline.nats.options import without_secret
+from logpipeline.nats.session import RawMessage
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.message import Message
-from logpipeline_spark.source.answers import message_of
+from logpipeline_spark.lines.opening import Message
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.source.positions import StreamState, state_of
+
+_TAIL = b"\r\nNats-Stream: "
 
 T = TypeVar("T")
 
@@ -44,6 +46,20 @@ _HOW_TO_LOG_IN = (
     "log in with 'userFile' and 'passwordFile', 'tokenFile', 'credsFile' or 'nkeyFile'; for a "
     "pipeline that runs here `logpipeline stream options` prints them"
 )
+
+
+def message_of(raw: RawMessage) -> Message:
+    """Return the stored message of an answer: the server's own fields stand last in its headers,
+    whatever the publisher wrote before them.
+    """
+    at = raw.headers.rfind(_TAIL)
+    fields = raw.headers[at + 2 :].split(b"\r\n")
+    # A subject is any bytes but spaces.
+    subject, sequence, time = (
+        field.split(b": ", 1)[1].decode("utf-8", "surrogateescape") for field in fields[1:4]
+    )
+    own = raw.headers[:at] + b"\r\n\r\n" if at > len(b"NATS/1.0") else b""
+    return Message(int(sequence), time_ns_of(time), subject, own, raw.data)
 
 
 class Client:

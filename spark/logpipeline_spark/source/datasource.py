@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import admission, planning, positions, rows, selection
+from logpipeline_spark.source import planning, positions, rows, selection
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions, parse, starting_of
 from logpipeline_spark.source.planning import Positions, States
@@ -197,7 +197,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # As with Kafka, the first batch does not wait: it keeps the start in the checkpoint.
         is_overdue = last_s is None or now_s - last_s >= options.max_trigger_delay_s
         least = options.min_offsets_per_trigger
-        if admission.is_early(waiting, count_min=least, is_overdue=is_overdue):
+        if planning.is_early(waiting, count_min=least, is_overdue=is_overdue):
             return True
         self._batch_at_s = now_s
         return False

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from logpipeline.names import Names, names_of
 from logpipeline.nats.options import NatsOptions
 from logpipeline.quantity import QuantityError, parse_bytes, parse_duration
+from logpipeline.subjects import Names, names_of
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source.places import (
     EARLIEST,

@@ -6,14 +6,13 @@ keep.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.message import Message
-from logpipeline_spark.source import admission
-from logpipeline_spark.source.admission import Backlog
+from logpipeline_spark.lines.opening import Message
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.source.places import EARLIEST, EARLIEST_NUMBER, LATEST_NUMBER, Place
@@ -28,8 +27,79 @@ from logpipeline_spark.source.positions import (
 )
 from logpipeline_spark.source.tasks import RangeTask
 
+# A task of more than this takes long to repeat when its executor dies.
+TASK_BYTES_MAX = 256 * 1024 * 1024
+TASKS_MAX = 10_000
+
 Positions = dict[str, Position]
 States = dict[str, StreamState]
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Sequences from *first* to *last* of a stream; *message_bytes* is their size on average."""
+
+    first: int
+    last: int
+    message_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Sequences of the range, also of messages that were deleted."""
+        return max(self.last - self.first + 1, 0)
+
+    @property
+    def bytes(self) -> int:
+        """What the range may hold."""
+        return self.count * self.message_bytes
+
+
+def batch_ends(
+    backlogs: Mapping[str, Backlog], bytes_max: int | None, count_max: int | None = None
+) -> dict[str, int]:
+    """Return up to which sequence to read each stream, so that all is about *bytes_max* and
+    *count_max* messages: streams get their shares by what waits in them, and each that has
+    something gets one message.
+    """
+    share = min(
+        _share(bytes_max, sum(backlog.bytes for backlog in backlogs.values())),
+        _share(count_max, sum(backlog.count for backlog in backlogs.values())),
+    )
+    return {
+        name: b.first - 1 + (b.count if share >= 1 else min(max(int(b.count * share), 1), b.count))
+        for name, b in backlogs.items()
+    }
+
+
+def _share(most: int | None, total: int) -> float:
+    return 1.0 if most is None or total <= most else most / total
+
+
+def is_early(backlogs: Mapping[str, Backlog], *, count_min: int, is_overdue: bool) -> bool:
+    """Return whether a batch is to wait: for *count_min* messages, and until it is overdue."""
+    return not is_overdue and sum(backlog.count for backlog in backlogs.values()) < count_min
+
+
+def split(
+    backlogs: Mapping[str, Backlog],
+    *,
+    tasks_min: int,
+    task_bytes_max: int = TASK_BYTES_MAX,
+) -> list[tuple[str, int, int]]:
+    """Return (stream, first, last) of each task: contiguous, covering, at least *tasks_min* where
+    there are so many messages, by size.
+    """
+    waiting = {name: backlog for name, backlog in backlogs.items() if backlog.count}
+    total = sum(backlog.bytes for backlog in waiting.values())
+    if not total:
+        return []
+    task_bytes = max(min(total / max(tasks_min, 1), task_bytes_max), total / TASKS_MAX)
+    tasks: list[tuple[str, int, int]] = []
+    for name, backlog in waiting.items():
+        count = min(max(ceil(backlog.bytes / task_bytes - 1e-9), 1), backlog.count)
+        edges = [backlog.first + backlog.count * n // count for n in range(count + 1)]
+        tasks += [(name, edges[n], edges[n + 1] - 1) for n in range(count)]
+    return tasks
 
 
 def states(client: Client, options: SourceOptions) -> States:
@@ -196,7 +266,7 @@ def ends(
 
     A stream of which the batch holds nothing keeps its position of *known*.
     """
-    chosen = admission.ends(backlogs(begin, seen, lasts), bytes_max, count_max)
+    chosen = batch_ends(backlogs(begin, seen, lasts), bytes_max, count_max)
     result: Positions = {}
     for stream, position in begin.items():
         state = seen[stream]
@@ -260,5 +330,5 @@ def tasks(
         RangeTask(
             stream=stream, end=batch[stream], first=first, last=last, root=roots.get(stream, "")
         )
-        for stream, first, last in admission.split(waiting, tasks_min=tasks_min)
+        for stream, first, last in split(waiting, tasks_min=tasks_min)
     ]

@@ -10,8 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from logpipeline.wire import BadMessage, parse_headers
-from logpipeline_spark.lines.message import Message
-from logpipeline_spark.lines.opening import groups
+from logpipeline_spark.lines.opening import Message, groups
 from logpipeline_spark.lines.schema import LINES, TIME, Origin
 from logpipeline_spark.lines.table import tables_of
 from logpipeline_spark.source.options import SourceOptions

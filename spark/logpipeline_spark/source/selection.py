@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import re
 
-from logpipeline.names import Names
-from logpipeline.subjects import Subjects, meet, root_of
+from logpipeline.subjects import Names, Subjects, meet, root_of
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import PARTITIONS_MAX, SourceOptions

@@ -6,18 +6,103 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from logpipeline.nats.connection import OutcomeUnknown
+from logpipeline.nats.scan import DirectGets
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.message import Message
+from logpipeline_spark.lines.opening import Message
 from logpipeline_spark.lines.schema import Origin
-from logpipeline_spark.source import fetch
-from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.client import Client, message_of
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.source.positions import Position, Verdict, judge, loss_sentence
 
+# What a server sends for one question, and a task holds at once; a larger message comes alone.
+CHUNK_BYTES_MAX = 4 * 1024 * 1024
+CHUNK_MESSAGES_MAX = 10_000
+
 OTHER_LIFE = (Verdict.RECREATED, Verdict.ROLLED_BACK)
+
+
+def fetch(
+    options: SourceOptions,
+    stream: str,
+    first: int,
+    last: int,
+    *,
+    chunk_bytes_max: int = CHUNK_BYTES_MAX,
+) -> Iterator[list[Message]]:
+    """Yield the messages of *stream* from sequence *first* to *last*, in order, in lists of about
+    *chunk_bytes_max*. Messages that were deleted are not there; nothing else is left out.
+
+    Raises:
+        Refused: the server stayed away for longer than the options' patience, or said no.
+    """
+    with Client(options) as client:
+        yield from read(client, stream, first, last, chunk_bytes_max=chunk_bytes_max)
+
+
+def read(
+    client: Client, stream: str, first: int, last: int, *, chunk_bytes_max: int = CHUNK_BYTES_MAX
+) -> Iterator[list[Message]]:
+    """Do what `fetch` does, with a *client* that is connected."""
+    if first > last:
+        return
+    getter = Getter(client, stream, chunk_bytes_max)
+    getter.open()
+    try:
+        while first <= last and (messages := getter.get(first, last)):
+            first = messages[-1].sequence + 1
+            yield messages
+    finally:
+        getter.close()
+
+
+class Getter:
+    """Asks for one chunk after the other."""
+
+    def __init__(self, client: Client, stream: str, chunk_bytes_max: int) -> None:
+        self._client = client
+        self._stream = stream
+        self._bytes_max = chunk_bytes_max
+        self._gets = DirectGets(client.js, stream)
+
+    def open(self) -> None:
+        """Listen for answers."""
+        self._client.run(self._gets.open())
+
+    def close(self) -> None:
+        """Stop listening."""
+        if not self._client.is_closed:
+            self._client.run(self._gets.close())
+
+    def get(self, first: int, last: int) -> list[Message]:
+        """Return the next messages from *first* on, none behind *last*; none at all where the range
+        holds no more.
+        """
+        return self._client.ask(lambda: self._get(first, last))
+
+    async def _get(self, first: int, last: int) -> list[Message]:
+        query = {
+            "seq": first,
+            "batch": min(last - first + 1, CHUNK_MESSAGES_MAX),
+            "max_bytes": self._bytes_max,
+        }
+        messages = [message_of(message) for message in await self._gets.ask(query)]
+        _check_order(self._stream, messages, first)
+        # Any replica may answer, also one that lags behind: the leader knows.
+        if not messages and await self._client.is_there(self._stream, first, last):
+            raise OutcomeUnknown(f"the server that answered does not have {self._stream} yet")
+        # Where messages were deleted, the number that was asked for reaches further than the end.
+        return [message for message in messages if message.sequence <= last]
+
+
+def _check_order(stream: str, messages: list[Message], first: int) -> None:
+    ranks = [first - 1, *(message.sequence for message in messages)]
+    if any(a >= b for a, b in pairwise(ranks)):
+        raise Refused(f"the server's answer for {stream} from {first} on is out of order")
 
 
 @dataclass(frozen=True)
@@ -43,7 +128,7 @@ def read_task(
     task: RangeTask,
     *,
     lost: list[tuple[int, int]] | None = None,
-    chunk_bytes_max: int = fetch.CHUNK_BYTES_MAX,
+    chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> Iterator[list[Message]]:
     """Yield what `read_range` does, by a connection of its own."""
     with Client(options) as client:
@@ -56,7 +141,7 @@ def read_range(
     task: RangeTask,
     *,
     lost: list[tuple[int, int]] | None = None,
-    chunk_bytes_max: int = fetch.CHUNK_BYTES_MAX,
+    chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> Iterator[list[Message]]:
     """Yield the messages of *task*, in order, in lists of bounded size.
 
@@ -67,7 +152,7 @@ def read_range(
     """
     verdict, _ = _verify(client, options, task, missing=task.first)
     gaps = _Gaps(task.first)
-    lists = fetch.read(client, task.stream, task.first, task.last, chunk_bytes_max=chunk_bytes_max)
+    lists = read(client, task.stream, task.first, task.last, chunk_bytes_max=chunk_bytes_max)
     for messages in lists:
         if verdict in OTHER_LIFE:
             # Of a batch that is repeated after its stream went back, this is what survived.

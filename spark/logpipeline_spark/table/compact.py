@@ -7,22 +7,40 @@ them by then.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from uuid import uuid4
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from logpipeline_spark.lines.schema import encoded
+from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.filters import Filters
-from logpipeline_spark.table.merge import groups_of, merged
 from logpipeline_spark.table.names import compacted_name, end_of, folder_of, has_lines
-from logpipeline_spark.table.order import by_source, in_portions
-from logpipeline_spark.table.parquet import ParquetFile, filtered_of
+from logpipeline_spark.table.parquet import ParquetFile, checked_file, filtered_of
+from logpipeline_spark.table.reading import fitted
 from logpipeline_spark.table.storage import Storage
+
+# What people ask for first stands first. Within a source rows keep the order of the stream, and so
+# that of time.
+BY = ("cluster", "host", "namespace", "pod", "container", "source")
+# So much is put in order at once: some groups of rows, each of few hosts, of one life of one
+# stream. It is in memory three times.
+PORTION_BYTES_MAX = 128 * 1024 * 1024
+# Beyond that ranks are numbered anew, so that the next factor still fits.
+_RANK_MAX = 1 << 40
+
+_Numbers = npt.NDArray[np.int64]
+
+KEY = ("stream", "incarnation", "seq", "idx")
 
 # Large enough that a footer costs nothing, small enough that a reader shares an hour's work.
 TARGET_BYTES = 256 * 1024 * 1024
@@ -31,6 +49,143 @@ SMALL_BYTES = 128 * 1024 * 1024
 GRACE = timedelta(minutes=10)
 # How many files are merged at once; an hour with more takes several rounds.
 FILES_MAX = 2000
+
+
+def in_portions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Put *tables*, each of one life of one stream, together as far as they are of one and fit
+    into memory.
+    """
+    waiting: list[pa.Table] = []
+    size, life = 0, None
+    for table in tables:
+        found = (table["stream"][0].as_py(), table["incarnation"][0].as_py())
+        if waiting and (found != life or size + table.nbytes > PORTION_BYTES_MAX):
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+        waiting.append(table)
+        size, life = size + table.nbytes, found
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def by_source(table: pa.Table) -> pa.Table:
+    """Return the rows of *table* by their sources; those of a source in their order of before. The
+    columns of `BY` are dictionaries of strings.
+    """
+    if not table.num_rows:
+        return table
+    table = table.unify_dictionaries().combine_chunks()
+    ranks = np.zeros(table.num_rows, np.int64)
+    for name in BY:
+        found, count = _ranks(table[name])
+        if ranks.max() >= _RANK_MAX:
+            ranks = _dense(ranks)
+        ranks = ranks * count + found
+    ranks = _dense(ranks)
+    if np.all(ranks[1:] >= ranks[:-1]):
+        return table
+    # Few numbers are sorted by counting them.
+    small = ranks.astype(np.uint16) if ranks.max() < 1 << 16 else ranks
+    return table.take(pa.array(np.argsort(small, kind="stable")))
+
+
+def _ranks(column: pa.ChunkedArray) -> tuple[_Numbers, int]:
+    """Return for each row of *column*, whose chunks share a dictionary, the rank of its value,
+    nulls last, and how many ranks there may be.
+    """
+    values = column.chunk(0).dictionary
+    rank_of = np.empty(len(values) + 1, np.int64)
+    rank_of[pc.sort_indices(values).to_numpy()] = np.arange(len(values))
+    rank_of[-1] = len(values)
+    indices = [chunk.indices.fill_null(len(values)).to_numpy() for chunk in column.chunks]
+    return rank_of[np.concatenate(indices)], len(rank_of)
+
+
+def _dense(ranks: _Numbers) -> _Numbers:
+    """Return ranks of the same order without gaps."""
+    encoded = pa.array(ranks).dictionary_encode()
+    values = encoded.dictionary.to_numpy()
+    rank_of = np.empty(len(values), np.int64)
+    rank_of[np.argsort(values)] = np.arange(len(values))
+    found: _Numbers = rank_of[encoded.indices.to_numpy()]
+    return found
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """One group of rows of a file, of one life of one stream."""
+
+    stream: str
+    incarnation: str
+    first: int
+    path: str
+    number: int
+
+    @property
+    def life(self) -> tuple[str, str]:
+        """Whose sequences these are."""
+        return self.stream, self.incarnation
+
+
+def groups_of(storage: Storage, path: str) -> list[Group]:
+    """Read from a file's footer where its groups begin.
+
+    Raises:
+        Damaged: it is no file of a table.
+    """
+    try:
+        with checked_file(storage, path) as file:
+            return [_group(file.metadata.row_group(n), path, n) for n in range(file.num_row_groups)]
+    except (AttributeError, KeyError) as error:
+        raise Damaged(
+            f"{storage.url}/{path} cannot be read ({error}): run verify, and bring it back."
+        ) from error
+
+
+def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Give the rows of *groups* by (stream, incarnation, seq, idx); a table is of one life. Columns
+    that are dictionaries in *schema* are read as such.
+    """
+    ordered = sorted(groups)
+    pending = schema.empty_table()
+    for group, following in zip_longest(ordered, ordered[1:]):
+        pending = pa.concat_tables([pending, _read(storage, group, schema)])
+        if following is None or following.life != group.life:
+            ready, pending = pending, schema.empty_table()
+        else:
+            ready, pending = _cut(pending, following.first)
+        if ready.num_rows:
+            yield _in_order(ready)
+
+
+def _read(storage: Storage, group: Group, schema: pa.Schema) -> pa.Table:
+    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    with checked_file(storage, group.path, dictionaries=dictionaries) as file:
+        return fitted(file.read_row_group(group.number, columns=schema.names), schema)
+
+
+def _cut(table: pa.Table, first: int) -> tuple[pa.Table, pa.Table]:
+    """Return the rows before the sequence *first*, and the others."""
+    is_before = pc.less(table["seq"], first)
+    if pc.all(is_before).as_py():
+        # As nearly always: nothing is copied.
+        return table, table.schema.empty_table()
+    return table.filter(is_before), table.filter(pc.invert(is_before))
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    """Return the rows of one life by (seq, idx)."""
+    seq, idx = (table[name].to_numpy() for name in KEY[2:])
+    is_behind = (seq[1:] > seq[:-1]) | ((seq[1:] == seq[:-1]) & (idx[1:] >= idx[:-1]))
+    return table if is_behind.all() else table.sort_by([(name, "ascending") for name in KEY[2:]])
+
+
+def _group(meta: pq.RowGroupMetaData, path: str, number: int) -> Group:
+    columns = {meta.column(n).path_in_schema: meta.column(n) for n in range(meta.num_columns)}
+    stream, incarnation, seq = (columns[name].statistics for name in KEY[:3])
+    if (stream.min, incarnation.min) != (stream.max, incarnation.max):
+        raise KeyError("a group of rows holds more than one stream")
+    return Group(stream.min, incarnation.min, seq.min, path, number)
 
 
 @dataclass(frozen=True, slots=True)

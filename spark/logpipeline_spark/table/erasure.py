@@ -24,12 +24,11 @@ from logpipeline_spark.formats.log import Change, Conflict, Former, Late
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table import filters
 from logpipeline_spark.table.compact import Parts, Sizes
-from logpipeline_spark.table.condition import Condition
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.names import LINES, folder_of
 from logpipeline_spark.table.parquet import checked_file
-from logpipeline_spark.table.reading import fitted
+from logpipeline_spark.table.reading import Condition, fitted
 from logpipeline_spark.table.storage import Storage
 
 # How often it looks again where others merged or removed the same files. A merge takes as long as

@@ -17,6 +17,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import obstore
@@ -29,6 +30,8 @@ from logpipeline_spark.table.names import WRITING
 from logpipeline_spark.table.storage import (
     CHECKS_MAX,
     OBJECT_BYTES_MAX,
+    LocalStorage,
+    Storage,
     StorageFailed,
     Stored,
     said_of,
@@ -219,7 +222,9 @@ class S3Storage:
 
 # Where no key is given, a cloud's machine is asked for one.
 _KEYLESS = ("/latest/api/token", "/latest/meta-data")
+
 _DENIED = ("403 Forbidden", "401 Unauthorized", "AccessDenied", "InvalidAccessKeyId")
+
 _FULL = ("507 ", "QuotaExceeded", "XMinioStorageFull", "InsufficientStorage")
 
 
@@ -260,3 +265,25 @@ def _secret(path: Path) -> str:
             return file.read(SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be read: put the key of the bucket there.") from error
+
+
+def storage_of(url: str, s3: S3Options | None = None) -> Storage:
+    """Return the storage at *url*: a folder, `file://…` or `s3://bucket/prefix`.
+
+    *s3* says what the environment does not.
+
+    Raises:
+        Refused: it is none of these.
+    """
+    parts = urlsplit(url)
+    if not url:
+        raise Refused("No path was given: name a folder or s3://bucket/prefix.")
+    if parts.scheme in ("s3", "s3a"):
+        if not parts.netloc:
+            raise Refused(f"{url} names no bucket: write s3://bucket/prefix.")
+        return S3Storage(parts.netloc, parts.path, s3 or S3Options())
+    if parts.scheme == "file":
+        return LocalStorage(Path(unquote(parts.path)))
+    if "://" in url:
+        raise Refused(f"{url} is no path of a table: name a folder or s3://bucket/prefix.")
+    return LocalStorage(Path(url).expanduser())

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import Chosen, chosen
-from logpipeline_spark.table.storage import Storage, StorageFailed
-from logpipeline_spark.table.words import Hashes, words_of
+from logpipeline_spark.table.filters import Chosen, Hashes, chosen, words_of
+from logpipeline_spark.table.parquet import damage_said
+from logpipeline_spark.table.storage import LocalStorage, Storage, StorageFailed
 
 # A bucket answers each request after some 30 ms, and many at once.
 ASKED_AT_ONCE = 16
+
+# Not on by itself: a page that was changed would be read as other text.
+_CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 
 
 @dataclass(frozen=True)
@@ -64,3 +72,112 @@ class Search:
                 for entry, answer in zip(entries, answers, strict=True)
                 if answer is not None
             }
+
+
+def dataset(
+    storage: Storage,
+    entries: Sequence[FileEntry],
+    schema: pa.Schema,
+    chosen: Mapping[str, Chosen] | None = None,
+) -> ds.Dataset:
+    """Return the rows of *entries*; columns that a file lacks are null. Files are not opened whose
+    times a condition on `ts` leaves out; of files that are in *chosen*, by path, groups of rows are
+    left out.
+
+    Raises:
+        Damaged: a file of which some groups are chosen is missing or cannot be read.
+        OSError: the storage does not give it now.
+    """
+    above = ""
+    if isinstance(storage, LocalStorage):
+        above = f"{storage.url}/"
+        files: pafs.FileSystem = pafs.LocalFileSystem()
+    else:
+        sizes = {entry.path: entry.bytes for entry in entries}
+        files = pafs.PyFileSystem(_Files(storage, sizes))
+    kind = ds.ParquetFileFormat(default_fragment_scan_options=_CHECKED)
+    fragments: list[ds.ParquetFileFragment] = []
+    for entry in entries:
+        fragment = kind.make_fragment(f"{above}{entry.path}", files, _times_of(entry))
+        with damage_said(storage, entry.path):
+            fragments += _narrowed(fragment, (chosen or {}).get(entry.path))
+    return ds.FileSystemDataset(fragments, schema, kind, files)
+
+
+def _narrowed(
+    fragment: ds.ParquetFileFragment, chosen: Chosen | None
+) -> list[ds.ParquetFileFragment]:
+    if chosen is None:
+        return [fragment]
+    if not chosen.numbers:
+        return []
+    # Arrow keeps the description of the file that this reads, and reads the rows by it.
+    is_same = chosen.rows == tuple(group.num_rows for group in fragment.row_groups)
+    return [fragment.subset(row_group_ids=list(chosen.numbers)) if is_same else fragment]
+
+
+def _times_of(entry: FileEntry) -> ds.Expression:
+    first, last = (pa.scalar(at, TIME) for at in (entry.first_us, entry.last_us))
+    return (ds.field("ts") >= first) & (ds.field("ts") <= last)
+
+
+class _Files(pafs.FileSystemHandler):  # type: ignore[misc]  # Arrow has no types
+    """A storage as Arrow's file system, to read files that are known to be there."""
+
+    def __init__(self, storage: Storage, sizes: dict[str, int]) -> None:
+        super().__init__()
+        self._storage = storage
+        self._sizes = sizes
+
+    def get_type_name(self) -> str:
+        return "logpipeline"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[Any]:
+        return [
+            pafs.FileInfo(path, pafs.FileType.File, size=self._sizes[path])
+            if path in self._sizes
+            else pafs.FileInfo(path, pafs.FileType.NotFound)
+            for path in paths
+        ]
+
+    def get_file_info_selector(self, selector: Any) -> list[Any]:
+        return self.get_file_info(list(self._sizes))
+
+    def open_input_file(self, path: str) -> Any:
+        return pa.PythonFile(self._storage.open(path), mode="r")
+
+    def open_input_stream(self, path: str) -> Any:
+        return self.open_input_file(path)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_dir(self, path: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def delete_file(self, path: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def move(self, source: str, target: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def copy_file(self, source: str, target: str) -> None:
+        raise NotImplementedError(_READ_ONLY)
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError(_READ_ONLY)
+
+    def open_append_stream(self, path: str, metadata: Any) -> Any:
+        raise NotImplementedError(_READ_ONLY)
+
+
+_READ_ONLY = "readers of a table write nothing"

@@ -7,7 +7,8 @@ the same files, the log takes one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -18,8 +19,7 @@ from logpipeline_spark.table import counts
 from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
 from logpipeline_spark.table.entry import FileEntry
 from logpipeline_spark.table.filters import remove_unneeded
-from logpipeline_spark.table.names import LINES, WRITING
-from logpipeline_spark.table.retain import Limits, expired
+from logpipeline_spark.table.names import LINES, WRITING, end_of, folder_of
 from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.table import COUNTS
@@ -28,6 +28,35 @@ from logpipeline_spark.table.table import COUNTS
 ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long lines are kept, and how many bytes of them; None is no limit."""
+
+    age: timedelta | None = None
+    total_bytes: int | None = None
+
+
+def expired(files: Iterable[FileEntry], now: datetime, limits: Limits) -> list[FileEntry]:
+    """Return the files of whole hours that go: those too old, then the oldest beyond the size.
+
+    The newest hour stays, however large it is: it is being written.
+    """
+    hours: dict[str, list[FileEntry]] = defaultdict(list)
+    for entry in files:
+        hours[folder_of(entry.path)].append(entry)
+    total_bytes = sum(entry.bytes for entries in hours.values() for entry in entries)
+    oldest_first = sorted(hours, key=lambda folder: (end_of(folder), folder))
+    gone: list[FileEntry] = []
+    for folder in oldest_first:
+        is_old = limits.age is not None and end_of(folder) + limits.age <= now
+        is_beyond = limits.total_bytes is not None and total_bytes > limits.total_bytes
+        is_newest = end_of(folder) == end_of(oldest_first[-1])
+        if is_old or (is_beyond and not is_newest):
+            gone += hours[folder]
+            total_bytes -= sum(entry.bytes for entry in hours[folder])
+    return gone
 
 
 @dataclass(frozen=True, slots=True)

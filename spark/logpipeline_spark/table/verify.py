@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import AREAS, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
+from logpipeline_spark.table.compact import KEY, groups_of, merged
 from logpipeline_spark.table.damage import Damaged
 from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.merge import KEY, groups_of, merged
 from logpipeline_spark.table.names import LINES, is_ours, name_of
 from logpipeline_spark.table.parquet import checked_file
-from logpipeline_spark.table.state import State, States
+from logpipeline_spark.table.state import Cover, State, States
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.streams import Cover
 
 # Beyond that many, one more sentence helps nobody.
 PROBLEMS_MAX = 100

@@ -1,0 +1,249 @@
+"""Replays into a folder of its own: the collector's own archive writes it, so its files are the
+collector's, and a replay that was killed goes on where it had committed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from logpipeline import wire
+from logpipeline.failpoints import reach
+from logpipeline.messages import Read
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import Reached, StreamPosition
+from logpipeline.statefile import StateBroken, read_state, write_state
+from logpipeline.wire import BadMessage, Batch
+from logpipeline_cli.errors import CliError
+from logpipeline_cli.output import escaped
+from logpipeline_cli.replaying.reading import Span
+from logpipeline_collector.archive.config import ArchiveConfig
+from logpipeline_collector.archive.naming import origin_of
+from logpipeline_collector.archive.output import Descriptors
+from logpipeline_collector.archive.partition import (
+    ArchiveBroken,
+    ArchiveBusy,
+    ArchiveFailed,
+    ArchiveFull,
+    PartitionArchive,
+)
+from logpipeline_collector.archive.render import Output, Piece, Tail, render
+from logpipeline_collector.archive.sources import Sources
+
+MARK = "replay.state"
+KIND = "replay"
+VERSION = 1
+GROUP = "replay"
+COMMIT_BYTES = 16 * 1024 * 1024
+# Nothing is rotated: each file of a replay is all that its collector's files were, in one.
+NEVER = float("inf")
+NEVER_BYTES = 1 << 62
+
+
+class Folder:
+    """The folder of one replay; *asked* are the words that tell it from another one."""
+
+    def __init__(self, path: Path, asked: dict[str, Any]) -> None:
+        self.path = path
+        self._asked = asked
+
+    def spans(self) -> dict[int, Span] | None:
+        """Return what a replay of the same words that was begun here is to read, or None where the
+        folder is new.
+
+        Raises:
+            CliError: somebody else's files are in it.
+        """
+        try:
+            told = read_state(self.path / MARK, KIND, VERSION)
+        except StateBroken as error:
+            raise CliError(f"{error}: delete {self.path}, or give another folder") from error
+        if told is None:
+            if self.path.exists() and any(self.path.iterdir()):
+                raise CliError(f"{self.path} is not empty: give a folder of its own with -o")
+            return None
+        if told["asked"] != self._asked:
+            raise CliError(
+                f"{self.path} holds another replay: give another folder with -o, or delete it"
+            )
+        return {int(number): Span(**span) for number, span in told["spans"].items()}
+
+    def begin(self, spans: dict[int, Span]) -> None:
+        """Note what is to be read, before anything is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        told = {str(number): span.encode() for number, span in spans.items()}
+        write_state(self.path / MARK, KIND, VERSION, {"asked": self._asked, "spans": told})
+
+
+def config_of(
+    collectors: ArchiveConfig, folder: Path, output: Literal["raw", "cri", "json"]
+) -> ArchiveConfig:
+    """Return how a replay writes: as its *collectors* do, but one file for each place."""
+    return replace(
+        collectors,
+        folder=folder,
+        group=GROUP,
+        output=output,
+        rotate_bytes=NEVER_BYTES,
+        rotate_age_s=NEVER,
+        compression="none",
+        retention_age_s=NEVER,
+        retention_bytes=None,
+        min_free_percent=0,
+    )
+
+
+class FolderSink:
+    """The files of one partition."""
+
+    def __init__(
+        self, config: ArchiveConfig, partition: int, span: Span, descriptors: Descriptors
+    ) -> None:
+        with _told():
+            self._archive = PartitionArchive.open(config, partition, descriptors)
+        done = self._archive.committed()
+        self._position = done.position if done else StreamPosition(span.created, 0, 0)
+        self._committed = self._position
+
+    @property
+    def sequence(self) -> int:
+        """The last message that is in the files."""
+        return self._position.sequence
+
+    @property
+    def lines(self) -> int:
+        """Lines that were written."""
+        return self._archive.lines
+
+    def learn(self, host: str, batch: Batch) -> None:
+        """Know of what stands before."""
+        # A replay is a look at what there is: where only bytes would tell, headers are believed.
+        with suppress(BadMessage):
+            self._archive.learn(host, batch, None, is_believed=True)
+
+    def take(self, read: Read, delivered: Delivered) -> None:
+        """Write what is new of a message.
+
+        Raises:
+            BadMessage: it cannot be read.
+            CliError: the disk is full, or failed.
+        """
+        with _told():
+            self._archive.take(
+                read.host,
+                read.batch,
+                delivered.message.data,
+                sequence=delivered.sequence,
+                time_ns=delivered.time_ns,
+            )
+            if self._archive.dirty_bytes > COMMIT_BYTES:
+                self._position = self._at(delivered)
+                self.commit()
+                reach("replay.committed")
+
+    def passed(self, delivered: Delivered) -> None:
+        """Note that nothing more is to be done with a message."""
+        self._position = self._at(delivered)
+
+    def commit(self) -> None:
+        """Make durable what was taken."""
+        if self._position == self._committed:
+            return
+        with _told():
+            pending = self._archive.prepare(
+                Reached(self._position, 0), epoch=1, since=Reached(self._committed, 0)
+            )
+            self._archive.write(pending)
+            self._archive.confirm(pending)
+        self._committed = self._position
+
+    def close(self) -> None:
+        """Close the files; what is not committed is not there."""
+        self._archive.close()
+
+    def _at(self, delivered: Delivered) -> StreamPosition:
+        return StreamPosition(self._position.created, delivered.sequence, delivered.time_ns)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except ArchiveFull as error:
+        raise CliError(
+            f"the disk is full ({error}): make room, then say the same again to go on"
+        ) from error
+    except (ArchiveBroken, ArchiveBusy, ArchiveFailed) as error:
+        raise CliError(str(error)) from error
+
+
+class Page:
+    """Standard output; a terminal gets no control characters of what was logged."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._tail: Tail | None = None
+        self._is_terminal = sys.stdout.isatty()
+
+    def write(self, piece: Piece) -> None:
+        """Write *piece* behind what was written; a line that was not at its end ends there, unless
+        this goes on with it.
+        """
+        data, self._tail = render(self._output, piece, self._tail)
+        if self._is_terminal:
+            data = "\n".join(escaped(line) for line in data.split(b"\n")).encode()
+        sys.stdout.buffer.write(data)
+
+
+class PageSink:
+    """The lines of one partition on the *page*."""
+
+    def __init__(self, page: Page) -> None:
+        self.lines = 0
+        self.sequence = 0
+        self._page = page
+        self._sources = Sources()
+
+    def learn(self, host: str, batch: Batch) -> None:
+        """Know of what stands before."""
+        self._sources.learn(host, batch, self._sources.decide(host, batch))
+
+    def take(self, read: Read, delivered: Delivered) -> None:
+        """Write what is new of a message.
+
+        Raises:
+            BadMessage: it cannot be read.
+        """
+        payload, batch = delivered.message.data, read.batch
+        if batch is None:
+            origin = origin_of(read.host, None)
+            self._write(Piece(origin, None, payload + b"\n", 0, delivered.time_ns))
+            return
+        decision = self._sources.decide(read.host, batch)
+        if decision.ranges:
+            data = wire.decode_payload(batch, payload)
+            time_ns = batch.last_time_ns or delivered.time_ns
+            for part in decision.ranges:
+                wanted = data[part.start - batch.start : part.end - batch.start]
+                origin = origin_of(read.host, batch)
+                self._write(Piece(origin, batch, wanted, part.start, time_ns))
+        self._sources.learn(read.host, batch, decision, sequence=delivered.sequence)
+
+    def passed(self, delivered: Delivered) -> None:
+        """Let a reader behind a pipe see what was written."""
+        self.sequence = delivered.sequence
+        sys.stdout.flush()
+
+    def commit(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _write(self, piece: Piece) -> None:
+        self._page.write(piece)
+        self.lines += piece.data.count(b"\n")

@@ -1,0 +1,339 @@
+"""Runs what waits for a disk outside the event loop, and never leaves it running unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from logpipeline.failpoints import reach
+from logpipeline.nats.pull import Delivered
+from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
+from logpipeline.streamstate import StreamState, Verdict
+from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
+from logpipeline_collector.archive.state import ArchiveFull
+from logpipeline_collector.epochs import Fenced, HeldEpoch
+from logpipeline_collector.snapshots import Snapshot
+from logpipeline_collector.stream_position import Marks, Verified
+from logpipeline_collector.stream_reader import Missed
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+# A commit that waits for the state bucket lets so many commits' worth of bytes come in meanwhile.
+UNCOMMITTED_COMMITS_MAX = 4
+ROOM_POLL_S = 0.1
+FULL_RETRY_S = 1.0
+
+
+async def in_thread(
+    executor: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Return the result of *function*, run in a thread; cancelled, it ends only with the thread.
+
+    Otherwise a file would be closed under the hands of a thread that still writes it.
+    """
+    future = asyncio.get_running_loop().run_in_executor(executor, lambda: function(*args, **kwargs))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+@dataclass(slots=True)
+class Lag:
+    """What is still to come, as of the last delivery."""
+
+    pending: int = 0
+    time_ns: int = 0
+    messages_read: int = 0
+    bytes_read: int = 0
+
+    def note(self, delivered: Delivered) -> None:
+        """Look at one more delivery."""
+        self.pending, self.time_ns = delivered.pending, delivered.time_ns
+        self.messages_read += 1
+        self.bytes_read += len(delivered.message.data)
+
+    @property
+    def bytes(self) -> int:
+        """How much is pending, if it is like what came so far."""
+        return self.pending * self.bytes_read // max(self.messages_read, 1)
+
+
+@dataclass(eq=False)
+class Tenure:
+    """One partition in one epoch. *position* is what was read, *committed* what everybody knows.
+
+    *failure* is set when a commit did not succeed: nothing is written after it. *warning* is what
+    was not as it should be when the partition was taken.
+    """
+
+    partition: int
+    stream: str
+    archive: PartitionArchive
+    held: HeldEpoch
+    position: StreamPosition
+    rollbacks: int
+    marks: Marks
+    assignment: Callable[[], int]
+    commit_bytes: int
+    committed_to: Callable[[Tenure, float], None]
+    committed: StreamPosition = field(init=False)
+    committed_rollbacks: int = field(init=False)
+    failure: Exception | None = None
+    problem: str | None = None
+    commit_problem: str | None = None
+    missed: Missed = field(default_factory=Missed)
+    dead_letters: int = 0
+    warning: str = ""
+    refused: tuple[int, ...] = field(init=False)
+    lag: Lag = field(default_factory=Lag)
+    verified: Verified | None = None
+    stream_state: StreamState | None = None
+    _is_new: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    _may_take: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.committed = self.position
+        self.committed_rollbacks = self.rollbacks
+        self.refused = self.held.record.refused
+        self._may_take.set()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which we own the partition."""
+        return self.held.record.epoch
+
+    @property
+    def unarchived(self) -> int:
+        """How many messages of the stream are not committed, as of the last delivery."""
+        return self.lag.pending + max(0, self.position.sequence - self.committed.sequence)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether something was read that is not committed, and may be."""
+        return self.failure is None and self.is_settled and not self.is_clean
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything that was read is committed."""
+        is_there = (self.position, self.rollbacks) == (self.committed, self.committed_rollbacks)
+        return is_there and not self._is_new
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what was read a second time, after a roll-back, has been passed."""
+        return (
+            self.verified is None
+            or self.position.sequence >= self.verified.settled_at
+            or self.position.time_ns > self.verified.known_until_ns
+            or self.lag.pending == 0
+        )
+
+    def begin_anew(self) -> None:
+        """Let the next commit be written though nothing was read: the folder was given positions
+        that another one had.
+        """
+        self._is_new = True
+
+    def adopt(self, verified: Verified) -> None:
+        """Go on from where *verified* says that the stream still is the one that we know."""
+        if verified.verdict is not Verdict.GOOD:
+            self.rollbacks += 1
+            self.verified = verified
+            self.lag.pending = 1
+            self.missed.go_back()
+            # Others will have these sequences.
+            last = verified.position.sequence
+            self.refused = tuple(each for each in self.refused if each <= last)
+        elif self.is_clean:
+            # A stream's name for itself is learned at the first look, and is no progress.
+            self.committed = verified.position
+        self.position = verified.position
+        self._look_at(verified.stream)
+
+    def note_silence(self, pending: int, stream: StreamState | None) -> None:
+        """Take in how many messages are pending while none comes, and the stream as it was looked
+        at last.
+        """
+        self.lag.pending = pending
+        if stream is not None and stream.created == self.position.created:
+            self._look_at(stream)
+
+    def _look_at(self, stream: StreamState) -> None:
+        self.stream_state = stream
+        self.missed.note(read=self.position.sequence, found=stream.first)
+
+    def note_read(self, delivered: Delivered) -> None:
+        """Move on: *delivered* was archived, known already, or kept as a dead letter."""
+        self.missed.note(read=self.position.sequence, found=delivered.sequence)
+        self.position = StreamPosition(self.position.created, delivered.sequence, delivered.time_ns)
+        self.lag.note(delivered)
+
+    def refuse(self, sequence: int) -> None:
+        """Note for a successor, who reads headers, that the message at *sequence* was not what they
+        say.
+        """
+        covered = self.held.record.snapshot_at
+        listed = [each for each in self.refused if each > covered]
+        self.refused = tuple([*listed, sequence][:REFUSED_MAX])
+
+    def is_known_already(self, delivered: Delivered) -> bool:
+        """Return whether a message was read before a roll-back."""
+        return self.verified is not None and delivered.time_ns <= self.verified.known_until_ns
+
+    def is_left_out(self, delivered: Delivered) -> bool:
+        """Return whether a message that a roll-back brought again lies before where the group
+        began.
+        """
+        return self.verified is not None and delivered.time_ns <= self.held.record.begun_ns
+
+    async def until_takes(self) -> None:
+        """Return when messages may be taken: at once, unless files are being rotated."""
+        await self._may_take.wait()
+
+    async def wait_for_room(self) -> None:
+        """Return when not too much is uncommitted, or nothing more will be."""
+        limit = self.commit_bytes * UNCOMMITTED_COMMITS_MAX
+        # What is read a second time is committed only when it is passed: it must not wait.
+        while self.archive.dirty_bytes > limit and self.failure is None and self.is_settled:
+            self._has_room.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ROOM_POLL_S):
+                    await self._has_room.wait()
+
+    async def commit(self, executor: Executor) -> None:
+        """Make durable what was read so far, and tell the group; failing sets *failure*."""
+        async with self._lock:
+            if not self.is_due:
+                return
+            began_s = time.monotonic()
+            try:
+                await self._commit(executor)
+            except Exception as error:  # noqa: BLE001  # the owner's task raises it again
+                self.failure = error
+            else:
+                self.committed_to(self, time.monotonic() - began_s)
+            self._has_room.set()
+
+    async def _commit(self, executor: Executor) -> None:
+        position, rollbacks = self.position, self.rollbacks
+        lost_bytes, missing_bytes = self.archive.lost_bytes, self.archive.missing_bytes
+        refused = self.refused
+        pending = self.archive.prepare(
+            Reached(position, rollbacks),
+            epoch=self.epoch,
+            since=Reached(self.committed, self.committed_rollbacks),
+        )
+        await self._write(pending, executor)
+        reach("collector.before-swap")
+        await self.held.advance(
+            position,
+            rollbacks=rollbacks,
+            assignment=self.assignment(),
+            lost_bytes=lost_bytes,
+            missing_bytes=missing_bytes,
+            refused=refused,
+        )
+        reach("collector.after-swap")
+        self.archive.confirm(pending)
+        self._is_new = False
+        self.committed, self.committed_rollbacks = position, rollbacks
+        self.marks.add(position)
+
+    async def _write(self, pending: PendingCommit, executor: Executor) -> None:
+        while True:
+            try:
+                await in_thread(executor, self.archive.write, pending)
+            except ArchiveFull as error:
+                # Nothing is committed, so nothing is told; the same is written when there is room.
+                self.commit_problem = f"the disk is full: {error}"
+                await asyncio.sleep(FULL_RETRY_S)
+            else:
+                self.commit_problem = None
+                return
+
+    async def snapshot(self) -> Snapshot:
+        """Return the sources' positions as everybody knows them.
+
+        Raises:
+            Exception: what ended the tenure.
+        """
+        # Between the folder's commit and the group's word the two differ: a successor that began at
+        # the one with the sources of the other would skip what lies between.
+        async with self._lock:
+            self.raise_failure()
+            return Snapshot(
+                self.committed,
+                self.marks.encode(),
+                self.archive.export_sources(),
+                self.held.record,
+            )
+
+    async def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
+        """Return the number of the last commit, and what changed after *commit*: (host, source)."""
+        async with self._lock:
+            return self.archive.changed_since(commit)
+
+    async def asked(self, host: str, question: Question) -> list[Committed]:
+        """Return how far the generations of *host* are committed that *question* asks for."""
+        async with self._lock:
+            return self.archive.asked(host, question)
+
+    async def maintain(self, executor: Executor, now_s: float) -> None:
+        """Rotate, compress and remove files as is due; failing sets *failure*."""
+        async with self._lock:
+            if self.failure is not None:
+                return
+            try:
+                if self.archive.is_rotation_due(now_s):
+                    await self._rotate(executor, now_s)
+                await in_thread(executor, self.archive.maintain, now_s)
+            except ArchiveFull as error:
+                log.warning("no room to rotate or compress", extra={"reason": str(error)})
+            except Exception as error:  # noqa: BLE001  # the owner's task raises it again
+                self.failure = error
+
+    async def _rotate(self, executor: Executor, now_s: float) -> None:
+        # A file that is written all the time is never committed as a whole. So nothing is taken for
+        # the moment of one commit.
+        self._may_take.clear()
+        try:
+            if self.is_due:
+                await self._commit(executor)
+            await in_thread(executor, self.archive.rotate, now_s)
+        finally:
+            self._may_take.set()
+
+    async def commit_all(self, executor: Executor) -> None:
+        """Return when everything that was read is committed.
+
+        Raises:
+            Fenced: the partition is no longer ours.
+        """
+        while self.is_due:
+            await self.commit(executor)
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise what ended the tenure, if something did."""
+        if self.failure is not None:
+            raise self.failure
+
+    async def close(self) -> None:
+        """Close the files, without what is not committed."""
+        async with self._lock:
+            if not self.is_clean and (self.failure is None or isinstance(self.failure, Fenced)):
+                self.archive.discard()
+            self.archive.close()

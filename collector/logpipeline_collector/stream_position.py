@@ -1,0 +1,157 @@
+"""Where to read on in a stream, after a look whether it still is the one that was read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from logpipeline.nats.jetstream import JetStream
+from logpipeline.records import StreamPosition
+from logpipeline.statefile import StateBroken, read_state, write_state
+from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
+
+log = logging.getLogger(__name__)
+
+KIND = "collector-marks"
+VERSION = 1
+
+# Dense at the newest end, and ever thinner towards the oldest: a short loss costs a short second
+# reading, and a long one is still found without beginning at the start.
+MARKS_MAX = 64
+
+
+class Marks:
+    """Positions in one stream, rising, at most `MARKS_MAX`."""
+
+    def __init__(self, positions: Iterator[StreamPosition] | None = None) -> None:
+        self._positions: list[StreamPosition] = []
+        for position in positions or ():
+            self.add(position)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def add(self, position: StreamPosition) -> None:
+        """Remember *position*; what lies at or beyond it, or in another stream, is forgotten."""
+        if position.sequence == 0:
+            self._positions.clear()
+            return
+        while self._positions and not self._leads_to(position):
+            self._positions.pop()
+        self._positions.append(position)
+        if len(self._positions) > MARKS_MAX:
+            del self._positions[self._most_dispensable()]
+
+    def newest_first(self) -> list[StreamPosition]:
+        """Return the positions, the highest sequence first."""
+        return self._positions[::-1]
+
+    def encode(self) -> dict[str, Any]:
+        """Return the marks as JSON."""
+        created = self._positions[-1].created if self._positions else ""
+        return {"created": created, "marks": [[p.sequence, p.time_ns] for p in self._positions]}
+
+    @staticmethod
+    def decode(data: Any) -> Marks:
+        """Return the marks that `encode` wrote.
+
+        Raises:
+            ValueError: these are none.
+        """
+        try:
+            created = str(data["created"])
+            rows = data["marks"][-MARKS_MAX:]
+            return Marks(StreamPosition(created, int(at), int(time)) for at, time in rows)
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"no marks: {str(data)[:80]}") from error
+
+    def _leads_to(self, position: StreamPosition) -> bool:
+        last = self._positions[-1]
+        return last.created == position.created and last.sequence < position.sequence
+
+    def _most_dispensable(self) -> int:
+        # The one whose loss widens a gap least, seen from the newest end.
+        sequences = [position.sequence for position in self._positions]
+        newest = sequences[-1]
+
+        def widened(at: int) -> float:
+            return (sequences[at + 1] - sequences[at - 1]) / (newest - sequences[at - 1])
+
+        return min(range(1, len(sequences) - 1), key=widened)
+
+
+def load_marks(path: Path) -> Marks:
+    """Return the marks kept at *path*; without them a roll-back costs a longer second reading."""
+    try:
+        data = read_state(path, KIND, VERSION)
+        return Marks.decode(data) if data is not None else Marks()
+    except (StateBroken, ValueError) as error:
+        log.warning("marks cannot be read", extra={"path": str(path), "reason": str(error)})
+        return Marks()
+
+
+def save_marks(path: Path, data: dict[str, Any]) -> None:
+    """Keep encoded marks at *path*.
+
+    Raises:
+        OSError: they could not be written; the old ones stay.
+    """
+    write_state(path, KIND, VERSION, data)
+
+
+class StreamMissing(Exception):
+    """There is no such stream."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream} does not exist; run `logpipeline apply` to create it")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Where to read on, and what had been read beyond it when the stream still was another one.
+
+    Messages up to *known_until_ns* were read before: those without a range of their own must be
+    skipped, and nothing is committed before *settled_at* is passed, so that a crash repeats it all.
+    """
+
+    verdict: Verdict
+    position: StreamPosition
+    stream: StreamState
+    known_until_ns: int = 0
+    settled_at: int = 0
+
+
+async def verify(js: JetStream, name: str, position: StreamPosition, marks: Marks) -> Verified:
+    """Return where to read on in the stream *name*, after reading up to *position*.
+
+    Raises:
+        StreamMissing: the stream is not there.
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    info = await js.stream_info(name)
+    if info is None:
+        raise StreamMissing(name)
+    stream = state_of(info)
+    found = await time_at(js, name, stream, position.sequence)
+    verdict = judge(position, stream, found)
+    if verdict is Verdict.GOOD:
+        known = StreamPosition(stream.created, position.sequence, position.time_ns)
+        return Verified(verdict, known, stream)
+    prefix = await _common_prefix(js, name, stream, marks)
+    return Verified(verdict, prefix, stream, position.time_ns, stream.last)
+
+
+async def _common_prefix(
+    js: JetStream, name: str, stream: StreamState, marks: Marks
+) -> StreamPosition:
+    for mark in marks.newest_first():
+        if mark.created != stream.created or mark.sequence > stream.last:
+            continue
+        # Below the first message nothing can be compared any more, nor read again.
+        is_gone = mark.sequence < stream.first
+        if is_gone or await time_at(js, name, stream, mark.sequence) == mark.time_ns:
+            return mark
+    return StreamPosition(stream.created, 0, 0)

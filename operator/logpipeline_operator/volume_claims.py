@@ -1,0 +1,87 @@
+"""What a StatefulSet's claims say: they are made once, grow only one by one, and tell how the
+server began that wrote to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from logpipeline.quantity import QuantityError, parse_bytes
+from logpipeline.spec import LogPipeline
+from logpipeline_operator.children.model import (
+    ACCOUNTS_LABEL,
+    COMPONENT_LABEL,
+    TLS_LABEL,
+    Component,
+    Manifest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The claim *name* shall ask for *storage*, as Kubernetes writes it."""
+
+    name: str
+    storage: str
+
+
+def to_grow(desired: Iterable[Manifest], claims: Iterable[Manifest]) -> list[Growth]:
+    """Return the *claims* of *desired* StatefulSets that ask for less than these want; none is
+    ever made smaller, since no storage does that.
+    """
+    wanted = {
+        f"{template['metadata']['name']}-{manifest['metadata']['name']}-": _storage(template)
+        for manifest in desired
+        if manifest["kind"] == "StatefulSet"
+        for template in manifest["spec"].get("volumeClaimTemplates", [])
+    }
+    found = []
+    for claim in claims:
+        name = str(claim["metadata"]["name"])
+        prefix = name.rstrip("0123456789")
+        storage = wanted.get(prefix)
+        if storage and prefix != name and _is_less(_storage(claim), storage):
+            found.append(Growth(name, storage))
+    return sorted(found, key=lambda growth: growth.name)
+
+
+def may_have_accounts(
+    pipeline: LogPipeline, server: Manifest | None, claims: Iterable[Manifest]
+) -> bool:
+    """Return whether the managed server, as it is there, and all of its *claims* began with
+    accounts, or are still to be made.
+    """
+    # Calls of JetStream under a domain are not carried from one account to another.
+    if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
+        return False
+    return all(ACCOUNTS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+
+
+def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
+    """Return whether the managed server, as it is there, and all of its *claims* were made when TLS
+    was there, or are still to be made.
+    """
+    return all(TLS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+
+
+def _of_servers(server: Manifest | None, claims: Iterable[Manifest]) -> list[Manifest]:
+    made = [claim for claim in claims if _labels(claim).get(COMPONENT_LABEL) == Component.NATS]
+    made += (server or {}).get("spec", {}).get("volumeClaimTemplates", [])
+    return made
+
+
+def _labels(manifest: Manifest) -> Manifest:
+    return manifest["metadata"].get("labels") or {}
+
+
+def _is_less(there: str, wanted: str) -> bool:
+    try:
+        return parse_bytes(there) < parse_bytes(wanted)
+    except QuantityError:
+        # Somebody wrote it in a way that we do not: it is theirs.
+        return False
+
+
+def _storage(claim: Manifest) -> str:
+    return str(claim["spec"]["resources"]["requests"]["storage"])

@@ -1,0 +1,502 @@
+"""Notes which bytes are about to be sent, so that a restarted shipper repeats those very batches.
+
+The server knows a message again only by the very range in its id. Positions are written once a
+second; what was sent since then stands here, appended without fsync: that survives a kill of the
+process, and a power cut is recognised by the machine's boot.
+
+Births are synced: a file that was given another id after a power cut would be archived twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logpipeline import checksum, statefile
+from logpipeline.checksum import NOTHING, Checksum
+from logpipeline.failpoints import reach
+from logpipeline_shipper.account import Account
+from logpipeline_shipper.folder import DataFolder, DataFolderBusy
+
+log = logging.getLogger(__name__)
+
+_INTENTS_KIND = "intents"
+_INTENTS_VERSION = 2
+# A second of the smallest batches is far below; a file that is larger was not written by us.
+INTENTS_BYTES_MAX = 256 * 1024 * 1024
+
+SAVE_INTERVAL_S = 1.0
+# Kept after a source was seen last: a folder that is mounted late must not begin anew.
+ABSENT_KEPT_S = 24 * 3600.0
+# And where collectors still have to say what became of it; a stream keeps lines for less.
+UNSETTLED_KEPT_S = 30 * 24 * 3600.0
+# Beyond this many, the sources that are gone for longest are forgotten first.
+SOURCES_MAX = 100_000
+_KIND = "positions"
+_STOP_MARK = "stopped"
+_VERSION = 3
+
+Position = tuple[str, int]
+
+
+class Key(NamedTuple):
+    """One source among all of a shipper: host, and the wire's name of the source."""
+
+    host: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Bytes that may have been sent; *attempt* is the suffix of their message id, *after* the
+    generation's checksum at *end*.
+    """
+
+    generation: str
+    start: int
+    end: int
+    attempt: str = ""
+    after: Checksum = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the files say, in the order in which it was noted; *is_complete* says that this is
+    certainly all.
+    """
+
+    intents: list[tuple[Key, Intent]]
+    births: list[tuple[Key, list[Any]]]
+    is_complete: bool
+
+
+class IntentLog:
+    """The files ``intents.<number>``; a new one is begun with each save of the positions."""
+
+    def __init__(self, folder: Path, boot: str) -> None:
+        self.problem: str | None = None
+        self._folder = folder
+        self._boot = boot
+        self._descriptor: int | None = None
+        self._written = self._synced = 0
+        self._syncing: asyncio.Task[None] | None = None
+
+    def begin(self, number: int) -> None:
+        """Note what follows in the file of *number*.
+
+        Raises:
+            OSError: it cannot be written; the one before goes on.
+        """
+        try:
+            descriptor = self._made(number)
+        except OSError as error:
+            if self._descriptor is None:
+                self._distrust(error)
+            raise
+        self._close()
+        self._descriptor = descriptor
+        self.problem = None
+
+    def note(self, key: Key, intent: Intent) -> None:
+        """Note that the bytes of *intent* are about to be sent."""
+        after = checksum.encode(intent.after)
+        self._append(
+            [*key, intent.generation, intent.start, intent.end, intent.attempt, after],
+        )
+
+    async def note_birth(self, key: Key, birth: list[Any]) -> None:
+        """Note that a generation is about to be sent for the first time, and return when that
+        survives a power cut. *birth* is what a chain knows it again by.
+        """
+        self._append([*key, birth])
+        self._written += 1
+        wanted = self._written
+        # Thousands of files are new at a first start: one sync serves all who wait.
+        while self._synced < wanted and self._descriptor is not None:
+            if self._syncing is None:
+                self._syncing = asyncio.create_task(self._sync())
+            await asyncio.shield(self._syncing)
+
+    async def _sync(self) -> None:
+        written, descriptor = self._written, self._descriptor
+        try:
+            if descriptor is not None:
+                copy = os.dup(descriptor)
+                try:
+                    await asyncio.to_thread(os.fdatasync, copy)
+                finally:
+                    os.close(copy)
+            self._synced = max(self._synced, written)
+        except OSError as error:
+            self._distrust(error)
+        finally:
+            self._syncing = None
+
+    def _append(self, row: list[object]) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            _write(self._descriptor, row)
+        except OSError as error:
+            self._distrust(error)
+
+    def forget_before(self, number: int) -> None:
+        """Remove the files before *number*: the saved positions tell what they told."""
+        for found, path in _files(self._folder):
+            if found < number:
+                with contextlib.suppress(OSError):  # an old file that stays is ignored when read
+                    path.unlink()
+
+    def close(self) -> None:
+        """Note nothing any more."""
+        self._close()
+
+    def _made(self, number: int) -> int:
+        path = _path(self._folder, number)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            _write(descriptor, [_INTENTS_KIND, _INTENTS_VERSION, number, self._boot])
+        except OSError:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
+        return descriptor
+
+    def _distrust(self, error: OSError) -> None:
+        # Without the files, the next start marks what it sends as perhaps sent before; with
+        # incomplete ones it would not. Removing works on a full disk.
+        self.problem = f"cannot note what is sent in {self._folder}: {error.strerror}; free space"
+        log.error("intents cannot be written; shipping goes on", extra={"reason": self.problem})
+        self._close()
+        for _, path in _files(self._folder):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_noted(folder: Path, first: int, boot: str) -> Noted:
+    """Return what was noted in the files from *first* on."""
+    noted = Noted([], [], is_complete=False)
+    is_complete = False
+    for number, path in _files(folder):
+        if number < first:
+            continue
+        lines = _lines(path)
+        head = next(lines, None)
+        if head is None or len(head) != 4 or head[:3] != [_INTENTS_KIND, _INTENTS_VERSION, number]:
+            return noted
+        is_complete = bool(boot) and head[3] == boot and (is_complete or number == first)
+        for row in lines:
+            match row:
+                case [host, source, list(birth)]:
+                    noted.births.append((Key(str(host), str(source)), birth))
+                case [host, source, generation, start, end, attempt, after]:
+                    intent = Intent(
+                        str(generation),
+                        int(start),
+                        int(end),
+                        str(attempt),
+                        checksum.decode(after),
+                    )
+                    noted.intents.append((Key(str(host), str(source)), intent))
+    return replace(noted, is_complete=is_complete)
+
+
+def newest_number(folder: Path) -> int:
+    """Return the highest number of a file that is there, or 0."""
+    return max((number for number, _ in _files(folder)), default=0)
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{_INTENTS_KIND}.{number}"
+
+
+def _files(folder: Path) -> list[tuple[int, Path]]:
+    found = [path for path in folder.glob(f"{_INTENTS_KIND}.*") if path.suffix[1:].isdigit()]
+    return sorted((int(path.suffix[1:]), path) for path in found)
+
+
+def _lines(path: Path) -> Iterator[list[Any]]:
+    with path.open("rb") as file:
+        raw = file.read(INTENTS_BYTES_MAX)
+    # What follows the last newline was being written when the process was killed, before its send.
+    for line in raw.split(b"\n")[:-1]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, list):
+            yield row
+
+
+def _write(descriptor: int, row: list[object]) -> None:
+    line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+    if os.write(descriptor, line) != len(line):
+        raise OSError(28, "no space left on device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """What is kept of one source. *saved* is the chain's own, *births* what it noted since then;
+    *absent_since_s* is the wall-clock time since which the source has been gone.
+    """
+
+    saved: dict[str, Any] | None = None
+    intents: tuple[Intent, ...] = ()
+    births: tuple[list[Any], ...] = ()
+    account: Account = field(default_factory=Account)
+    absent_since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastAck:
+    """The last message that was acknowledged on a subject."""
+
+    stream: str
+    sequence: int
+    identifier: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything that a shipper knows across its restarts.
+
+    *groups* are those of collectors that have said anything, by host: an account's `groups`.
+    *is_complete* says that every byte ever sent stands in a position or an intent; else any byte
+    may have been sent before. *was_broken* that the file was there and could not be believed.
+    """
+
+    sources: dict[Key, SourceRecord] = field(default_factory=dict)
+    groups: dict[str, dict[str, int]] = field(default_factory=dict)
+    acks: dict[str, LastAck] = field(default_factory=dict)
+    rollbacks: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+    was_broken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What is to be saved of a `State`, the sources as `encode_row` makes them."""
+
+    rows: list[str]
+    groups: dict[str, dict[str, int]]
+    acks: dict[str, LastAck]
+    rollbacks: dict[str, int]
+
+
+def load(folder: Path, boot: str, now_s: float = 0.0) -> State:
+    """Return what was saved in *folder*; after damage an empty state that says so. What waits for
+    a word of collectors waits from *now_s* on.
+    """
+    path = folder / _KIND
+    was_stopped = _take_stop_mark(folder)
+    try:
+        data = statefile.read_state(path, _KIND, _VERSION)
+        if data is None:
+            return State()
+        state = _decoded(data, now_s)
+        first_intents = int(data["intents"])
+    except (statefile.StateBroken, ValueError, TypeError, KeyError, AttributeError) as error:
+        aside = statefile.set_aside(path)
+        log.error(
+            "positions are broken; what the files hold is sent again, and readers cut it",
+            extra={"reason": f"{type(error).__name__}: {error}", "aside": str(aside)},
+        )
+        return State(was_broken=True)
+    noted = read_noted(folder, first_intents, boot)
+    for key, intent in noted.intents:
+        record = state.sources.get(key, SourceRecord())
+        state.sources[key] = replace(record, intents=(*record.intents, intent))
+    for key, birth in noted.births:
+        record = state.sources.get(key, SourceRecord())
+        state.sources[key] = replace(record, births=(*record.births, birth))
+    return replace(state, is_complete=was_stopped or noted.is_complete)
+
+
+def peek(folder: Path) -> dict[Key, SourceRecord]:
+    """Return what the shipper of *folder*, which may run, saved last of its sources.
+
+    Raises:
+        StateBroken: it cannot be believed.
+        FileNotFoundError: none ever saved there.
+    """
+    path = folder / _KIND
+    data = statefile.read_state(path, _KIND, _VERSION)
+    if data is None:
+        raise FileNotFoundError(f"no shipper ever ran in {folder}")
+    try:
+        return _decoded(data, 0.0).sources
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise statefile.StateBroken(f"{path}: {type(error).__name__}: {error}") from error
+
+
+class PositionKeeper:
+    """Writes the snapshot that *take* returns whenever `changed` was called since the last time."""
+
+    def __init__(
+        self, folder: DataFolder, intents: IntentLog, take: Callable[[], Snapshot]
+    ) -> None:
+        self.problem: str | None = None
+        self._folder = folder
+        self._intents = intents
+        self._take = take
+        self._changed = asyncio.Event()
+        self._number = newest_number(folder.path)
+        self._is_begun = False
+
+    def changed(self) -> None:
+        """Remember that there is something to save."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Save for ever, at most once in `SAVE_INTERVAL_S`, and only when something changed."""
+        while True:
+            await self._changed.wait()
+            await self.save()
+            await asyncio.sleep(SAVE_INTERVAL_S)
+
+    async def save(self, *, is_last: bool = False) -> bool:
+        """Save now; return whether that worked. `problem` says why not, and shipping goes on.
+
+        *is_last* says that nothing is sent any more.
+        """
+        self._changed.clear()
+        try:
+            if self._folder.restore():
+                self._is_begun = False
+            # From here on new intents go into a file of their own, and the snapshot holds what is
+            # in flight now: no kill at any moment leaves a batch that neither of them tells of.
+            # After a failure the file that was begun is used on: a full disk gets no more files.
+            if not self._is_begun or self._intents.problem:
+                self._intents.begin(self._number + 1)
+                self._number += 1
+                self._is_begun = True
+            data = _encoded(self._take()) | {"intents": self._number}
+            path = self._folder.path / _KIND
+            reach("shipper.before-save")
+            await asyncio.to_thread(statefile.write_state, path, _KIND, _VERSION, data)
+            if is_last:
+                (self._folder.path / _STOP_MARK).touch()
+                statefile.sync_folder(self._folder.path)
+        except (DataFolderBusy, OSError) as error:
+            self._failed(error)
+            return False
+        reach("shipper.after-save")
+        self._is_begun = False
+        self._intents.forget_before(self._number)
+        if self.problem is not None:
+            log.info("positions are saved again", extra={"folder": str(self._folder.path)})
+        self.problem = None
+        return True
+
+    def _failed(self, error: DataFolderBusy | OSError) -> None:
+        text = str(error)
+        if isinstance(error, OSError):
+            why = os.strerror(error.errno or 0)
+            text = f"cannot save positions in {self._folder.path}: {why}; free space there, or give"
+            text += " another data folder"
+        if self.problem is None:
+            log.error("positions cannot be saved; shipping goes on", extra={"reason": text})
+        self.problem = text
+        self._changed.set()
+
+
+def bounded(records: dict[Key, SourceRecord], now_s: float) -> dict[Key, SourceRecord]:
+    """Return *records* without those that have been absent for too long, and within the limit."""
+    kept = {key: record for key, record in records.items() if _is_kept(record, now_s)}
+    if len(kept) <= SOURCES_MAX:
+        return kept
+    # Present ones sort last; the sources that are gone for longest go first.
+    ages = sorted(
+        kept, key=lambda key: (kept[key].absent_since_s is None, kept[key].absent_since_s or 0)
+    )
+    return {key: kept[key] for key in ages[len(kept) - SOURCES_MAX :]}
+
+
+def _is_kept(record: SourceRecord, now_s: float) -> bool:
+    if record.absent_since_s is None:
+        return True
+    is_waiting = record.account.groups and not record.account.is_settled
+    return now_s - record.absent_since_s < (UNSETTLED_KEPT_S if is_waiting else ABSENT_KEPT_S)
+
+
+def _take_stop_mark(folder: Path) -> bool:
+    # A file of its own, since removing it works on a full disk as well: a shipper that cannot save
+    # must not leave the word of the one before it.
+    mark = folder / _STOP_MARK
+    if not mark.exists():
+        return False
+    mark.unlink()
+    statefile.sync_folder(folder)
+    return True
+
+
+def encode_row(key: Key, record: SourceRecord) -> str:
+    """Return one source as it is saved; whoever keeps it need not be asked again."""
+    return json.dumps(_row(key, record), separators=(",", ":"))
+
+
+def _encoded(state: Snapshot) -> dict[str, Any]:
+    return {
+        "sources": state.rows,
+        "groups": state.groups,
+        "acks": {
+            subject: [ack.stream, ack.sequence, ack.identifier, ack.time_s]
+            for subject, ack in state.acks.items()
+        },
+        "rollbacks": state.rollbacks,
+    }
+
+
+def _row(key: Key, record: SourceRecord) -> dict[str, Any]:
+    return {
+        "host": key.host,
+        "source": key.source,
+        "saved": record.saved,
+        "intents": [
+            [i.generation, i.start, i.end, i.attempt, checksum.encode(i.after)]
+            for i in record.intents
+        ],
+        "births": record.births,
+        "account": record.account.saved(),
+        "absent": record.absent_since_s,
+    }
+
+
+def _decoded(data: dict[str, Any], now_s: float) -> State:
+    rows = [json.loads(row) for row in data["sources"]]
+    return State(
+        sources={Key(row["host"], row["source"]): _record(row, now_s) for row in rows},
+        groups={
+            str(host): {str(name): int(begun) for name, begun in told.items()}
+            for host, told in data["groups"].items()
+        },
+        acks={subject: LastAck(*fields) for subject, fields in data["acks"].items()},
+        rollbacks={str(name): int(count) for name, count in data["rollbacks"].items()},
+    )
+
+
+def _record(row: dict[str, Any], now_s: float) -> SourceRecord:
+    return SourceRecord(
+        saved=row["saved"],
+        intents=tuple(
+            Intent(str(g), int(s), int(e), str(a), checksum.decode(after))
+            for g, s, e, a, after in row["intents"]
+        ),
+        births=tuple(row["births"]),
+        account=Account.restore(row["account"], now_s),
+        absent_since_s=row["absent"],
+    )

@@ -1,0 +1,375 @@
+"""The folders in which logs are looked for: what they stand for, and which files they hold."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from logpipeline_shipper.files.naming import ASIDE, chains_of, restart_of, rotation_of
+from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
+from logpipeline_shipper.files.reader import leading_nuls
+from logpipeline_shipper.files.source_filter import Patterns, State
+from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+# So much of a file, behind the NULs that it may begin with, tells what it is.
+SAMPLE_BYTES = 64 * 1024
+# A shorter sample with a line in it is taken for text whatever it holds.
+_SAMPLE_BYTES_MIN = 256
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x08\x1b"))
+_CONTROL_SHARE_MAX = 0.3
+_JOURNAL_MAGIC = b"LPKSHHRH"
+
+# A deeper folder is a mistake, or a trap.
+_DEPTH_MAX = 32
+# Half a dozen files change place in one rotation. A folder in which they never stand still is taken
+# as it was seen last.
+LOOKS_MAX = 20
+# Everything below a host's own `files` folder.
+_EVERYTHING = Patterns((("**", "*"),))
+_EVERYTHING_STATES: frozenset[State] = frozenset({(0, 0), (0, 1)})
+
+Kind = Literal["hosts", "host", "pods", "pod", "container", "files"]
+Skipped = Callable[[Path, str], None]
+
+
+class FolderGone(Exception):
+    """The folder does not exist."""
+
+
+class FolderUnreadable(Exception):
+    """The folder could not be observed; its message is one token."""
+
+
+@dataclass(slots=True)
+class View:
+    """What a folder holds. *odd* is everything else, with the reason why it is never read."""
+
+    files: set[str] = field(default_factory=set)
+    links: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+    odd: dict[str, str] = field(default_factory=dict)
+
+
+def look_into(path: Path, *, follow_link: bool) -> View:
+    """Return what the folder *path* holds.
+
+    Raises:
+        FolderGone: it does not exist.
+        FolderUnreadable: it could not be observed.
+    """
+    view = View()
+    try:
+        descriptor = os.open(path, _FLAGS | (0 if follow_link else os.O_NOFOLLOW))
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    _sort_in(view, entry)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in _GONE:
+            raise FolderGone from error
+        raise FolderUnreadable(errno.errorcode.get(error.errno or 0, "unknown")) from error
+    return view
+
+
+def _sort_in(view: View, entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink():
+        view.links.add(entry.name)
+    elif entry.is_dir(follow_symlinks=False):
+        view.folders.add(entry.name)
+    elif entry.is_file(follow_symlinks=False):
+        view.files.add(entry.name)
+    else:
+        view.odd[entry.name] = "not-a-regular-file"
+
+
+def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str, list[ChainFile]]:
+    """Return the chains among the files *names* of *folder*, by the name of the live file.
+
+    Raises:
+        FolderUnreadable: a file could not be observed.
+    """
+    chains: dict[str, list[ChainFile]] = {}
+    for live, members in chains_of(names).items():
+        files: dict[tuple[int, int], ChainFile] = {}
+        for name, compressed in members:
+            file = _observe(folder / name, compressed, follow_link, is_live=name == live)
+            if file is not None:
+                files[file.key] = file  # of two hard links the newer name counts
+        if files:
+            chains[live] = list(files.values())
+        if files and f"{live}{ASIDE}" in names:
+            aside = _observe(folder / f"{live}{ASIDE}", False, follow_link, is_live=False)
+            if aside is not None and aside.key not in files:
+                # Its place among the others is the one that it had when it was the live file.
+                chains[live].insert(0, replace(aside, is_aside=True))
+    return chains
+
+
+def _observe(path: Path, compressed: bool, follow_link: bool, *, is_live: bool) -> ChainFile | None:
+    try:
+        found = look_at(path, follow_link=follow_link)
+    except OSError as error:
+        if error.errno in (*_GONE, errno.ELOOP):
+            return None
+        raise FolderUnreadable(errno.errorcode.get(error.errno or 0, "unknown")) from error
+    if not found.is_regular:
+        return None
+    return ChainFile(
+        path,
+        device=found.device,
+        inode=found.inode,
+        size=found.size,
+        mtime_ns=found.mtime_ns,
+        compressed=compressed,
+        born_ns=found.born_ns,
+        is_live=is_live,
+    )
+
+
+def unread_reason(name: str) -> str | None:
+    """Return why a file with this *name* is never read, None if it is."""
+    return None if rotation_of(name) is not None else "temporary-or-unknown-compression"
+
+
+class TextCheck:
+    """The verdicts on the files of one folder; each file is looked at once."""
+
+    def __init__(self, report: Callable[[Path, str], None]) -> None:
+        self._report = report
+        self._verdicts: dict[str, tuple[tuple[int, int, int], bool]] = {}
+
+    def is_text(self, file: ChainFile) -> bool | None:
+        """Return whether *file* is text; None while it holds nothing that tells."""
+        known = self._verdicts.get(file.path.name)
+        if known is not None and known[0] == file.identity:
+            return known[1]
+        if not file.size:
+            return None
+        try:
+            reader = open_reader(file, follow_link=False)
+        except (Moved, TooManyOpen):
+            return True
+        except Unreadable as error:
+            # It stays in its chain, which tries it again and counts it.
+            self._report(file.path, error.reason)
+            return True
+        try:
+            sample = reader.read(leading_nuls(reader), SAMPLE_BYTES)
+        except OSError:
+            return True
+        finally:
+            reader.close()
+        if not sample:
+            return None
+        verdict = not is_binary(sample)
+        # A first line that is being written may hold a NUL and show its end only later.
+        if verdict or b"\n" in sample or len(sample) == SAMPLE_BYTES:
+            self._verdicts[file.path.name] = (file.identity, verdict)
+        return verdict
+
+    def keep(self, names: set[str]) -> None:
+        """Forget files that are not among *names*."""
+        self._verdicts = {name: known for name, known in self._verdicts.items() if name in names}
+
+
+def is_binary(sample: bytes) -> bool:
+    """Return whether a file that begins with *sample* is no text: a good part of it are control
+    characters.
+    """
+    if sample.startswith(_JOURNAL_MAGIC):
+        return True
+    if b"\0" not in sample or (b"\n" in sample and len(sample) < _SAMPLE_BYTES_MIN):
+        return False
+    controls = len(sample) - len(sample.translate(None, _CONTROL))
+    return controls > len(sample) * _CONTROL_SHARE_MAX
+
+
+@dataclass(slots=True, eq=False)
+class Folder:
+    """One folder: what it is looked into for, and what was found at the last look."""
+
+    path: Path
+    kind: Kind
+    host: str
+    exclude: Patterns
+    skipped: Skipped
+    include: Patterns = _EVERYTHING
+    states: frozenset[State] = _EVERYTHING_STATES
+    names: tuple[str, ...] = ()  # namespace, pod, uid, container: as many as are known here
+    depth: int = 0
+    subfolders: dict[str, Folder] = field(default_factory=dict)
+    listings: dict[SourceId, Listing] = field(default_factory=dict)
+    sources: dict[str, SourceId] = field(default_factory=dict)  # by the name of a file
+    text: TextCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = TextCheck(self.skipped)
+
+    def look(self) -> bool:
+        """Look once more; return whether the folder is there.
+
+        Where it cannot be observed, what was known stays.
+        """
+        try:
+            view, listings, sources = self._look_steadily()
+        except FolderUnreadable as error:
+            self.skipped(self.path, str(error))
+            return True
+        except FolderGone:
+            self.subfolders, self.listings, self.sources = {}, {}, {}
+            return False
+        self.listings, self.sources = listings, sources
+        known = self.subfolders
+        self.subfolders = {}
+        for name in sorted(view.folders):
+            child = known.get(name) or self._child(name)
+            if child is not None:
+                self.subfolders[name] = child
+        return True
+
+    def _look_steadily(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
+        """Look, and where files are not where they were, until two looks see the same: of a log
+        that is just being rotated, one look may lack the very generation that is moved, which would
+        come last, or show one that is half compressed without its original.
+        """
+        view, listings, sources = self._look_once()
+        before = self.listings
+        for _ in range(LOOKS_MAX):
+            if _places(listings) == _places(before):
+                break
+            before = listings
+            view, listings, sources = self._look_once()
+        return view, listings, sources
+
+    def _look_once(self) -> tuple[View, dict[SourceId, Listing], dict[str, SourceId]]:
+        view = look_into(self.path, follow_link=self.depth == 0)
+        return view, *self._find_sources(view)
+
+    def walk(self) -> Iterator[Folder]:
+        """Yield this folder and all below it that are known."""
+        yield self
+        for child in self.subfolders.values():
+            yield from child.walk()
+
+    def _child(self, name: str) -> Folder | None:
+        path, kind, names = self.path / name, self.kind, self.names
+        include, states = self.include, self.states
+        host = self.host
+        if kind == "hosts":
+            kind, host = "host", name
+        elif kind == "host" and name in ("pods", "files"):
+            kind = "pods" if name == "pods" else "files"
+        elif kind == "pods":
+            kind, names = "pod", tuple(name.split("_"))
+            if len(names) != 3 or not all(names):
+                self.skipped(path, "not-a-pod")
+                return None
+        elif kind == "pod":
+            kind, names = "container", (*names, name)
+        elif kind == "files":
+            states = include.below(states, name)
+            if not states or self.depth >= _DEPTH_MAX or self.exclude.match_path(path):
+                return None
+        else:
+            return None
+        return Folder(
+            path, kind, host, self.exclude, self.skipped, include, states, names, self.depth + 1
+        )
+
+    def _find_sources(self, view: View) -> tuple[dict[SourceId, Listing], dict[str, SourceId]]:
+        listings: dict[SourceId, Listing] = {}
+        sources: dict[str, SourceId] = {}
+        if self.kind == "container":
+            self._find_container_logs(view, listings, sources)
+        elif self.kind == "files":
+            self._find_plain_files(view, listings, sources)
+        return listings, sources
+
+    def _find_container_logs(
+        self, view: View, listings: dict[SourceId, Listing], sources: dict[str, SourceId]
+    ) -> None:
+        namespace, pod, _, container = self.names
+        for name, reason in view.odd.items():
+            self.skipped(self.path / name, reason)
+        # Docker's nodes have links here; whoever opens one checks where it leads.
+        names = view.files | view.links
+        for live, files in chain_files(self.path, names, follow_link=True).items():
+            restart = restart_of(live)
+            if restart is None or self.exclude.match_path(self.path / live):
+                continue
+            source = SourceId(
+                host=self.host,
+                source="/".join((*self.names, restart)),
+                format="cri",
+                namespace=namespace,
+                pod=pod,
+                container=container,
+            )
+            listings[source] = Listing(source, tuple(files))
+            sources |= {file.path.name: source for file in files}
+
+    def _find_plain_files(
+        self, view: View, listings: dict[SourceId, Listing], sources: dict[str, SourceId]
+    ) -> None:
+        self._report_odd(view)
+        self.text.keep(view.files)
+        for live, files in chain_files(self.path, view.files, follow_link=False).items():
+            path = self.path / live
+            members = {live, *(file.path.name for file in files)}
+            if not any(self.include.match(self.states, name) for name in members):
+                continue
+            files = [file for file in files if not self.exclude.match_path(file.path)]
+            if not files or self.exclude.match_path(path):
+                self.skipped(path, "excluded")
+                continue
+            verdicts = {file: self.text.is_text(file) for file in files}
+            for file in files:
+                if verdicts[file] is False:
+                    self.skipped(file.path, "binary")
+            files = [file for file in files if verdicts[file] is not False]
+            if not files:
+                continue
+            source = SourceId(host=self.host, source=str(path), format="plain")
+            listings[source] = Listing(source, tuple(files))
+            if any(verdicts[file] for file in files):
+                sources |= {file.path.name: source for file in files}
+
+    def _report_odd(self, view: View) -> None:
+        reasons = view.odd | dict.fromkeys(view.links, "symbolic-link")
+        reasons |= {name: reason for name in view.files if (reason := unread_reason(name))}
+        for name, reason in reasons.items():
+            if self.include.match(self.states, name):
+                self.skipped(self.path / name, reason)
+
+
+def _places(listings: dict[SourceId, Listing]) -> set[tuple[Path, tuple[int, int, int]]]:
+    """Return which file stands where."""
+    return {(file.path, file.identity) for listing in listings.values() for file in listing.files}
+
+
+def roots_of(host: HostSources, skipped: Skipped) -> list[Folder]:
+    """Return the folders to begin at for *host*."""
+    exclude = host.exclude
+    roots = []
+    if host.pods_dir is not None:
+        # A pattern that covers the containers' logs as well must not ship them twice.
+        below_pods = f"{host.pods_dir}/**"
+        roots.append(Folder(host.pods_dir, "pods", host.host, Patterns.of(exclude), skipped))
+        exclude = (*exclude, below_pods)
+    if host.hosts_below is not None:
+        roots.append(Folder(host.hosts_below, "hosts", host.host, Patterns.of(exclude), skipped))
+    include = Patterns.of(host.include)
+    for path, states in include.roots().items():
+        roots.append(
+            Folder(path, "files", host.host, Patterns.of(exclude), skipped, include, states)
+        )
+    return roots

@@ -1,0 +1,156 @@
+"""The generations of one source together: their order, and which of them are held open, wait, or
+are remembered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.recognition import NOT_READ, Finding, Unsure
+from logpipeline_shipper.files.tail import Tail
+
+# Beside the files that there were: logrotate compresses one rotation later. Its usual 4 and
+# kubelet's 5 are far below.
+GONE_MAX = 64
+
+
+def as_before(listed: Sequence[Generation], before: Sequence[Generation]) -> list[Generation]:
+    """Return *listed*, in the order of their names, with those that were known *before* in the
+    order that they had: a rotator may have given one a name that tells no age.
+    """
+    place = {id(known): number for number, known in enumerate(before)}
+    known = iter(sorted((g for g in listed if id(g) in place), key=lambda g: place[id(g)]))
+    return [next(known) if id(each) in place else each for each in listed]
+
+
+def with_hidden(listed: Sequence[Generation], every: Sequence[Generation]) -> list[Generation]:
+    """Return *every* generation in the order of those that are *listed*: one that no listing shows
+    stays where it was among the others.
+    """
+    order = list(listed)
+    for index, generation in enumerate(every):
+        if generation not in order:
+            before = [order.index(each) for each in every[:index] if each in order]
+            order.insert(max(before, default=-1) + 1, generation)
+    return order
+
+
+class Holding:
+    """Opens generations through *tail*, and closes them, within *limits*."""
+
+    def __init__(self, tail: Tail, limits: ReadLimits) -> None:
+        self._tail = tail
+        self._limits = limits
+
+    def hold(self, generations: Iterable[Generation], now_s: float) -> None:
+        """Hold on to files with unacknowledged bytes."""
+        for generation in list(generations):
+            self._keep_open(generation, now_s)
+
+    def hold_all(self, generations: Iterable[Generation], now_s: float) -> None:
+        """Open each file that is not read to its end, though no new bytes of it are known."""
+        for generation in generations:
+            if generation.is_done or generation.is_open or not self._limits.descriptors.has_room():
+                continue
+            try:
+                self._tail.handle_of(generation, now_s)
+            except NOT_READ:
+                return  # reading meets it again, and says so
+
+    def close_idle(self, generations: Iterable[Generation], now_s: float) -> None:
+        """Close the files that are read so far, and that nobody has used for a while."""
+        for generation in generations:
+            handle = generation.handle
+            if handle is None or generation.file is None:
+                continue
+            is_behind = generation.extent > generation.acked.offset
+            if not is_behind and now_s - handle.used_s >= self._limits.idle_close_s:
+                generation.close_handle()
+
+    def _keep_open(self, generation: Generation, now_s: float) -> None:
+        unread = generation.extent - generation.acked.offset
+        budget = self._limits.descriptors
+        if generation.is_done or generation.file is None:
+            if generation.handle is not None and not generation.is_done:
+                budget.keep_deleted(generation.handle, unread, now_s)
+            return
+        try:
+            if generation.is_open and generation.handle is not None:
+                budget.keep_listed(generation.handle)
+            elif unread and budget.has_room():
+                self._tail.handle_of(generation, now_s)
+        except NOT_READ:
+            return  # reading meets it again, and says so
+
+
+class Turns:
+    """What is newer than an unsure file of the last listing waits, for *patience_s* at most."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._newer: frozenset[str] = frozenset()
+        self._since_s: float | None = None
+
+    def note(self, found: Sequence[tuple[Finding, str]], now_s: float) -> None:
+        """Take in what a listing shows, oldest first, and which generation lies in each file."""
+        place = next((n for n, (each, _) in enumerate(found) if isinstance(each, Unsure)), None)
+        if place is None:
+            self._newer, self._since_s = frozenset(), None
+            return
+        self._newer = frozenset(id for _, id in found[place:])
+        if self._since_s is None:
+            self._since_s = now_s
+
+    def has_to_wait(self, id: str, now_s: float) -> bool:
+        """Return whether the generation *id* is not to be read yet."""
+        return id in self._newer and self.is_unsure(now_s)
+
+    def is_unsure(self, now_s: float) -> bool:
+        """Return whether there is such a file, which may be any that is missed."""
+        return self._since_s is not None and now_s - self._since_s < self._patience_s
+
+
+class Remembered(Sequence[Generation]):
+    """What is remembered of one source, oldest first."""
+
+    def __init__(self) -> None:
+        self._gone: deque[Generation] = deque()
+        self._files_seen = 0
+
+    def __len__(self) -> int:
+        return len(self._gone)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._gone[place]
+
+    def __iter__(self) -> Iterator[Generation]:
+        return iter(self._gone)
+
+    def see(self, files: int) -> None:
+        """Note how many *files* the source has now; none may mean that they are out of sight."""
+        if files:
+            self._files_seen = files
+
+    def add(self, generation: Generation) -> None:
+        """Remember *generation*, and forget the oldest beyond the limit."""
+        self._gone.append(generation)
+        while len(self._gone) > GONE_MAX + self._files_seen:
+            self._gone.popleft()
+
+    def remove(self, generation: Generation) -> None:
+        """Forget *generation*: it has a file again."""
+        self._gone.remove(generation)
+
+    def saved(self) -> list[list[Any]]:
+        """Return it as JSON."""
+        return [each.saved() for each in self._gone]
+
+    def restore(self, rows: Sequence[Sequence[Any]], *, files: int) -> None:
+        """Take in what `saved` returned, of a source that had *files* besides."""
+        self._gone.extend(Generation.restore(list(row)) for row in rows)
+        # All of these may be files that were out of sight.
+        self._files_seen = max(files, len(self._gone) - GONE_MAX, 0)

@@ -1,0 +1,386 @@
+"""Opens log files safely and under one limit: a program that may write into a log folder cannot
+make the shipper read another file, or hang.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from logpipeline_shipper.files.reader import PackedReader, PlainReader, Reader
+from logpipeline_shipper.files.sources import ChainFile
+
+# linux/stat.h: type, size and times as of `stat`, and the time of birth.
+_STATX_BASIC_AND_BIRTH = 0x0FFF
+_STATX_BIRTH = 0x0800
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_EMPTY_PATH = 0x1000
+_STATX_BYTES = 256
+_MASK = struct.Struct("=I")
+_MODE = struct.Struct("=28xH2xQQ")  # mode, inode, size
+_TIMES = struct.Struct("=80xqI20xqI")  # birth and modification: seconds, nanoseconds
+_DEVICE = struct.Struct("=136xII")
+# Without the call, or where a container's profile forbids it, nobody tells of births.
+_NO_CALL = (errno.ENOSYS, errno.EPERM)
+_S_TO_NS = 1_000_000_000
+
+# O_NONBLOCK keeps a FIFO from blocking us until somebody writes into it.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+
+# Half of the usual limit of 1,024 descriptors a process.
+OPEN_FILES_MAX = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands at a path; *born_ns* is 0 where the file system does not say."""
+
+    device: int
+    inode: int
+    born_ns: int
+    size: int
+    mtime_ns: int
+    is_regular: bool
+
+
+def look_at(path: Path, *, follow_link: bool) -> Found:
+    """Return what stands at *path*.
+
+    Raises:
+        OSError: nothing, or it may not be looked at.
+    """
+    flags = 0 if follow_link else _AT_SYMLINK_NOFOLLOW
+    found = _statx(_AT_FDCWD, os.fsencode(path), flags)
+    return found or _of(os.stat(path, follow_symlinks=follow_link))
+
+
+def look_at_open(descriptor: int) -> Found:
+    """Return what *descriptor* is open on."""
+    return _statx(descriptor, b"", _AT_EMPTY_PATH) or _of(os.fstat(descriptor))
+
+
+def _of(found: os.stat_result) -> Found:
+    return Found(
+        device=found.st_dev,
+        inode=found.st_ino,
+        born_ns=0,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+        is_regular=stat.S_ISREG(found.st_mode),
+    )
+
+
+def _load() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    return library if hasattr(library, "statx") else None
+
+
+_LIBC = _load()
+
+
+def _statx(folder: int, path: bytes, flags: int) -> Found | None:
+    """Return what statx(2) tells; None where there is no such call."""
+    if _LIBC is None:
+        return None
+    told = ctypes.create_string_buffer(_STATX_BYTES)
+    if _LIBC.statx(folder, path, flags, _STATX_BASIC_AND_BIRTH, told):
+        code = ctypes.get_errno()
+        if code in _NO_CALL:
+            return None
+        raise OSError(code, os.strerror(code), os.fsdecode(path))
+    (mask,) = _MASK.unpack_from(told)
+    mode, inode, size = _MODE.unpack_from(told)
+    born_s, born, changed_s, changed = _TIMES.unpack_from(told)
+    return Found(
+        device=os.makedev(*_DEVICE.unpack_from(told)),
+        inode=inode,
+        born_ns=born_s * _S_TO_NS + born if mask & _STATX_BIRTH else 0,
+        size=size,
+        mtime_ns=changed_s * _S_TO_NS + changed,
+        is_regular=stat.S_ISREG(mode),
+    )
+
+
+class Unreadable(Exception):
+    """A file that is there, but cannot be read now; *reason* is one token, for metrics."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Moved(Exception):
+    """The path leads to nothing, or to another file than the listing saw: the next listing
+    tells.
+    """
+
+
+class NotNow(Exception):
+    """Bytes cannot be had in this moment, and nothing says that they are gone."""
+
+
+class TooManyOpen(Exception):
+    """The process or the system has no descriptor left: says nothing about the file."""
+
+
+def open_file(path: Path, *, follow_link: bool) -> int:
+    """Return a descriptor of the regular file *path*.
+
+    *follow_link* allows one symbolic link to a ``*.log``: Docker's nodes have such ones below
+    ``/var/log/pods``, and a link planted there must lead to nothing else.
+
+    Raises:
+        Moved: there is no such file.
+        Unreadable: it is no regular file, or may not be read.
+        TooManyOpen: no descriptor is left.
+    """
+    try:
+        if follow_link and path.is_symlink():
+            target = path.parent / os.readlink(path)
+            if target.suffix != ".log":
+                raise Unreadable("symbolic-link")
+            path = target
+        descriptor = os.open(path, _FLAGS)
+    except OSError as error:
+        raise _explained(error) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unreadable("not-a-regular-file")
+    return descriptor
+
+
+def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
+    """Return a reader of the very file that a listing saw.
+
+    Raises:
+        Moved: another file stands at its path now, or none.
+        Unreadable: it may not be read.
+        TooManyOpen: no descriptor is left.
+    """
+    descriptor = open_file(file.path, follow_link=follow_link)
+    found = look_at_open(descriptor)
+    is_born_then = found.born_ns == file.born_ns or not (found.born_ns and file.born_ns)
+    if (found.device, found.inode) != file.key or not is_born_then:
+        os.close(descriptor)
+        raise Moved(str(file.path))
+    if not file.compressed:
+        return PlainReader(descriptor)
+    return PackedReader(descriptor, file.path.suffix.removeprefix("."))
+
+
+def look_now(file: ChainFile) -> tuple[int, int] | None:
+    """Return the length of *file* now, and the time in nanoseconds at which it was changed last;
+    None where another file stands at its path.
+    """
+    try:
+        found = file.path.stat()
+    except OSError:
+        return None
+    is_same = (found.st_dev, found.st_ino) == file.key
+    return (found.st_size, found.st_mtime_ns) if is_same else None
+
+
+def _explained(error: OSError) -> Exception:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+        return Moved(str(error.filename))
+    if error.errno in _TOO_MANY:
+        return TooManyOpen()
+    if error.errno == errno.ELOOP:
+        return Unreadable("symbolic-link")
+    return Unreadable(errno.errorcode.get(error.errno or 0, "unknown"))
+
+
+class Closed(Exception):
+    """The descriptor was given away meanwhile: open the file again."""
+
+
+class Handle:
+    """A reader whose descriptor the budget may close between two reads."""
+
+    __slots__ = (
+        *("_budget", "deleted_since", "is_open", "key", "reader"),
+        *("size_at_close", "used_s", "uses"),
+    )
+
+    def __init__(self, budget: DescriptorBudget, reader: Reader, key: tuple[int, int]) -> None:
+        self._budget = budget
+        self.uses = 0
+        self.reader = reader
+        self.key = key
+        self.is_open = True
+        self.used_s = 0.0
+        self.deleted_since: float | None = None
+        self.size_at_close = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes at *offset*.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+            OSError: reading failed.
+        """
+        # Chains may be read in threads: a descriptor's number must not be reused while it is read.
+        self._budget.borrow(self)
+        try:
+            return self.reader.read(offset, size)
+        finally:
+            self.uses -= 1
+
+    def size(self) -> int:
+        """Return the length of the content.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        return self._told(lambda reader: reader.size())
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last, in nanoseconds since 1970.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        return self._told(lambda reader: reader.written_ns())
+
+    def data_start(self) -> int:
+        """Return where the first byte of the file is that stands in no hole.
+
+        Raises:
+            Closed: the budget closed the descriptor.
+        """
+        return self._told(lambda reader: reader.data_start())
+
+    def _told(self, ask: Callable[[Reader], int]) -> int:
+        self._budget.borrow(self)
+        try:
+            return ask(self.reader)
+        finally:
+            self.uses -= 1
+
+    @property
+    def compressed(self) -> bool:
+        """Return whether the file is packed."""
+        return self.reader.compressed
+
+    @property
+    def tells_size(self) -> bool:
+        """Return whether `size` is the content's, modulo 4 GiB where it is compressed."""
+        return self.reader.tells_size
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a read is under way."""
+        return self.uses > 0
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._budget.close(self)
+
+
+class DescriptorBudget:
+    """At most *open_files_max* open log files, those of deleted files included."""
+
+    def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self.open_files_max = max(open_files_max, 2)
+        self._lock = threading.RLock()
+        self._handles: OrderedDict[Handle, None] = OrderedDict()
+        self._deleted: OrderedDict[Handle, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._handles) + len(self._deleted)
+
+    def has_room(self) -> bool:
+        """Return whether one more file can be opened without closing another."""
+        return len(self) < self.open_files_max
+
+    def open(self, opener: Callable[[], Reader], key: tuple[int, int], now_s: float) -> Handle:
+        """Return a handle of what *opener* opens; the least recently used one makes room.
+
+        Raises:
+            TooManyOpen: the system has no descriptor left, and we have none to give.
+        """
+        with self._lock:
+            while not self.has_room() and self._close_one():
+                pass
+            try:
+                reader = opener()
+            except TooManyOpen:
+                if not self._close_one():
+                    raise
+                reader = opener()
+            handle = Handle(self, reader, key)
+            handle.used_s = now_s
+            self._handles[handle] = None
+            return handle
+
+    def borrow(self, handle: Handle) -> None:
+        """Note that *handle* is being used, until its *uses* are counted down again.
+
+        Raises:
+            Closed: it is closed.
+        """
+        with self._lock:
+            if not handle.is_open:
+                raise Closed
+            handle.uses += 1
+            if handle in self._handles:
+                self._handles.move_to_end(handle)
+
+    def close(self, handle: Handle) -> None:
+        """Close *handle*, whatever it stands for; its last size is kept in it."""
+        with self._lock:
+            if handle.is_open:
+                handle.is_open = False
+                self._handles.pop(handle, None)
+                self._deleted.pop(handle, None)
+                handle.size_at_close = handle.reader.size()
+                handle.reader.close()
+
+    def keep_deleted(self, handle: Handle, unread_bytes: int, now_s: float) -> None:
+        """Note that *handle* is all that is left of a file, of which *unread_bytes* are to come."""
+        with self._lock:
+            if handle.is_open:
+                if handle.deleted_since is None:
+                    handle.deleted_since = now_s
+                self._handles.pop(handle, None)
+                self._deleted[handle] = unread_bytes
+
+    def keep_listed(self, handle: Handle) -> None:
+        """Note that the bytes of *handle* have a name again, so that it may be closed."""
+        with self._lock:
+            if handle.is_open and self._deleted.pop(handle, None) is not None:
+                handle.deleted_since = None
+                self._handles[handle] = None
+
+    def limit_deleted(self, now_s: float, *, bytes_max: int, age_s: float) -> None:
+        """Close deleted files, oldest first, until they are within the limits; their chains count
+        what is lost.
+        """
+        with self._lock:
+            for handle in list(self._deleted):
+                since = now_s if handle.deleted_since is None else handle.deleted_since
+                too_old = now_s - since > age_s
+                too_large = sum(self._deleted.values()) > bytes_max
+                too_many = len(self._deleted) > self.open_files_max // 2
+                if (too_old or too_large or too_many) and not handle.is_busy:
+                    self.close(handle)
+
+    def _close_one(self) -> bool:
+        handle = next((handle for handle in self._handles if not handle.is_busy), None)
+        if handle is None:
+            return False
+        self.close(handle)
+        return True

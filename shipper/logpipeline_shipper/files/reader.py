@@ -1,0 +1,364 @@
+"""Bytes at an offset of a log file, whether it is plain or packed, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import os
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import zstandard
+
+from logpipeline.checksum import Checksum
+
+# Bytes that one step may produce: a bomb unpacks no faster than it is read.
+OUTPUT_BYTES = 256 * 1024
+# The library for zstd cannot stop in the midst of its input. A block of three bytes may stand for
+# 128 KiB, so that one step of it may produce some 8 MiB.
+ZSTD_INPUT_BYTES = 192
+# Larger windows are for archives.
+ZSTD_WINDOW_BYTES_MAX = 128 * 1024 * 1024
+XZ_MEMORY_BYTES_MAX = 128 * 1024 * 1024
+_GZIP_WINDOW = 31  # zlib's way of saying: with a gzip header
+
+# What a step raises where its input is none.
+DAMAGES = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError)
+
+# Packed bytes that are read at once.
+INPUT_BYTES = 64 * 1024
+# How the reasons end for which a packed file cannot be unpacked.
+PACKED_BADLY = ("-cut-short", "-damaged")
+
+# Between copying and cutting a rotator may write the copy to its disk: so much is written into all
+# logs of a busy node meanwhile. Of what comes no more, a copy is read as a log of its own.
+BYTES_MAX = 8 * 1024 * 1024
+
+
+class Unpacker(Protocol):
+    """One member of a packed file. *eof* says that it is complete, *needs_input* that a step
+    without input brings nothing.
+    """
+
+    @property
+    def eof(self) -> bool:
+        """Return whether the member is complete."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Return whether a step without input brings nothing."""
+
+    def step(self, data: bytes, /) -> tuple[bytes, bytes]:
+        """Unpack something of *data*, and return it, and what of *data* is left."""
+
+
+class _Gzip:
+    needs_input = True
+
+    def __init__(self) -> None:
+        self._unpack = zlib.decompressobj(_GZIP_WINDOW)
+
+    @property
+    def eof(self) -> bool:
+        return self._unpack.eof
+
+    def step(self, data: bytes) -> tuple[bytes, bytes]:
+        found = self._unpack.decompress(data, OUTPUT_BYTES)
+        return found, self._unpack.unused_data if self.eof else self._unpack.unconsumed_tail
+
+
+class _Holding:
+    """What keeps the input that it did not unpack yet for itself: bzip2 and xz."""
+
+    def __init__(self, unpack: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
+        self._unpack = unpack
+
+    @property
+    def eof(self) -> bool:
+        return self._unpack.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return self._unpack.needs_input or self._unpack.eof
+
+    def step(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._unpack.needs_input:
+            found, rest = self._unpack.decompress(data, OUTPUT_BYTES), b""
+        else:
+            found, rest = self._unpack.decompress(b"", OUTPUT_BYTES), data
+        return found, self._unpack.unused_data + rest if self.eof else rest
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        unpacker = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
+        self._unpack = unpacker.decompressobj()
+        self._held, self._at = b"", 0
+
+    @property
+    def eof(self) -> bool:
+        return self._unpack.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return self._at >= len(self._held) or self._unpack.eof
+
+    def step(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._at >= len(self._held):
+            self._held, self._at, data = data, 0, b""
+        found = self._unpack.decompress(self._held[self._at : self._at + ZSTD_INPUT_BYTES])
+        self._at += ZSTD_INPUT_BYTES
+        if not self.eof:
+            return found, data
+        return found, self._unpack.unused_data + self._held[self._at :] + data
+
+
+# How each is called, by the ending of a file's name.
+NAMES = {"gz": "gzip", "zst": "zstd", "bz2": "bzip2", "xz": "xz"}
+
+UNPACKERS: dict[str, Callable[[], Unpacker]] = {
+    "gz": _Gzip,
+    "zst": _Zstd,
+    "bz2": lambda: _Holding(bz2.BZ2Decompressor()),
+    "xz": lambda: _Holding(lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES_MAX)),
+}
+
+
+class Content(Protocol):
+    """Bytes of a log file that can be looked at."""
+
+    @property
+    def compressed(self) -> bool:
+        """Return whether the file is packed."""
+
+    def read(self, offset: int, size: int, /) -> bytes:
+        """Return up to *size* bytes at *offset*; fewer only at the end."""
+
+    def size(self) -> int:
+        """Return the length of the content, as far as it can be told."""
+
+    @property
+    def tells_size(self) -> bool:
+        """Return whether `size` is the content's, modulo 4 GiB where it is compressed."""
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last, in nanoseconds since 1970."""
+
+    def data_start(self) -> int:
+        """Return where its first byte is that stands in no hole."""
+
+
+class Reader(Content, Protocol):
+    """An open log file."""
+
+    broken: str
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+
+
+# So many zeros of a file that has no holes are looked through for what comes behind them.
+_ZEROS_MAX = 256 * 1024 * 1024
+
+_ZEROS = bytes(64 * 1024)
+
+
+def leading_nuls(content: Content) -> int:
+    """Return how many NULs *content* begins with: a program that does not append goes on at its old
+    place when its log was truncated, and leaves a hole before it.
+    """
+    if content.read(0, 1) != b"\0":
+        return 0
+    start = at = content.data_start()
+    while at - start < _ZEROS_MAX:
+        data = content.read(at, len(_ZEROS))
+        if data != _ZEROS:
+            return at + len(data) - len(data.lstrip(b"\0"))
+        at += len(data)
+    return at
+
+
+class PlainReader:
+    """A file as it is."""
+
+    compressed = False
+    tells_size = True
+    broken = ""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes at *offset*."""
+        return os.pread(self._descriptor, size, offset)
+
+    def size(self) -> int:
+        """Return the length of the file now."""
+        return os.fstat(self._descriptor).st_size
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last."""
+        return os.fstat(self._descriptor).st_mtime_ns
+
+    def data_start(self) -> int:
+        """Return where its first byte is that stands in no hole."""
+        try:
+            return os.lseek(self._descriptor, 0, os.SEEK_DATA)
+        except OSError:
+            return self.size()  # nothing but a hole, or nothing at all
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+class PackedReader:
+    """The content of a file that is packed as its *ending* says, unpacked as it is read: forwards
+    it costs each byte once, backwards it begins again.
+
+    What can be unpacked before a damage is still returned; *broken* then says what is wrong.
+    """
+
+    compressed = True
+
+    def __init__(self, descriptor: int, ending: str) -> None:
+        self._descriptor = descriptor
+        self._ending = ending
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.broken = ""
+        self._unpacker = UNPACKERS[self._ending]()
+        self._input = b""
+        self._input_offset = 0
+        self._buffer = bytearray()
+        self._buffer_offset = 0
+        self._at_end = False
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes at *offset* of the content."""
+        if offset < self._buffer_offset:
+            self._start_over()
+        while True:
+            surplus = min(offset - self._buffer_offset, len(self._buffer))
+            del self._buffer[:surplus]
+            self._buffer_offset += surplus
+            at = offset - self._buffer_offset
+            if self._at_end or len(self._buffer) - at >= size:
+                return bytes(self._buffer[at : at + size])
+            self._step()
+
+    def _step(self) -> None:
+        if not self._input and self._unpacker.needs_input:
+            self._input = os.pread(self._descriptor, INPUT_BYTES, self._input_offset)
+            self._input_offset += len(self._input)
+            if not self._input:
+                self._at_end = True
+                if not self._unpacker.eof:
+                    self.broken = f"{NAMES[self._ending]}-cut-short"
+                return
+        if self._unpacker.eof:
+            # Files of several members are what `cat a.gz b.gz` makes; zeros behind one are padding.
+            self._input = self._input.lstrip(b"\0")
+            if not self._input:
+                return
+            self._unpacker = UNPACKERS[self._ending]()
+        try:
+            data, self._input = self._unpacker.step(self._input)
+        except DAMAGES:
+            self._at_end, self.broken = True, f"{NAMES[self._ending]}-damaged"
+            return
+        self._buffer += data
+
+    def size(self) -> int:
+        """Return the length that the last four bytes of a gzipped file tell (modulo 4 GiB), of
+        others the packed one: good for a backlog's figure only.
+        """
+        packed = os.fstat(self._descriptor).st_size
+        if not self.tells_size:
+            return packed
+        return int.from_bytes(os.pread(self._descriptor, 4, max(packed - 4, 0)), "little")
+
+    @property
+    def tells_size(self) -> bool:
+        """Return whether `size` is that of the content."""
+        return self._ending == "gz"
+
+    def written_ns(self) -> int:
+        """Return when the file was written to last; packers keep the time of what they pack."""
+        return os.fstat(self._descriptor).st_mtime_ns
+
+    def data_start(self) -> int:
+        """Return 0: what is packed has no holes."""
+        return 0
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes that were read at *offset*, where the checksum of the file was *before*; the file was
+    written to at *written_ns*, or before.
+    """
+
+    offset: int
+    before: Checksum
+    data: bytes
+    written_ns: int
+
+    @property
+    def end(self) -> int:
+        """Where they end."""
+        return self.offset + len(self.data)
+
+
+class Recent:
+    """At most *bytes_max*, oldest forgotten first; all chains share it."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        # Chains may be read in threads.
+        self._lock = threading.Lock()
+        self._order: deque[tuple[str, Part]] = deque()
+        self._parts: dict[str, deque[Part]] = {}
+
+    def add(self, id: str, part: Part) -> None:
+        """Note that *part* of the generation *id* was read, maybe again and with more."""
+        with self._lock:
+            parts = self._parts.setdefault(id, deque())
+            while parts and parts[-1].offset >= part.offset:
+                self._drop_last(parts)
+            if parts and parts[-1].end != part.offset:
+                parts.clear()
+            parts.append(part)
+            self._order.append((id, part))
+            self._bytes += len(part.data)
+            while self._bytes > self._bytes_max:
+                self._forget_oldest()
+
+    def of(self, id: str) -> Sequence[Part]:
+        """Return what is there of the generation *id*, without gaps, up to its last byte."""
+        with self._lock:
+            return tuple(self._parts.get(id, ()))
+
+    def _drop_last(self, parts: deque[Part]) -> None:
+        part = parts.pop()
+        if self._order and self._order[-1][1] is part:
+            self._order.pop()
+            self._bytes -= len(part.data)
+
+    def _forget_oldest(self) -> None:
+        id, part = self._order.popleft()
+        self._bytes -= len(part.data)
+        parts = self._parts.get(id)
+        if parts and parts[0] is part:
+            parts.popleft()
+        if not parts:
+            self._parts.pop(id, None)

@@ -1,0 +1,231 @@
+"""Publishes one message until its outcome is known; what a failure means for its bytes is a pure
+decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from logpipeline.failpoints import reach
+from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
+from logpipeline.nats.jetstream import STILL_IN_PROCESS, ApiError, JetStream, PubAck
+from logpipeline_shipper.message import Parcel
+
+# Error codes of nats-server (its errors.json): what is wrong with the message itself. Every other
+# refusal speaks of a stream, an account or a server, and ends when somebody raises a limit, trims,
+# unseals or repairs: a list of those would lack the next release's.
+MESSAGE_EXCEEDS_STREAM_MAXIMUM = 10054
+HEADERS_EXCEED_MAXIMUM = 10097
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 5.0
+# A server that syncs each message answers 1,000 a second: with 10,000 sources of a host at once,
+# most acknowledgements would come too late, and their batches be sent twice.
+IN_FLIGHT_PER_SUBJECT_MAX = 64
+# The server works on the same id right now; its answer is a matter of milliseconds.
+IN_PROCESS_WAIT_S = 0.05
+
+
+class Verdict(Enum):
+    """What to do next with the bytes of a publish that was not acknowledged."""
+
+    UNKNOWN = "unknown"  # they may be stored: the same again, under the same id, marked
+    NOT_SENT = "not-sent"  # they are certainly not stored: the same again
+    NO_STREAM = "no-stream"  # nobody listens: wait until somebody does
+    FULL = "full"  # nothing is taken now, for whatever reason: wait until it is
+    SOON = "soon"  # the server is busy with the same id: again in a moment
+    SPLIT = "split"  # too large as one message
+    REFUSED = "refused"  # never as it is: quarantine
+
+
+def judge(error: Exception) -> Verdict:
+    """Return what *error* says about the bytes that were to be sent."""
+    match error:
+        case TooLarge():
+            return Verdict.SPLIT
+        case NoResponders():
+            return Verdict.NO_STREAM
+        case NotSent():
+            return Verdict.NOT_SENT
+        case OutcomeUnknown():
+            return Verdict.UNKNOWN
+        case ApiError():
+            return _judge_refusal(error)
+    raise error
+
+
+def _judge_refusal(error: ApiError) -> Verdict:
+    match error.err_code:
+        case code if code == STILL_IN_PROCESS:
+            return Verdict.SOON
+        case code if code == MESSAGE_EXCEEDS_STREAM_MAXIMUM:
+            return Verdict.SPLIT
+        case code if code == HEADERS_EXCEED_MAXIMUM:
+            return Verdict.REFUSED
+    return Verdict.FULL
+
+
+def advice(verdict: Verdict, subject: str, error: Exception) -> str:
+    """Return what a human is told while *verdict* lasts."""
+    match verdict:
+        case Verdict.NO_STREAM:
+            return f"no stream listens on {subject}; run `logpipeline apply`"
+        case Verdict.FULL:
+            return f"the stream takes nothing on {subject}: {error}; lines wait in their files"
+        case Verdict.UNKNOWN:
+            return f"no acknowledgement on {subject}: {error}; the same batch is sent again"
+    return f"waiting to send on {subject}: {error}"
+
+
+class Unsendable(Exception):
+    """The message will never be taken as it is; *is_too_large* says that smaller ones may be."""
+
+    def __init__(self, reason: str, *, is_too_large: bool) -> None:
+        self.reason = reason
+        self.is_too_large = is_too_large
+        super().__init__(reason)
+
+
+class IdTaken(Exception):
+    """The server knows the id of a message that was never sent: somebody else used it, and the
+    message was dropped. The same bytes need another id.
+    """
+
+
+class Gate(Protocol):
+    """What is waited for before each try: a connection, and a look at what the server still has."""
+
+    async def wait(self) -> None:
+        """Return when sending may begin."""
+
+
+class Sender:
+    """Publishes for all sources. *on_ack* gets subject, id, acknowledgement and the highest
+    sequence that was acknowledged on that stream when this try began.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        gate: Gate,
+        *,
+        ack_timeout_s: float,
+        on_ack: Callable[[Parcel, PubAck, int], None],
+        floor: Callable[[str], int],
+    ) -> None:
+        self.acks = 0
+        self.unacknowledged = 0
+        self.acked_bytes = 0
+        self.duplicates = 0
+        self.resends = 0
+        self.retries: Counter[str] = Counter()
+        self.problems: dict[str, str] = {}
+        self._js = js
+        self._gate = gate
+        self._ack_timeout_s = ack_timeout_s
+        self._on_ack = on_ack
+        self._floor = floor
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    def check_size(self, parcel: Parcel) -> None:
+        """Refuse what the server's ``max_payload`` forbids, before anything is noted or sent.
+
+        Raises:
+            Unsendable: it is too large.
+        """
+        size, limit = parcel.size(), self._js.connection.max_payload_bytes
+        if size > limit:
+            raise Unsendable(str(TooLarge(size, limit)), is_too_large=True)
+
+    async def send(self, parcel: Parcel, *, resend: bool) -> PubAck:
+        """Publish *parcel* until the server says that it is stored, and return what it said.
+        *resend*: it may be already.
+
+        Raises:
+            Unsendable: the server will never take it.
+            IdTaken: the server has another message of this id.
+        """
+        waiting_s = BACKOFF_FIRST_S
+        try:
+            while True:
+                await self._gate.wait()
+                try:
+                    async with self._turn(parcel.subject):
+                        ack = await self._try(parcel, resend=resend)
+                    if ack.duplicate and not resend:
+                        raise IdTaken(parcel.identifier)
+                    return ack
+                except (ApiError, NotSent, OutcomeUnknown) as error:
+                    verdict = judge(error)
+                    if verdict in (Verdict.SPLIT, Verdict.REFUSED):
+                        is_too_large = verdict is Verdict.SPLIT
+                        raise Unsendable(str(error), is_too_large=is_too_large) from error
+                    if verdict is Verdict.UNKNOWN:
+                        # From here on it is known to have been sent.
+                        resend, parcel = True, parcel.known_as_sent()
+                    self._note_problem(parcel.subject, verdict, error)
+                if verdict is Verdict.SOON:
+                    await asyncio.sleep(IN_PROCESS_WAIT_S)
+                else:
+                    await asyncio.sleep(waiting_s)
+                    waiting_s = min(2 * waiting_s, BACKOFF_MAX_S)
+        finally:
+            self._note_solved(parcel.subject)
+
+    async def send_unacknowledged(self, parcel: Parcel, *, resend: bool) -> None:
+        """Publish *parcel* once there is a connection, and do not ask what became of it."""
+        while True:
+            await self._gate.wait()
+            try:
+                headers = None if parcel.is_line else parcel.headers(resend=resend)
+                await self._js.connection.publish(parcel.subject, parcel.payload, headers=headers)
+                self.unacknowledged += 1
+                return
+            except TooLarge as error:
+                raise Unsendable(str(error), is_too_large=True) from error
+            except NotSent:
+                self.retries[Verdict.NOT_SENT.value] += 1
+                await asyncio.sleep(BACKOFF_FIRST_S)
+
+    async def _try(self, parcel: Parcel, *, resend: bool) -> PubAck:
+        reach("shipper.before-send")
+        floor = self._floor(parcel.subject)
+        self.resends += resend
+        ack = await self._js.publish(
+            parcel.subject,
+            parcel.payload,
+            parcel.headers(resend=resend),
+            timeout_s=self._ack_timeout_s,
+        )
+        # Sent and stored, and nobody here knows it yet: the same as an answer that was lost.
+        reach("shipper.after-send")
+        self.acks += 1
+        self.acked_bytes += parcel.batch.end - parcel.batch.start
+        self.duplicates += ack.duplicate
+        self._on_ack(parcel, ack, floor)
+        return ack
+
+    def _turn(self, subject: str) -> asyncio.Semaphore:
+        if subject not in self._turns:
+            self._turns[subject] = asyncio.Semaphore(IN_FLIGHT_PER_SUBJECT_MAX)
+        return self._turns[subject]
+
+    def _note_problem(self, subject: str, verdict: Verdict, error: Exception) -> None:
+        self.retries[verdict.value] += 1
+        if verdict in (Verdict.SOON, Verdict.NOT_SENT):
+            return
+        text = advice(verdict, subject, error)
+        if subject not in self.problems:
+            log.warning("a batch cannot be delivered yet", extra={"reason": text})
+        self.problems[subject] = text
+
+    def _note_solved(self, subject: str) -> None:
+        if self.problems.pop(subject, None) is not None:
+            log.info("batches are delivered again", extra={"subject": subject})

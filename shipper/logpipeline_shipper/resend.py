@@ -1,0 +1,307 @@
+"""Takes a chunk apart where a message must be smaller than what was read. Pure, and lossless.
+
+Cuts fall between lines and outside fragment runs; only a line that is too large alone is cut
+inside, and says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from logpipeline import cri, wire
+from logpipeline.checksum import Checksum
+from logpipeline.nats.jetstream import StoredMessage
+from logpipeline_shipper.account import GROUPS_MAX, Gap
+from logpipeline_shipper.checkpoint import Intent, Key, LastAck, Position
+from logpipeline_shipper.files.chain import Chunk
+
+# A message of this size that is still refused is not refused for its size.
+PIECE_BYTES_MIN = 1024
+
+# A gap is filled again only when a collector had the time to read what filled it.
+TRY_INTERVAL_S = 30.0
+TRIES_MAX = 5
+TRACKED_MAX = 10_000
+# An empty subject after this is taken for the stream's retention, not for loss.
+EMPTY_SUBJECT_IS_LOSS_S = 3600.0
+
+
+def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk, Chunk]:
+    """Return the parts of *chunk* before and from *offset*, which is one of the generation."""
+    assert chunk.start < offset < chunk.end
+    head, tail = chunk.data[: offset - chunk.start], chunk.data[offset - chunk.start :]
+    is_inside = not head.endswith(b"\n")
+    checksums = wire.Checksums.around(head, chunk.checksums.before)
+    first = replace(
+        chunk,
+        end=offset,
+        data=head,
+        lines=head.count(b"\n") + is_inside,
+        last_time_ns=_last_time_ns(head, log_format) or chunk.first_time_ns,
+        checksums=checksums,
+        ends_inside_line=is_inside,
+    )
+    second = replace(
+        chunk,
+        start=offset,
+        data=tail,
+        lines=tail.count(b"\n") + (not tail.endswith(b"\n")),
+        first_time_ns=_first_time_ns(tail, log_format) or chunk.last_time_ns,
+        previous=None,
+        checksums=wire.Checksums(checksums.after, chunk.checksums.after),
+        starts_inside_line=is_inside,
+        begins=False,
+    )
+    return first, second
+
+
+def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
+    """Return *chunk* as two parts of about equal size, or None where it is too small for that."""
+    size = len(chunk.data)
+    if size < 2 * PIECE_BYTES_MIN:
+        return None
+    half = size // 2
+    cut = (
+        _last_cut(chunk.data[:half], log_format)
+        or _first_cut(chunk.data, half, log_format)
+        # One line, or one run of fragments: between fragments if that helps, else anywhere.
+        or chunk.data.rfind(b"\n", 0, half) + 1
+        or half
+    )
+    return split_at(chunk, chunk.start + cut, log_format)
+
+
+def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
+    """Yield *chunk* line by line, a run of fragments as one line."""
+    data, begin, checksum = chunk.data, 0, chunk.checksums.before
+    for end in _line_ends(data, log_format):
+        is_first, is_last = begin == 0, end == len(data)
+        if is_first and is_last:
+            yield chunk
+            return
+        line = data[begin:end]
+        checksums = wire.Checksums.around(line, checksum)
+        yield replace(
+            chunk,
+            start=chunk.start + begin,
+            end=chunk.start + end,
+            data=line,
+            lines=line.count(b"\n") + (not line.endswith(b"\n")),
+            first_time_ns=_first_time_ns(line, log_format) or chunk.first_time_ns,
+            last_time_ns=_last_time_ns(line, log_format) or chunk.first_time_ns,
+            previous=chunk.previous if is_first else None,
+            checksums=checksums,
+            starts_inside_line=is_first and chunk.starts_inside_line,
+            ends_inside_line=is_last and chunk.ends_inside_line,
+            begins=is_first and chunk.begins,
+        )
+        begin, checksum = end, checksums.after
+
+
+def piece_of(
+    data: bytes,
+    *,
+    generation: str,
+    start: int,
+    checksum: Checksum,
+    log_format: wire.Format,
+    is_last: bool,
+    inside: bool,
+) -> Chunk:
+    """Return the first bytes of *data* as a chunk that begins at *start* of *generation*, whose
+    checksum is *checksum* there.
+
+    It ends at the last place where lines allow a cut, or, if *is_last*, with *data* itself.
+    *inside* says that it begins inside a line.
+    """
+    size = len(data) if is_last else _last_cut(data, log_format) or len(data)
+    part = data[:size]
+    is_cut = not part.endswith(b"\n")
+    return Chunk(
+        generation=generation,
+        start=start,
+        end=start + size,
+        data=part,
+        lines=part.count(b"\n") + is_cut,
+        first_time_ns=_first_time_ns(part, log_format),
+        last_time_ns=_last_time_ns(part, log_format),
+        previous=None,
+        checksums=wire.Checksums.around(part, checksum),
+        starts_inside_line=inside,
+        ends_inside_line=is_cut,
+    )
+
+
+def _line_ends(data: bytes, log_format: wire.Format) -> Iterator[int]:
+    """Yield where lines of *data*, or runs of fragments, end; the last one is the end of *data*."""
+    begin = end = 0
+    while end := data.find(b"\n", end) + 1:
+        is_whole = log_format != "cri" or cri.last_cut(data[begin:end]) == end - begin
+        if is_whole and end < len(data):
+            yield end
+            begin = end
+    yield len(data)
+
+
+def _last_cut(data: bytes, log_format: wire.Format) -> int:
+    return cri.last_cut(data) if log_format == "cri" else data.rfind(b"\n") + 1
+
+
+def _first_cut(data: bytes, at_least: int, log_format: wire.Format) -> int:
+    end = data.find(b"\n", at_least) + 1
+    if log_format != "cri":
+        return end if end < len(data) else 0
+    while end and end < len(data):
+        if cri.last_cut(data[:end]) == end:
+            return end
+        end = data.find(b"\n", end) + 1
+    return 0
+
+
+def _first_time_ns(data: bytes, log_format: wire.Format) -> int:
+    return cri.time_ns(data[:40]) if log_format == "cri" else 0
+
+
+def _last_time_ns(data: bytes, log_format: wire.Format) -> int:
+    if log_format != "cri":
+        return 0
+    begin = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
+    return cri.time_ns(data[begin : begin + 40])
+
+
+class Piece(NamedTuple):
+    """A part of a chunk that becomes one message; *is_unsure* where it is marked though nothing is
+    known of an earlier sending.
+    """
+
+    chunk: Chunk
+    attempt: str
+    resend: bool
+    is_unsure: bool = False
+
+
+class Past:
+    """The past of one source. *is_in_doubt*: anything that stands in its files may have been sent,
+    until everything has been read once.
+    """
+
+    __slots__ = ("_noted", "_sent_to", "is_in_doubt")
+
+    def __init__(self, intents: Iterable[Intent], *, is_in_doubt: bool) -> None:
+        self.is_in_doubt = is_in_doubt
+        self._sent_to: dict[str, int] = {}
+        # The last word on a start counts: a batch that was too large was sent in smaller ones.
+        self._noted: dict[Position, Intent] = {}
+        self.note(intents)
+
+    def note(self, intents: Iterable[Intent]) -> None:
+        """Take in what may have been sent, in the order in which it was."""
+        for intent in intents:
+            self._noted[intent.generation, intent.start] = intent
+            sent_to = self._sent_to.get(intent.generation, 0)
+            self._sent_to[intent.generation] = max(sent_to, intent.end)
+
+    def pieces(self, chunk: Chunk, log_format: wire.Format) -> list[Piece]:
+        """Return *chunk* in the pieces in which it was sent before, the rest as one.
+
+        They may end before *chunk* does, where a piece that was sent before goes on beyond it:
+        that one is to be read as a whole.
+        """
+        pieces: list[Piece] = []
+        rest = chunk
+        while True:
+            noted = self._noted.get((rest.generation, rest.start))
+            if noted is None or not rest.start < noted.end < rest.end:
+                break
+            piece, rest = split_at(rest, noted.end, log_format)
+            pieces.append(Piece(piece, noted.attempt, True))
+        if noted is not None and noted.end > rest.end and pieces:
+            return pieces
+        attempt = noted.attempt if noted and noted.end == rest.end else ""
+        was_sent = rest.start < self._sent_to.get(rest.generation, 0)
+        is_unsure = self.is_in_doubt and not was_sent
+        pieces.append(Piece(rest, attempt, was_sent or is_unsure, is_unsure))
+        return pieces
+
+    def acknowledged(self, chunk: Chunk) -> None:
+        """Forget what was noted of the bytes of *chunk*."""
+        if self._noted:
+            for position in [
+                (generation, start)
+                for generation, start in self._noted
+                if generation == chunk.generation and start < chunk.end
+            ]:
+                del self._noted[position]
+
+    def read_all(self) -> None:
+        """Everything that was in the files has been read: what follows is new."""
+        self.is_in_doubt = False
+        self._sent_to.clear()
+        self._noted.clear()
+
+
+def is_lost(last: LastAck, found: StoredMessage | None, now_s: float) -> bool:
+    """Return whether *found*, the last message of a subject now, proves that *last* is gone.
+
+    A later message of our own is none: it is one whose acknowledgement did not reach us.
+    """
+    if found is None:
+        return now_s - last.time_s < EMPTY_SUBJECT_IS_LOSS_S
+    if found.sequence != last.sequence:
+        return found.sequence < last.sequence
+    return _identifier(found) != last.identifier
+
+
+class Due(Enum):
+    """What to do about bytes that a collector lacks."""
+
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
+
+
+class Tries:
+    """How often each gap was filled: not too often, and not for ever."""
+
+    def __init__(self) -> None:
+        self._tries: OrderedDict[tuple[Key, str, int, int], tuple[int, float]] = OrderedDict()
+
+    def due(self, key: Key, gap: Gap, now_s: float) -> Due:
+        """Return what to do about *gap*; `Due.NOW` counts as a try, `Due.NEVER` comes once."""
+        name = (key, gap.generation, gap.start, gap.end)
+        tries, last_s = self._tries.pop(name, (0, -TRY_INTERVAL_S))
+        is_early = now_s - last_s < TRY_INTERVAL_S
+        if tries > TRIES_MAX or (tries and is_early):
+            self._tries[name] = (tries, last_s)
+            return Due.LATER
+        self._tries[name] = (tries + 1, now_s)
+        if len(self._tries) > TRACKED_MAX:
+            self._tries.popitem(last=False)
+        return Due.NEVER if tries == TRIES_MAX else Due.NOW
+
+
+class Rollbacks:
+    """The count of roll-backs of each partition, as each group of collectors tells it."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+
+    def rose(self, group: str, partition: int, count: int) -> bool:
+        """Return whether *count* is more than what was heard before; the first word is none."""
+        name = f"{partition}/{group}"
+        known = self.counts.get(name)
+        if known is None and len(self.counts) >= GROUPS_MAX * 1024:
+            return False
+        self.counts[name] = max(count, known or 0)
+        return known is not None and count > known
+
+
+def _identifier(found: StoredMessage) -> str:
+    try:
+        return wire.parse_headers(found.headers).get(wire.MESSAGE_ID, "")
+    except wire.BadMessage:
+        return ""
