@@ -19,6 +19,7 @@ from logpipeline_cli.main import main
 from logpipeline_cli.tables import duck
 from logpipeline_cli.tables.page import ask
 from logpipeline_spark.lines.schema import LINES as SCHEMA
+from logpipeline_spark.running.rebuild import Rebuild
 from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.names import FileName
 from logpipeline_spark.table.reading import files as files_of
@@ -520,7 +521,7 @@ def test_a_lost_state_is_made_anew_when_a_person_agrees(
     terminal = io.StringIO(f"{answer}\n")
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(Rebuild.carry_out, "__kwdefaults__", {"wait": lambda seconds: None})
     lake, sent = delta(tmp_path), Sent()
     Job(lake).take(sent, sent.lines("one"))
     lose_state(lake)
