@@ -32,7 +32,7 @@ from logpipeline_operator.charge import Charge
 from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
-from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence
+from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence, NotFound
 from logpipeline_operator.cluster.features import Features
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.differences import Contests
@@ -131,7 +131,9 @@ class Reconciler:
                 return await self._end(key, turn.resource)
             return await self._look_at(key, turn.resource)
 
-    async def _look_at(self, key: Key, resource: Manifest) -> float | None:
+    async def _look_at(
+        self, key: Key, resource: Manifest, *, is_again: bool = False
+    ) -> float | None:
         started = time.monotonic()
         seen = self._begin(key, resource)
         if seen.pipeline is not None:
@@ -140,6 +142,11 @@ class Reconciler:
                 if seen.pipeline is not None:
                     await self._go(key, seen, seen.pipeline)
             except ClusterError as error:
+                if isinstance(error, NotFound) and not is_again:
+                    # A kind that was there may have gone with its definition: all pipelines would
+                    # stand still until the next time at which this is looked up.
+                    self._features.forget()
+                    return await self._look_at(key, seen.resource, is_again=True)
                 found = errors.of_kubernetes(
                     differences.title(resource),
                     status=error.status,

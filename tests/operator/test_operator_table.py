@@ -226,7 +226,9 @@ def definition(api: str) -> Manifest:
 
 @pytest.mark.timeout(180)
 async def test_an_application_is_made_where_somebody_runs_it(here: World, cluster: Cluster) -> None:
-    """Without an API for it the condition says what to do, and with one there it is."""
+    """Without an API for it the condition says what to do, and with one there it is; when the API
+    goes, it is missed again, and what else the pipeline asks for is still done.
+    """
     table = {**TABLE, **BUCKET, "runner": "sparkApplication", "executors": {"instances": 1}}
     await here.apply({**MANAGED, "table": table})
     operator = here.operator("--no-lease")
@@ -245,6 +247,9 @@ async def test_an_application_is_made_where_somebody_runs_it(here: World, cluste
         what = "sparkapplications.spark.apache.org"
         return "/p-table-" in cluster.kubectl("get", what, "-n", here.namespace, "-o", "name")
 
+    async def is_kept_otherwise() -> bool:
+        return "StatefulSet p-table" in (await here.state())["children"]
+
     await eventually(is_missed, within_s=60, what="a condition that says what is missing")
     operator.kill()
     text = json.dumps(definition(APACHE))
@@ -256,6 +261,10 @@ async def test_an_application_is_made_where_somebody_runs_it(here: World, cluste
         await eventually(is_made, within_s=60, what="a SparkApplication")
         # It says so once it has looked again.
         await eventually(is_awaited, within_s=60, what="a condition that waits for it")
+        cluster.kubectl("delete", "-f", "-", input=text)
+        await eventually(is_missed, within_s=60, what="a condition that says that it is gone")
+        await here.apply({**MANAGED, "table": {**table, "runner": None, "executors": None}})
+        await eventually(is_kept_otherwise, within_s=60, what="a StatefulSet for the table")
         operator.kill()
     finally:
-        cluster.kubectl("delete", "-f", "-", input=text)
+        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=text)

@@ -56,6 +56,10 @@ class Features:
                 break
         self._looked = time.monotonic()
 
+    def forget(self) -> None:
+        """Look again at the next refresh: something that was there is gone."""
+        self._looked = -math.inf
+
     async def _token_keys(self) -> str:
         try:
             return await self.cluster.token_keys()
