@@ -66,6 +66,11 @@ ASK_AGAIN_S = 10.0
 LOOK_AGAIN_S = 5.0
 
 
+# A stream that is full refuses, so nobody's letters push out another's. Each may have as much as is
+# still free: one alone gets half of the stream, the next one a third, and there is always something
+# left for the first letter of a host that never had any. What counts is what stands in the stream:
+# restarts and handovers change nothing, and letters that are sent again leave their room to those
+# that come back.
 @dataclass(slots=True)
 class _Held:
     """Bytes of the letters of one partition, by holder, as counted at *at_s*, when *deleted*

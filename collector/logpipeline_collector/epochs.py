@@ -34,6 +34,8 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 1.0
 
 
+# What it tells of former owners decides later what of their folders counts, so it is kept for each
+# folder that may come back, and not for each epoch: a folder may stay away for any number of them.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Successor:
     """Who takes a partition over, in which epoch, and how far it was read before."""

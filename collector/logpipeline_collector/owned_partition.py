@@ -1,4 +1,4 @@
-"""Runs what waits for a disk outside the event loop, and never leaves it running unseen."""
+"""A partition while it is ours: its files, its epoch, how far it was read and how far committed."""
 
 from __future__ import annotations
 

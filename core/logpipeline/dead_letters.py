@@ -1,8 +1,5 @@
-"""A message that could not be used, kept with the reason where people find it. Collectors, readers
-and the commands that show letters mean the same by one.
-
-A letter has its own subject: the same message, given up twice by the same reader, is one letter,
-however long lies between.
+"""Messages that could not be used, kept with the reason where people find them. Collectors, readers
+and the commands that show dead letters mean the same by one.
 """
 
 from __future__ import annotations
@@ -52,6 +49,8 @@ _TYPES = {
 }
 
 
+# A letter has its own subject: the same message, given up twice by the same reader, is one letter,
+# however long lies between.
 class NoLetter(ValueError):
     """A message of the dead-letter stream that none of ours wrote."""
 

@@ -18,6 +18,8 @@ _PARTITION = re.compile(r"p(0|[1-9][0-9]{0,5})")
 _OF_PARTITION = re.compile(rf"(.+)\.{_PARTITION.pattern}\.>")
 
 
+# Kubernetes' names hold no underscore and a namespace holds no dot, so the rules below can be read
+# backwards: different pipelines get different names, and no subject of one lies below the other's.
 @dataclass(frozen=True, slots=True)
 class Names:
     """Names derived from namespace and name, or those that the resource gives."""

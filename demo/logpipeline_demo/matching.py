@@ -29,6 +29,8 @@ BLOCK_LINES_MAX = 256
 SEQ_DIGITS_MAX = 18
 
 
+# A line that carries no number, an empty or a damaged one, is known by its neighbours only; where
+# these leave it open, it is settled when every chain has been read.
 class Run(NamedTuple):
     """Lines from *first* up to *end* that follow each other in a chain, all intact."""
 

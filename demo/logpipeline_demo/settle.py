@@ -22,6 +22,8 @@ from logpipeline_demo.verdict import Kind, Offence, SourceVerdict
 Place = tuple[SourceKey, int]
 
 
+# An empty line carries no number. Where two collectors took turns, an empty line may be one of
+# several; it is all well if there is any way to give each one a place of its own.
 class Known(Protocol):
     """What is known of a source: what is expected, and what of that was seen."""
 

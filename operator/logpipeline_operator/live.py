@@ -25,6 +25,9 @@ _OURS = f"{model.MANAGED_BY_LABEL}={model.MANAGED_BY},{model.NAMESPACE_LABEL}"
 log = logging.getLogger(__name__)
 
 
+# No finalizer is spent on them. An operator that goes with its own namespace would leave one
+# behind, and the namespace with it; a binding whose service account is gone lets nobody do
+# anything.
 async def find_bindings(cluster: Cluster, key: Key) -> Manifest | None:
     """Return the binding of the pipeline's shippers that lies in no namespace, None where there is
     none of ours.

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 
 
+# kopf's own create and update handlers see edges, and keep their progress in the object; a kill
+# between two of their writes would leave a pipeline half done for ever.
 def registry_for(
     add: Callable[[Key], None], add_all: Callable[[], None], *, sees_namespaces: bool
 ) -> kopf.OperatorRegistry:

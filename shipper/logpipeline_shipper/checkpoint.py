@@ -1,10 +1,5 @@
-"""Notes which bytes are about to be sent, so that a restarted shipper repeats those very batches.
-
-The server knows a message again only by the very range in its id. Positions are written once a
-second; what was sent since then stands here, appended without fsync: that survives a kill of the
-process, and a power cut is recognised by the machine's boot.
-
-Births are synced: a file that was given another id after a power cut would be archived twice.
+"""How far each source was acknowledged, on disk, at most a second behind; and which bytes were
+about to be sent since then, so that a restarted shipper repeats those very batches.
 """
 
 from __future__ import annotations
@@ -46,6 +41,11 @@ _VERSION = 3
 Position = tuple[str, int]
 
 
+# The server knows a message again only by the very range in its id. Positions are written once a
+# second; what was sent since then stands here, appended without fsync: that survives a kill of the
+# process, and a power cut is recognised by the machine's boot.
+#
+# Births are synced: a file that was given another id after a power cut would be archived twice.
 class Key(NamedTuple):
     """One source among all of a shipper: host, and the wire's name of the source."""
 
@@ -247,6 +247,9 @@ def _write(descriptor: int, row: list[object]) -> None:
         raise OSError(28, "no space left on device")
 
 
+# Read once at the start, with the intents noted since; then written whenever something moved. A
+# file that cannot be believed is set aside, and everything is sent again, marked so that readers
+# cut it.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
     """What is kept of one source. *saved* is the chain's own, *births* what it noted since then;

@@ -33,6 +33,8 @@ IN_FLIGHT_PER_SUBJECT_MAX = 64
 IN_PROCESS_WAIT_S = 0.05
 
 
+# Only what is wrong with the *message* may ever put it aside. What is wrong with the stream, the
+# server or the network is waited for: the file is the buffer.
 class Verdict(Enum):
     """What to do next with the bytes of a publish that was not acknowledged."""
 
@@ -84,6 +86,8 @@ def advice(verdict: Verdict, subject: str, error: Exception) -> str:
     return f"waiting to send on {subject}: {error}"
 
 
+# An answer that does not come means nothing: the same bytes go again under the same id, marked, for
+# as long as it takes. `judge` decides what each failure means; here it is carried out.
 class Unsendable(Exception):
     """The message will never be taken as it is; *is_too_large* says that smaller ones may be."""
 

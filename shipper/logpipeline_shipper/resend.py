@@ -1,7 +1,5 @@
-"""Takes a chunk apart where a message must be smaller than what was read. Pure, and lossless.
-
-Cuts fall between lines and outside fragment runs; only a line that is too large alone is cut
-inside, and says so.
+"""What of a source may have been sent already, in which pieces it is sent again, and what proves
+that a server lost it. Decisions only: no clock, no connection.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ TRACKED_MAX = 10_000
 EMPTY_SUBJECT_IS_LOSS_S = 3600.0
 
 
+# Cuts fall between lines and outside fragment runs; only a line that is too large alone is cut
+# inside, and says so.
 def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk, Chunk]:
     """Return the parts of *chunk* before and from *offset*, which is one of the generation."""
     assert chunk.start < offset < chunk.end
@@ -173,6 +173,8 @@ def _last_time_ns(data: bytes, log_format: wire.Format) -> int:
     return cri.time_ns(data[begin : begin + 40])
 
 
+# Whatever is not certainly the first sending of its bytes carries the mark, so that every reader
+# checks it; a mark too many costs a look, one too few a duplicate.
 class Piece(NamedTuple):
     """A part of a chunk that becomes one message; *is_unsure* where it is marked though nothing is
     known of an earlier sending.
@@ -244,6 +246,8 @@ class Past:
         self._noted.clear()
 
 
+# Evidence is needed, never mere lag: the last message of our own subject is not the one that was
+# acknowledged, sequences go back, a collector counts a roll-back more.
 def is_lost(last: LastAck, found: StoredMessage | None, now_s: float) -> bool:
     """Return whether *found*, the last message of a subject now, proves that *last* is gone.
 

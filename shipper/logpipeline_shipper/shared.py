@@ -17,6 +17,7 @@ from logpipeline_shipper.quarantine import Quarantine
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
+# Waiters are served in the order in which they came, so that a busy source starves no other.
 class ByteBudget:
     """Bytes that all sources share; the first one that does not fit waits, and all behind it."""
 

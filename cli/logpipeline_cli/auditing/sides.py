@@ -124,6 +124,8 @@ def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield from begun.values()
 
 
+# The files are found as a shipper finds them. What it saved says which of them is which, and up to
+# where collectors must have archived it; what they have archived, it does not say here.
 @dataclass(frozen=True, slots=True)
 class Part:
     """A file, and the *spans* of its content that collectors have confirmed. *is_ended*: that is

@@ -55,6 +55,8 @@ GROUPS = ("v1", "apps/v1", "batch/v1")
 GRACE_S = 30
 
 
+# It is a native sidecar (an init container that is always restarted): Kubernetes starts it before
+# the pod's containers and stops it after them, so that it has their last lines to ship.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """Keys of a Secret; they become the files ``nats/<kind>/<key>``, as the resource names them."""

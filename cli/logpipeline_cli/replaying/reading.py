@@ -23,6 +23,8 @@ IDLE = 1 << 63
 BEYOND = 1 << 62
 
 
+# The server's own replay policy paces each consumer for itself, from its own first message on:
+# hosts of two partitions would no longer be side by side.
 class Pace:
     """Gives *partitions* their turns, *speed* times as fast as it was."""
 

@@ -1,6 +1,4 @@
-"""Replays into a folder of its own: the collector's own archive writes it, so its files are the
-collector's, and a replay that was killed goes on where it had committed.
-"""
+"""Where a replay goes: a folder that a collector's own code writes, or standard output."""
 
 from __future__ import annotations
 

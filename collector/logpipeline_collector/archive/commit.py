@@ -1,5 +1,6 @@
 """Makes what was written durable, in the order that a crash at any moment forgives: names are
-announced before they are given, files are durable before the state says so.
+announced before they are given, files are durable before the state says so. After a crash, brings
+the files to what the state says.
 """
 
 from __future__ import annotations

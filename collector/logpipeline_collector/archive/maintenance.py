@@ -1,4 +1,6 @@
-"""Compresses rotated files, piece by piece: a large one takes several rounds of maintenance."""
+"""Sets full and old files aside, compresses them, and removes the oldest, a little at a time: the
+partition commits nothing meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -417,6 +419,7 @@ def _settled(file: OutputFile, row: FileRow) -> FileRow:
     return settled
 
 
+# Each step is announced in the state before it is done, so that recovery can finish or drop it.
 @dataclass(eq=False)
 class Upkeep:
     """What is due on the files of one partition."""

@@ -19,6 +19,9 @@ Output = Literal["raw", "cri", "json"]
 _STREAMS = frozenset({b"stdout", b"stderr"})
 
 
+# ``message`` is the line as text. Where its bytes are no UTF-8, each bad byte shows as U+FFFD
+# there, and ``message_base64`` holds the exact bytes: nothing is lost, and any JSON parser can read
+# it. ``partial`` is true where the line goes on in the next object of its source and stream.
 def render_json(origin: Origin, is_cri: bool, data: bytes, time_ns: int) -> bytes:
     """Return the lines of *data* as objects; *time_ns* is the time of lines that carry none."""
     base = {

@@ -44,6 +44,9 @@ EXIT_CANNOT_START = 1
 EXIT_BROKEN = 3
 
 
+# Nobody sends a line again in this way of reading. So what is dropped here, because the disk is
+# slower than the network, is counted; and what the server did not deliver to us, where the numbers
+# of a push consumer tell.
 class Intake:
     """The lines that wait to be written, in the order in which they came, at most *bytes_max*."""
 

@@ -1,7 +1,4 @@
-"""Who reads which partition, settled by compare-and-swap in the pipeline's key-value bucket. A
-lock that expires would let a member that was frozen write on; a claim that was taken over makes
-its next write fail.
-"""
+"""Which members of a consumer are alive, and which of them reads which partition."""
 
 from __future__ import annotations
 

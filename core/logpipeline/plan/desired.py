@@ -61,6 +61,8 @@ DEAD_LETTERS_MAX = 500_000
 ADVISORIES_MAX = 10_000
 
 
+# Everything that JetStream keeps for the pipeline has a limit, so that the disk never fills: a
+# server with a full disk does not recover by itself.
 @dataclass(frozen=True, slots=True)
 class Shares:
     """Sizes of each log stream, and of the three streams beside them."""

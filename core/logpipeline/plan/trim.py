@@ -59,6 +59,8 @@ DOWN_TO = 0.8
 WARN_FILL = 0.9
 
 
+# A floor is a promise that nobody will ask for a message again, so whatever is in doubt is 0: a
+# position of another incarnation of the stream, one that the server has rolled back, no snapshot.
 def groups_of(keys: Iterable[str]) -> set[str]:
     """Return the groups of collectors that the state bucket's *keys* tell of."""
     groups = set()

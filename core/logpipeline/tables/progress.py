@@ -131,6 +131,8 @@ def _check(progress: TableProgress) -> None:
         raise TypeError("a text is none")
 
 
+# The table's own commits name the same once its job goes on. A job that never began, or never comes
+# back, names nothing.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedRange:
     """The messages *first* to *last* of the stream that was *created* then; *at_ns* is when the

@@ -50,6 +50,8 @@ class ClusterAway(Exception):
     """The API server did not answer; what was asked may or may not have been done."""
 
 
+# What was sent a moment before may still be under way then; that a Lease outlives the fence leaves
+# it seconds to arrive.
 @dataclass(slots=True)
 class Fence:
     """Open up to *until*, by the monotonic *clock*: for ever, where nobody else may lead."""

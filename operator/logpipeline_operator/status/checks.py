@@ -1,4 +1,4 @@
-"""What of a plan of JetStream, and of what became of it, keeps a pipeline from being ready."""
+"""Readiness checks: problems found in the facts of a look. Without any, a pipeline works."""
 
 from __future__ import annotations
 

@@ -113,6 +113,8 @@ def _plain(letter: str) -> str:
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter)[0] == "C" else letter
 
 
+# A pipeline that runs steadily has some other lag with each look; the resource would be written
+# with each look as well.
 def lag_text(partitions: Sequence[PartitionState], previous: str = "") -> str:
     """Return the lag of *partitions*; that of the *previous* status where it still fits."""
     if not partitions:

@@ -39,6 +39,8 @@ Kind = Literal["hosts", "host", "pods", "pod", "container", "files"]
 Skipped = Callable[[Path, str], None]
 
 
+# What cannot be observed is an error, never an absence: an unreadable folder must not look as if
+# its files were deleted.
 class FolderGone(Exception):
     """The folder does not exist."""
 

@@ -114,6 +114,8 @@ class Turns:
         return self._since_s is not None and now_s - self._since_s < self._patience_s
 
 
+# A folder may be out of sight for a while with all that it has: its disk is mounted late, or a look
+# at it comes late. So as many are remembered as there were files, and some more.
 class Remembered(Sequence[Generation]):
     """What is remembered of one source, oldest first."""
 

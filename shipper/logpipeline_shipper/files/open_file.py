@@ -42,6 +42,8 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 OPEN_FILES_MAX = 512
 
 
+# A rotation that deletes a file frees its inode, and the next file takes it: by device and inode
+# alone, a file that was looked at a moment ago and the one that is opened now would be the same.
 @dataclass(frozen=True, slots=True)
 class Found:
     """What stands at a path; *born_ns* is 0 where the file system does not say."""
@@ -203,6 +205,8 @@ def _explained(error: OSError) -> Exception:
     return Unreadable(errno.errorcode.get(error.errno or 0, "unknown"))
 
 
+# A deleted file is the exception: its descriptor is all that is left of it, so it stays open until
+# it is read, up to a number of bytes and an age that all chains share.
 class Closed(Exception):
     """The descriptor was given away meanwhile: open the file again."""
 

@@ -301,6 +301,9 @@ class PackedReader:
         os.close(self._descriptor)
 
 
+# Who copies a log and then cuts it leaves out of the copy what was written in between. That may
+# have been read already: then the copy lacks the last bytes of what is known, and is known by the
+# others.
 @dataclass(frozen=True, slots=True)
 class Part:
     """Bytes that were read at *offset*, where the checksum of the file was *before*; the file was

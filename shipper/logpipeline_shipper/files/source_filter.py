@@ -149,6 +149,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
 
 
+# With it comes what is waited for when their lines are sent: the nearest word wins, the pod's
+# annotation before the entry that took it, and that before the pipeline's.
+#
+# Decided before a file is opened. Where the pod is not known yet, "unknown" is an answer of its
+# own: nothing is dropped for it, and nothing is read before there was a chance to hear of an
+# exclusion.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container as its log's path names it: ``<namespace>_<pod>_<uid>/<container>``."""
@@ -312,6 +318,8 @@ def _carried(labels: Mapping[str, str], rules: Rules) -> Labels:
 OnTake = Callable[[Listing, Take], None]
 
 
+# A container whose pod is not known yet waits for a few seconds, alone: every other source goes on.
+# After that its path decides, and what Kubernetes says later is heeded when it says it.
 class PodDirectory(Protocol):
     """Knows pods."""
 

@@ -98,6 +98,9 @@ class HostSources:
     ack: Acknowledge | None = None
 
 
+# A file that a listing lacks may be being renamed: it is gone when a later look does not show it
+# either. Where the machine is busy, or was asleep, that look may come long after the one before. So
+# what is missing is judged by the time of looks, not by a clock alone.
 class Sight(Protocol):
     """What a source knows of the folders."""
 

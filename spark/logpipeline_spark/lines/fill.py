@@ -1,4 +1,4 @@
-"""Values of lines as columns of a declared type. What does not fit is left where it was."""
+"""Fills the columns that people declare, from JSON, logfmt or the groups of an expression."""
 
 from __future__ import annotations
 
@@ -196,6 +196,8 @@ def _remove(document: Document, key: str) -> None:
             del document[first]
 
 
+# Lines are read many at a time. orjson reads a list of them in one call: no reader of Arrow's keeps
+# what is not declared, or goes on behind a bad line.
 def documents(lines: pa.Array, rule: ParseRule) -> list[Document | None]:
     """Return what each of *lines* (text) says, and None for those that are not of the rule's
     format. Meant for LINES_AT_ONCE of them.

@@ -111,6 +111,9 @@ def _dense(ranks: _Numbers) -> _Numbers:
     return found
 
 
+# Files seldom overlap: a range's file has its sequences alone, but for the few lines of marked
+# messages. So groups are taken in the order of their first row, and what is before the next group's
+# first row is ready.
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
     """One group of rows of a file, of one life of one stream."""

@@ -85,6 +85,9 @@ _Bytes = npt.NDArray[np.uint8]
 _Places = npt.NDArray[np.int64]
 
 
+# A word is as long as it can be: ASCII letters, digits, `_`, and all characters that are not ASCII,
+# in small ASCII letters. So a trace id is a word, and a UUID is five. No line is looked at by
+# itself: that would cost more than all else that compaction does.
 def distinct(lines: pa.ChunkedArray) -> Hashes:
     """Return the number of each word of *lines*, which are strings: once, the smallest first."""
     # Before the first word, no place has a number that belongs there.

@@ -112,6 +112,9 @@ def _sentence(url: str, error: OSError) -> str:
     return f"{url} fails ({error.strerror or error}): repair the disk, or choose another path."
 
 
+# Files are made in a folder of their own, made durable, and renamed: a reader sees them whole, and
+# no glob of a reader sees one that is not ready. (DuckDB and polars do match names that begin with
+# a dot.)
 class LocalStorage:
     """Objects are files beneath *root*."""
 
