@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,15 @@ from typing import Any
 import pytest
 
 from consuming import HOSTS, PARTITIONS, Streams, streams_on
+from logpipeline.consuming.membership import ALONE, HEARTBEATS_PER_TAKEOVER, Members
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.nats.bucket import Bucket
 from waiting import eventually
 
 LISTED: list[dict[str, Any]] = [{"name": "listed"}, {"name": "quiet", "ackPolicy": "none"}]
+# Readers that end, each at another moment around its first heartbeat.
+ENDS = 400
+BEAT_S = 0.005
 
 
 @pytest.fixture
@@ -167,6 +173,26 @@ async def test_readers_that_left_leave_nothing_behind(streams: Streams) -> None:
     assert await members(streams, 1)
     await streams.read("own", "--until-caught-up").ends(0)
     assert await members(streams, 0)
+
+
+async def test_a_heartbeat_under_way_does_not_outlive_its_reader(streams: Streams) -> None:
+    """The server may write it behind the removal that was asked for later."""
+    bucket = Bucket(streams.js, streams.pipeline.names.state_bucket)
+    for number in range(ENDS):
+        leaving = Members(
+            streams.js,
+            bucket,
+            consumer="own",
+            member=f"member-{number}",
+            incarnation="test",
+            kind=ALONE,
+            takeover_after_s=BEAT_S * HEARTBEATS_PER_TAKEOVER,
+        )
+        await leaving.enter()
+        # From before the first heartbeat is due to behind it.
+        await asyncio.sleep(2 * BEAT_S * number / ENDS)
+        await leaving.leave()
+        assert await members(streams, 0), f"member-{number} is still there"
 
 
 async def members(streams: Streams, count: int) -> bool:

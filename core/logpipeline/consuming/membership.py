@@ -170,6 +170,7 @@ class Members:
         self._value = f"{kind} {incarnation}".encode()
         self._seen: dict[str, _Sight] = {}
         self._session = 0
+        self._leaving = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def enter(self) -> None:
@@ -196,8 +197,10 @@ class Members:
     async def leave(self) -> None:
         """Say that we end, so that others need not wait."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            # A heartbeat under way is waited for, not cancelled: the server writes and purges in
+            # whatever order it likes, and would keep one that was written behind the purge.
+            self._leaving.set()
+            await self._task
             await self._forget(self.member)
 
     async def living(self) -> list[str]:
@@ -286,12 +289,17 @@ class Members:
         return False
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self.takeover_after_s / HEARTBEATS_PER_TAKEOVER)
+        while not await self._leaves_within(self.takeover_after_s / HEARTBEATS_PER_TAKEOVER):
             try:
                 await self._bucket.put(reader_key(self._consumer, self.member), self._value)
             except (NotSent, OutcomeUnknown, ApiError) as error:
                 log.debug("no heartbeat", extra={"reason": str(error)})
+
+    async def _leaves_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+        return self._leaving.is_set()
 
 
 def _kind(value: bytes) -> str:
