@@ -189,12 +189,6 @@ def _collect(parser: argparse.ArgumentParser) -> None:
     _data(parser)
     _nats(parser)
     parser.add_argument("--member", help="which collector this is: collector-0, …")
-    parser.add_argument(
-        "--workers",
-        metavar="N",
-        type=count,
-        help="processes that share its partitions (default: spec.collectors.workers)",
-    )
     _http(parser)
 
 

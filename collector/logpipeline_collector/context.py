@@ -21,7 +21,6 @@ from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.owned_partition import Tenure
-from logpipeline_collector.sharing import Share
 from logpipeline_collector.snapshots import SnapshotStore
 from logpipeline_collector.stream_reader import ConsumerName
 
@@ -44,7 +43,6 @@ class Context:
     metrics: CollectorMetrics
     committed_to: Callable[[Tenure, float], None]
     wanted_count: Callable[[], int]
-    share: Share | None = None
     _opened: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def open_archive(self, partition: int) -> PartitionArchive:

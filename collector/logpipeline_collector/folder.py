@@ -23,7 +23,7 @@ class FolderBusy(Exception):
 class Folder:
     """A claimed folder. *incarnation* names this process; it begins with the folder's own name."""
 
-    def __init__(self, descriptor: int | None, identity: str, token: str) -> None:
+    def __init__(self, descriptor: int, identity: str, token: str) -> None:
         self._descriptor = descriptor
         self.identity = identity
         self.incarnation = f"{identity}-{token}"
@@ -49,23 +49,15 @@ class Folder:
             ) from None
         return Folder(lock, _identity_of(state), secrets.token_hex(6))
 
-    @staticmethod
-    def joined(incarnation: str) -> Folder:
-        """Return the folder that the process of *incarnation* has locked, for a worker of it."""
-        identity, _, token = incarnation.rpartition("-")
-        return Folder(None, identity, token)
-
     def is_ours(self, incarnation: str) -> bool:
-        """Return whether *incarnation* was a process of this folder; it is gone, unless it is us or
-        another worker: we hold the lock that it held. That a worker has let a partition go is told
-        by the lock of the partition's files.
+        """Return whether *incarnation* was a process of this folder; unless it is us, it is gone:
+        we hold the lock that it held.
         """
         return incarnation.startswith(self.identity + "-")
 
     def close(self) -> None:
         """Give the folder up."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        os.close(self._descriptor)
 
 
 def known_identity(folder: Path, group: str) -> str | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
@@ -17,7 +15,6 @@ from logpipeline.observe.http import serve
 from logpipeline.records import Assignment
 from logpipeline_collector.archive.output import Descriptors
 from logpipeline_collector.archive.state import ArchiveBroken, ArchiveFailed
-from logpipeline_collector.archive.usage import Usage
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
@@ -30,7 +27,6 @@ from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.owned_partition import Tenure
 from logpipeline_collector.progress import ProgressTeller
-from logpipeline_collector.sharing import Share
 from logpipeline_collector.status import StatusAnswers, live, ready
 from logpipeline_collector.worker import PartitionWorker
 
@@ -47,35 +43,17 @@ EXIT_BUSY = 3
 FATAL = (ArchiveBroken, ArchiveFailed, FolderBusy, MemberTaken, OSError)
 
 
-async def run(config: CollectorConfig, stop: asyncio.Event, share: Share | None = None) -> int:
+async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
     """Collect until *stop* is set, and return the process's exit code: 0 after an orderly end, 3
-    where another process is this member, 1 where the disk or the state failed. With a *share* this
-    is one worker of the collector, which has claimed the folder.
+    where another process is this member, 1 where the disk or the state failed.
     """
-    if share is None:
-        return await run_claimed(config, lambda folder: Service(config, folder).run(stop))
-    folder = Folder.joined(share.incarnation)
-    return await _exit_code(Service(share.limited(config), folder, share).run(stop))
-
-
-async def run_claimed(
-    config: CollectorConfig, serve: Callable[[Folder], Coroutine[Any, Any, None]]
-) -> int:
-    """Claim the folder for what *serve* does with it, and return the process's exit code."""
     try:
         folder = Folder.claim(config.archive.folder, config.group, config.member)
     except (FolderBusy, OSError) as error:
         log.error("the collector cannot start", extra={"reason": str(error)})
         return EXIT_BUSY if isinstance(error, FolderBusy) else EXIT_FAILED
     try:
-        return await _exit_code(serve(folder))
-    finally:
-        folder.close()
-
-
-async def _exit_code(serving: Coroutine[Any, Any, None]) -> int:
-    try:
-        await serving
+        await Service(config, folder).run(stop)
     except BaseExceptionGroup as group:
         fatal, others = group.split(FATAL)
         if fatal is None or others is not None:
@@ -83,6 +61,8 @@ async def _exit_code(serving: Coroutine[Any, Any, None]) -> int:
         for leaf in _leaves(fatal):
             log.error("the collector ends", extra={"reason": str(leaf)})
         return EXIT_BUSY if fatal.subgroup(MemberTaken) is not None else EXIT_FAILED
+    finally:
+        folder.close()
     return EXIT_OK
 
 
@@ -96,9 +76,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 class Service:
     """The parts of one collector process, and the workers of its partitions."""
 
-    def __init__(self, config: CollectorConfig, folder: Folder, share: Share | None = None) -> None:
+    def __init__(self, config: CollectorConfig, folder: Folder) -> None:
         self._config = config
-        self._share = share
         self._workers: dict[int, PartitionWorker] = {}
         self._worker_tasks: set[asyncio.Task[None]] = set()
         self._tasks: asyncio.TaskGroup | None = None
@@ -124,15 +103,12 @@ class Service:
         )
 
     def _make_context(self, config: CollectorConfig, folder: Folder) -> Context:
-        share = self._share
-        worker = f"/{share.index}" if share else ""
-        connection = Connection(config.nats.named(f"{config.group}/{config.member}{worker}"))
+        connection = Connection(config.nats.named(f"{config.group}/{config.member}"))
         js = JetStream(connection)
         bucket = Bucket(js, config.state_bucket)
         metrics = CollectorMetrics()
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
-        usage = Usage(share.board(config)) if share else None
-        descriptors = Descriptors(config.archive.open_files_max, usage)
+        descriptors = Descriptors(config.archive.open_files_max)
         metrics.metrics.watch("open_files", "Files kept open", lambda: descriptors.count)
         room = LetterRoom(
             js,
@@ -160,7 +136,6 @@ class Service:
             metrics=metrics,
             committed_to=metrics.committed,
             wanted_count=lambda: sum(worker.is_wanted for worker in self._workers.values()),
-            share=share,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -176,7 +151,7 @@ class Service:
             async with self._page(), asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 stopping = tasks.create_task(stop.wait())
-                entering = tasks.create_task(self._enter())
+                entering = tasks.create_task(context.membership.enter())
                 await asyncio.wait([stopping, entering], return_when=asyncio.FIRST_COMPLETED)
                 if entering.done():
                     await self._collect(tasks, stopping)
@@ -186,11 +161,6 @@ class Service:
             await context.connection.close()
             context.executor.shutdown()
 
-    async def _enter(self) -> None:
-        # A worker is started when its collector has entered.
-        if self._share is None:
-            await self._context.membership.enter()
-
     async def _collect(self, tasks: asyncio.TaskGroup, stopping: asyncio.Task[bool]) -> None:
         context = self._context
         parts = [
@@ -199,9 +169,8 @@ class Service:
             self._progress.run(),
             self._given_up.run(),
             StatusAnswers(context, self._workers).run(),
+            context.membership.run(),
         ]
-        if self._share is None:
-            parts.append(context.membership.run())
         running = [tasks.create_task(part) for part in parts]
         for partition in self._found_in_folder():
             self._worker(partition)
@@ -211,8 +180,7 @@ class Service:
         )
         await asyncio.wait([stopping])
         await self._give_up()
-        if self._share is None:
-            await context.membership.leave()
+        await context.membership.leave()
         for task in running:
             task.cancel()
 
@@ -239,7 +207,6 @@ class Service:
             context.metrics.metrics,
             lambda: live(context, self._workers.values()),
             lambda: ready(context, self._watch, self._workers.values()),
-            listener=socket.socket(fileno=self._share.page) if self._share else None,
         )
         async with page:
             log.info("metrics and health", extra={"port": page.port})
@@ -249,8 +216,6 @@ class Service:
         if self._is_stopping:
             return
         owned = assignment.of(self._config.member)
-        if self._share is not None:
-            owned = self._share.of(owned)
         for partition, worker in self._workers.items():
             if partition not in owned:
                 worker.want(None)

@@ -76,7 +76,6 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
         "component": "collector",
         "group": config.group,
         "member": config.member,
-        "worker": context.share.index if context.share else 0,
         "incarnation": context.folder.incarnation,
         "open_files": context.descriptors.count,
         "dead_letters_not_kept": [

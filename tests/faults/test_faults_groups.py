@@ -33,7 +33,7 @@ class SecondGroup:
         resource = yaml.safe_load(pipeline.resource.read_text())
         resource["metadata"]["name"] = GROUP
         resource["spec"]["stream"]["external"] = True
-        resource["spec"]["collectors"] |= {"group": GROUP, "workers": 2}
+        resource["spec"]["collectors"] |= {"group": GROUP}
         self.file = pipeline.folder / f"{GROUP}.yaml"
         self.file.write_text(yaml.safe_dump(resource))
         self.state = PipelineState(pipeline.js, load(self.file))

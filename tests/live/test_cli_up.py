@@ -10,7 +10,6 @@ import pytest
 from logpipeline.embedded import EmbeddedServer
 from pipeline_up import PipelineUp, run_command
 from waiting import eventually
-from worker_processes import workers_of
 
 
 def numbered(first: int, end: int) -> list[str]:
@@ -161,32 +160,6 @@ async def test_a_second_up_of_one_name_and_group_is_refused(
     assert refused.returncode == 1
     assert "collector-0 of the group main runs elsewhere" in refused.stderr
     assert [each["epoch"] for each in before] == [each["epoch"] for each in after]
-
-
-async def test_workers_of_a_changed_number_lose_and_repeat_no_line(tmp_path: Path) -> None:
-    """One process, three, and two, while lines flow; the status knows one collector."""
-    async with PipelineUp(tmp_path, partitions=4) as up:
-        up.append(numbered(0, 200))
-        await up.arrived(numbered(0, 200))
-        for count, first in ((3, 200), (2, 400)):
-            up.write(collectors={"workers": count})
-            up.append(numbered(first, first + 100))
-            await _workers(up, count)
-            await up.running()
-            up.append(numbered(first + 100, first + 200))
-            await up.arrived(numbered(0, first + 200))
-        status = await up.run("status")
-        assert "1 collectors answer" in status.stdout
-
-
-async def _workers(up: PipelineUp, count: int) -> None:
-    """Return when the collector runs so many workers."""
-
-    def is_so() -> bool:
-        pid = up.pids()["collector-0"]
-        return bool(pid) and len(workers_of(pid)) == count
-
-    await eventually(is_so, within_s=20, what=f"{count} workers")
 
 
 async def test_up_goes_on_where_it_stopped(tmp_path: Path) -> None:

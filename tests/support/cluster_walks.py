@@ -37,7 +37,6 @@ _POD: dict[str, tuple[Any, ...]] = {
 }
 _COLLECTORS: dict[str, tuple[Any, ...]] = {
     "replicas": (0, 1, 2),
-    "workers": (2, GONE),
     "directory": ("/archive", GONE),
     "path": ("{partition}/{host}.log", GONE),
     "filePath": ("{host}/%Y/{path}", GONE),

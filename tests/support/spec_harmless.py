@@ -94,7 +94,6 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     ),
     "Processors and memory: a ResourceQuota and a LimitRange of the namespace limit them.": (
         *(f"{pods}.resources" for pods in _PODS),
-        "collectors.workers",
         "table.driverMemory",
         *_each("table.executors", "cores memory resources"),
     ),

@@ -49,7 +49,6 @@ DEFAULTS: dict[str, Any] = {
     "batch.ack": "batch",
     "batch.message": "batch",
     "collectors.replicas": 1,
-    "collectors.workers": 1,
     "collectors.group": "main",
     "collectors.deliverPolicy": "all",
     "collectors.onEmptyVolume": "Reread",

@@ -51,7 +51,7 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
             "rotation": {"maxBytes": "1Mi", "maxAge": "2h"}, "compression": "none",
             "retention": {"maxAge": "3h", "maxBytes": "1Gi", "minFreePercent": 7},
             "maxOpenFiles": 17, "commit": {"interval": "50ms", "maxBytes": "1Mi"},
-            "takeoverAfter": "11s", "snapshotEvery": "6s", "workers": 3,
+            "takeoverAfter": "11s", "snapshotEvery": "6s",
             "deliverPolicy": "byStartTime", "optStartTime": "2026-01-31T12:00:00Z",
             "onEmptyVolume": "Continue",
         },
@@ -64,7 +64,6 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
         return {**flat(made), **flat(made.archive)}
 
     assert told(read_back(config.for_collector(whole))) == told(whole)
-    assert config.for_collector(whole).spec.collectors.workers == 3
     # A field that stands here at its default would not be missed.
     same = {name for name, value in told(whole).items() if value == told(resource({}))[name]}
     assert same == {

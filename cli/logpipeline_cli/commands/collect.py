@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from logpipeline.spec import load
-from logpipeline.spec.components import WORKERS_MAX
 from logpipeline_cli.commands.component import http_address, run_until_stopped, server_of
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
-from logpipeline_cli.local.parts import Part
 from logpipeline_cli.streams import fshipper
 
-if TYPE_CHECKING:
-    from logpipeline_collector.sharing import Share
-
-# How a collector tells each of its workers which one it is.
-WORKER_VARIABLE = "LOGPIPELINE_WORKER"
-# With the back-off between them these take some seconds: then somebody has to look.
-CRASHES_MAX = 5
 RESOURCE_WORDS = {"member": "--member", "data": "--data"}
 
 
@@ -36,9 +25,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from logpipeline_collector import pod, service
+    from logpipeline_collector import service
     from logpipeline_collector.config import from_pipeline
-    from logpipeline_collector.sharing import Share
 
     pipeline = load(Path(args.file))
     data = Path(args.data) if args.data else None
@@ -52,36 +40,7 @@ def _collect(args: argparse.Namespace) -> int:
         http_host=host,
         http_port=port,
     )
-    if text := os.environ.pop(WORKER_VARIABLE, ""):
-        share = Share.decode(text)
-        return run_until_stopped(
-            f"collector/{share.index}", lambda stop: service.run(config, stop, share)
-        )
-    workers = _workers(args.workers or pipeline.spec.collectors.workers, config.partitions)
-    if workers == 1:
-        return run_until_stopped("collector", lambda stop: service.run(config, stop))
-    return run_until_stopped(
-        "collector", lambda stop: pod.run(config, stop, workers=workers, make=_worker)
-    )
-
-
-def _workers(wanted: int, partitions: int) -> int:
-    if wanted > WORKERS_MAX:
-        raise CliError(f"--workers {wanted}: give at most {WORKERS_MAX}")
-    # What is beyond could never have a partition, whoever else is away.
-    return min(wanted, partitions)
-
-
-def _worker(share: Share) -> Part:
-    """Return the process of one worker: our own words, and in its environment which one it is."""
-    return Part(
-        f"worker-{share.index}",
-        [sys.executable, "-m", "logpipeline_cli", *sys.argv[1:]],
-        None,
-        environment={WORKER_VARIABLE: share.encode()},
-        kept=(share.page,),
-        crashes_max=CRASHES_MAX,
-    )
+    return run_until_stopped("collector", lambda stop: service.run(config, stop))
 
 
 def _read_plainly(args: argparse.Namespace) -> int:

@@ -31,8 +31,7 @@ _PR_SET_PDEATHSIG = 1
 @dataclass(slots=True)
 class Part:
     """The process *name*, run by the words of *command*; what it logs goes to *log_file*, or where
-    our own log goes. It inherits the descriptors *kept*, and is given up after *crashes_max* of
-    them in a row.
+    our own log goes.
     """
 
     name: str
@@ -41,8 +40,6 @@ class Part:
     on_line: Callable[[str, str], None] = lambda name, line: None
     on_start: Callable[[], None] = lambda: None
     environment: Mapping[str, str] = field(default_factory=dict)
-    kept: tuple[int, ...] = ()
-    crashes_max: int | None = None
     restarts: int = 0
     _process: asyncio.subprocess.Process | None = field(default=None)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,9 +51,7 @@ class Part:
         return self._process.pid if self._process and self._process.returncode is None else 0
 
     async def run(self) -> None:
-        """Keep the process running until `stop`, or until it is given up; it is gone when this
-        returns, whatever happens.
-        """
+        """Keep the process running until `stop`; it is gone when this returns, whatever happens."""
         try:
             await self._keep_running()
         finally:
@@ -70,7 +65,7 @@ class Part:
         await self._stopped.wait()
 
     async def _keep_running(self) -> None:
-        backoff_s, crashes = BACKOFF_FIRST_S, 0
+        backoff_s = BACKOFF_FIRST_S
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
@@ -81,11 +76,7 @@ class Part:
             if self._stopping.is_set():
                 return
             if time.monotonic() - started > STARTED_WELL_S:
-                backoff_s, crashes = BACKOFF_FIRST_S, 0
-            crashes += 1
-            if crashes == self.crashes_max:
-                log.error("a part does not stay up", extra={"part": self.name, "reason": end})
-                return
+                backoff_s = BACKOFF_FIRST_S
             self.restarts += 1
             log.warning(
                 "a part ended, starting it again",
@@ -134,7 +125,6 @@ class Part:
             stderr=None if self.log_file is None else asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=LOG_LINE_BYTES_MAX,
-            pass_fds=self.kept,
             env={**os.environ, **self.environment, PARENT_VARIABLE: str(os.getpid())},
         )
         self.on_start()

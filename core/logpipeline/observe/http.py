@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self
@@ -124,11 +122,8 @@ async def serve(
     metrics: Metrics,
     live: Check,
     ready: Check,
-    *,
-    listener: socket.socket | None = None,
 ) -> HttpServer:
-    """Listen on *host* and *port*, or on *listener*; *live* and *ready* return None, or in words
-    why not.
+    """Listen on *host* and *port*; *live* and *ready* return None, or in words why not.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -144,23 +139,10 @@ async def serve(
         return _checked(ready)
 
     pages = {METRICS: numbers, LIVE: is_live, READY: is_ready}
-    return await serve_pages(host, port, pages, listener=listener)
-
-
-async def serve_pages(
-    host: str, port: int, pages: Mapping[str, Page], *, listener: socket.socket | None = None
-) -> HttpServer:
-    """Listen on *host* and *port*, or on *listener*, and answer with *pages* by their paths.
-
-    Raises:
-        OSError: the address cannot be listened on.
-    """
     server = HttpServer(pages)
-    start = partial(asyncio.start_server, server._connected, limit=HEAD_BYTES_MAX)
-    if listener is None:
-        server._server = await start(host, port, backlog=CONNECTIONS_MAX)
-    else:
-        server._server = await start(sock=listener, backlog=CONNECTIONS_MAX)
+    server._server = await asyncio.start_server(
+        server._connected, host, port, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
+    )
     return server
 
 

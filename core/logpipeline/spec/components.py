@@ -26,8 +26,6 @@ TEMPLATE = r"^[^\x00-\x1f\x7f]+$"
 GLOB_EXAMPLE = "/var/log/*.log"
 # From the narrowest to the widest.
 PodNamespaces = Literal["Own", "Selector", "All"]
-# More processes than a large machine has cores would only wait for each other.
-WORKERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +135,9 @@ class DisruptionBudget:
 class Collectors(PodOptions):
     """The collectors: each owns a contiguous range of partitions and writes files."""
 
-    replicas: int = spec("How many collectors.", default=1, minimum=0, maximum=1024)
-    workers: int = spec(
-        "Processes in each collector, which share its partitions. A collector never starts more "
-        "than there are partitions; one without a partition is idle.",
-        default=1, minimum=1, maximum=WORKERS_MAX,
+    replicas: int = spec(
+        "How many collectors. Each keeps one processor busy at most.",
+        default=1, minimum=0, maximum=1024, former="workers",
     )  # fmt: skip
     group: str = spec(
         "Name of the group; each group reads everything.",

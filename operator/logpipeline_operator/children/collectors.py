@@ -16,9 +16,7 @@ from logpipeline_operator.children.model import (
 )
 
 CLAIM = "data"
-# For each worker: a process of its own, with buffers of its own.
-CPU_MILLICORES = 100
-MEMORY_MIB = 256
+RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
@@ -74,7 +72,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         ],
         security=pods.RESTRICTED_POD,
         service_account=name,
-        resources=_resources(collectors.workers),
+        resources=RESOURCES,
         grace_s=collectors.drain_timeout_seconds,
         config_hash=config.hash_of(text, config.volume(pipeline, name, nats_auth.COLLECTOR)),
         is_spread=True,
@@ -96,11 +94,6 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         "metadata": model.metadata(pipeline, name, Component.COLLECTOR),
         "spec": spec,
     }
-
-
-def _resources(workers: int) -> Manifest:
-    cpu, memory = CPU_MILLICORES * workers, MEMORY_MIB * workers
-    return {"requests": {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}}
 
 
 def _container(pipeline: LogPipeline, volume: Persistence) -> pods.Container:

@@ -46,7 +46,7 @@ SIDECAR_FILES = "/var/log/app/*.log"
 
 _COLLECTORS = (
     "group", "path", "file_path", "output", "rotation", "compression", "retention",
-    "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns", "workers",
+    "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns",
     "deliver_policy", "opt_start_time", "on_empty_volume",
 )  # fmt: skip
 _TABLE = (
