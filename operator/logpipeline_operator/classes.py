@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from logpipeline.spec import LogPipeline, SpecError, dump, parse
-from logpipeline.spec.choices import ADOPT_ANNOTATION, REFUSALS_MAX, class_name, refusals
-from logpipeline.spec.classes import CLASS_KIND, LogPipelineClass, parse_class
+from logpipeline.spec.api import ADOPT_ANNOTATION, CLASS_KIND, PIPELINE_LABEL
+from logpipeline.spec.choices import REFUSALS_MAX, class_name, refusals
+from logpipeline.spec.classes import LogPipelineClass, parse_class
 from logpipeline.spec.pods import both
 from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Manifest
@@ -95,7 +96,7 @@ async def _would_narrow(cluster: Cluster, pipeline: LogPipeline, of: LogPipeline
 
 async def _kept(cluster: Cluster, pipeline: LogPipeline) -> list[Manifest]:
     """Return what was allowed, the newest last."""
-    selector = f"{model.PIPELINE_LABEL}={pipeline.name}"
+    selector = f"{PIPELINE_LABEL}={pipeline.name}"
     found, _ = await cluster.list(kind("ControllerRevision"), pipeline.namespace, selector)
     ours = [each for each in found if _is_owned(each, pipeline)]
     return sorted(ours, key=lambda each: int(each["revision"]))

@@ -13,9 +13,10 @@ from logpipeline.nats.bucket import Conflict
 from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import GROUP
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, NotFound
-from logpipeline_operator.cluster.kinds import GROUP, kind
+from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.membership import seconds_of
 

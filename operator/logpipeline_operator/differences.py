@@ -11,19 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logpipeline_operator.children.model import (
-    MANAGED_BY,
-    MANAGED_BY_LABEL,
-    PIPELINE_LABEL,
-    Manifest,
-)
+from logpipeline.spec.api import GROUP, PIPELINE_LABEL
+from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
 from logpipeline_operator.intrusions import Intrusion, intrusions, managers
 from logpipeline_operator.queue import Key
 
 Place = tuple[str, str]
 
 # A field that we set once and no longer want is still there: only this tells.
-APPLIED_ANNOTATION = "logpipeline.dev/applied"
+APPLIED_ANNOTATION = f"{GROUP}/applied"
 # Fields that tell items of a list apart, where Kubernetes or an admission may add more items.
 _ITEM_KEYS = ("name", "mountPath", "containerPort", "port", "type", "key")
 # Kubernetes refuses to change anything else of a StatefulSet's specification.

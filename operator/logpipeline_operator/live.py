@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import PIPELINE_LABEL
 from logpipeline_operator.children import model
 from logpipeline_operator.children.kinds import ChildKind, order
-from logpipeline_operator.children.model import PIPELINE_LABEL, Manifest
+from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of

@@ -17,6 +17,7 @@ from logpipeline.nats.connection import ConnectFailed, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import LogPipeline, SpecError, parse
+from logpipeline.spec.api import ADOPT_ANNOTATION, DATA_LOSS_ANNOTATION, PAUSED_ANNOTATION
 from logpipeline.spec.components import Local
 from logpipeline_operator import (
     classes,
@@ -48,10 +49,6 @@ from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import errors
 
 log = logging.getLogger(__name__)
-
-PAUSED_ANNOTATION = "logpipeline.dev/paused"
-DATA_LOSS_ANNOTATION = "logpipeline.dev/allow-data-loss"
-ADOPT_ANNOTATION = "logpipeline.dev/adopt"
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from logpipeline.spec import LogPipeline, SpecError
+from logpipeline.spec.api import API_VERSION
 from logpipeline_operator.children import application, names
 from logpipeline_operator.children.model import Component, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError, NotFound
@@ -290,7 +291,7 @@ def _jetstream(seen: Seen) -> JetStreamFacts | None:
 
 def _status_manifest(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Manifest:
     return {
-        "apiVersion": "logpipeline.dev/v1alpha1",
+        "apiVersion": API_VERSION,
         "kind": "LogPipeline",
         "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
         "status": dict(status),

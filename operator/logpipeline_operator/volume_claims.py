@@ -9,13 +9,8 @@ from dataclasses import dataclass
 
 from logpipeline.quantity import QuantityError, parse_bytes
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children.model import (
-    ACCOUNTS_LABEL,
-    COMPONENT_LABEL,
-    TLS_LABEL,
-    Component,
-    Manifest,
-)
+from logpipeline.spec.api import COMPONENT_LABEL
+from logpipeline_operator.children.model import ACCOUNTS_LABEL, TLS_LABEL, Component, Manifest
 
 
 @dataclass(frozen=True, slots=True)

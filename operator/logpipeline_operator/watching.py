@@ -14,11 +14,8 @@ from functools import partial
 from typing import Any
 
 import kopf
-from kopf._core.engines.peering import Identity
 
-from logpipeline.spec.classes import CLASS_PLURAL
-from logpipeline_operator.children.model import PIPELINE_LABEL
-from logpipeline_operator.cluster.kinds import GROUP, PLURAL, VERSION
+from logpipeline.spec.api import CLASS_PLURAL, GROUP, PIPELINE_LABEL, PLURAL, VERSION
 from logpipeline_operator.queue import Key
 from logpipeline_operator.settings import Settings
 
@@ -144,7 +141,7 @@ async def _kopf(
         registry=registry_for(add, add_all, sees_namespaces=not settings.namespaces),
         settings=kopf_settings(),
         # By default it asks for the user's name, and a pod's user has none.
-        identity=Identity(settings.identity),
+        identity=settings.identity,  # type: ignore[arg-type]  # kopf does not export the type
         **where,
     )
 

@@ -18,7 +18,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from logpipeline.spec import parse
-from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.subjects import names_of
 from logpipeline_cli.local.layout import Layout, RunRecord, default_data
 from logpipeline_spark.formats.choosing import Format, logs_of

@@ -12,7 +12,7 @@ from typing import Any
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.plan.observe import consumers_of
-from logpipeline_operator.children.model import PIPELINE_LABEL
+from logpipeline.spec.api import PIPELINE_LABEL
 from logpipeline_operator.cluster.client import FIELD_MANAGER, Cluster
 from logpipeline_operator.cluster.kinds import kind
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from logpipeline.spec import parse
+from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.crd import crd
-from logpipeline.spec.model import API_VERSION, KIND
 from logpipeline_cli.arguments import build_parser
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.reference import BEGIN, END, with_reasons

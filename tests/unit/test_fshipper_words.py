@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from logpipeline.spec import parse
-from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline_cli.arguments import build_parser
 from logpipeline_cli.commands import collect, ship
 from logpipeline_cli.errors import CliError

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from child_manifests import resource
+from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline.survey import PartitionState
 from logpipeline_operator import membership
 from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
-from logpipeline_operator.children.model import COMPONENT_LABEL
 from logpipeline_operator.children.nats_tls import MARK_ANNOTATION
 from logpipeline_operator.membership import CollectorPod
 

@@ -146,11 +146,3 @@ def test_an_image_that_nobody_named() -> None:
     assert (found.reason, found.part) == (Reason.IMAGE_UNKNOWN, Part.SHIPPERS)
     assert "spec.shippers.image" in found.message
     assert "LOGPIPELINE_IMAGE_SHIPPER" in found.message
-
-
-def test_silence_of_the_api_server() -> None:
-    """It passes by itself, and nobody is warned of it."""
-    found = errors_of.of_cluster_away("")
-
-    assert found.reason.value.is_passing
-    assert "did not answer" in found.message

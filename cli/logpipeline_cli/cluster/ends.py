@@ -13,21 +13,20 @@ from typing import Any
 
 from logpipeline.observe.logs import printable
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline.spec.api import (
+    API_VERSION,
+    COMPONENT_LABEL,
+    EXCLUDE_ANNOTATION,
+    KIND,
+    PIPELINE_LABEL,
+)
 from logpipeline_cli.cluster.api import Forbidden, path
 from logpipeline_cli.cluster.places import Claimed, Manifest, Places, is_running, places
 from logpipeline_cli.cluster.remote import FarEnd
 from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
 from logpipeline_operator.children import config, names, pods
-from logpipeline_operator.children.model import (
-    COMPONENT_LABEL,
-    INSTANCE_LABEL,
-    MANAGED_BY_LABEL,
-    NAME,
-    NAME_LABEL,
-    PIPELINE_LABEL,
-)
+from logpipeline_operator.children.model import INSTANCE_LABEL, MANAGED_BY_LABEL, NAME, NAME_LABEL
 from logpipeline_operator.children.shippers import DATA
 
 COMPONENT = "files"
@@ -79,7 +78,7 @@ def manifest(
                 MANAGED_BY_LABEL: MANAGED_BY,
                 PIPELINE_LABEL: pipeline.name,
             },
-            "annotations": {"logpipeline.dev/exclude": "true"},
+            "annotations": {EXCLUDE_ANNOTATION: "true"},
             "ownerReferences": [_owner(pipeline, uid)],
         },
         "spec": {

@@ -8,15 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from logpipeline.spec import LogPipeline, parse
-from logpipeline.spec.model import API_VERSION
+from logpipeline.spec.api import API_VERSION, COMPONENT_LABEL, PIPELINE_LABEL, PLURAL
 from logpipeline_cli.cluster.api import Api, Forbidden, Manifest, NotFound, connected, path
 from logpipeline_cli.cluster.kubectl import Kubectl
 from logpipeline_cli.errors import CliError
 
 NAMES_SHOWN_MAX = 20
-PIPELINES = "logpipelines"
-PIPELINE_LABEL = "logpipeline.dev/pipeline"
-COMPONENT_LABEL = "app.kubernetes.io/component"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ def _listed(cluster: Cluster) -> list[Manifest]:
 
 
 def _path(namespace: str, name: str = "") -> str:
-    return path(API_VERSION, PIPELINES, namespace, name)
+    return path(API_VERSION, PLURAL, namespace, name)
 
 
 def _default_namespace(config: Manifest) -> str:

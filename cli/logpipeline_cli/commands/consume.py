@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks
 from logpipeline.consuming.reader import Reader, reset
 from logpipeline.nats.jetstream import rfc3339_of
+from logpipeline.processes import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
 from logpipeline_cli.errors import CliError
@@ -36,7 +36,6 @@ SHELL = "/bin/sh"
 GRACE_S = 5.0
 # Sysexits' EX_TEMPFAIL: "try again later".
 EXIT_TRY_AGAIN = 75
-_PR_SET_PDEATHSIG = 1
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,9 @@ class Command:
                 stdin=file,
                 start_new_session=True,
                 env={**os.environ, **environment},
-                preexec_fn=_end_with_parent,
+                # A reader that is killed must not leave a command behind that works on the same
+                # batch as its successor's.
+                preexec_fn=end_with_parent,
             )
             code = await self._ended(process)
             # The command's place in the file is ours as well.
@@ -150,13 +151,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             async with asyncio.timeout(GRACE_S):
                 await process.wait()
                 return
-
-
-def _end_with_parent() -> None:
-    # A reader that is killed must not leave a command behind that works on the same batch as its
-    # successor's.
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run(args: argparse.Namespace) -> int:

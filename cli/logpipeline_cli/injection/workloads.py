@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from logpipeline.spec.api import GROUP
 from logpipeline_cli.errors import CliError
 
 Manifest = dict[str, Any]
@@ -16,7 +17,7 @@ CONTAINER = "logpipeline-shipper"
 CONFIG_VOLUME = "logpipeline-config"
 POSITIONS_VOLUME = "logpipeline-positions"
 # The pod template's mark: which pipeline it was injected for.
-ANNOTATION = "logpipeline.dev/sidecar"
+ANNOTATION = f"{GROUP}/sidecar"
 # Twice what a shipper puts into quarantine at most: the kubelet evicts a pod beyond.
 POSITIONS_BYTES_MAX = "128Mi"
 # Seconds to read the files to their ends, after the other containers have stopped.

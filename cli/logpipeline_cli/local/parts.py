@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from logpipeline.processes import end_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ LOG_BYTES_MAX = 10 * 1024 * 1024
 LOG_LINE_BYTES_MAX = 64 * 1024
 
 PARENT_VARIABLE = "LOGPIPELINE_PARENT"
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
@@ -178,6 +177,6 @@ def die_with_parent() -> None:
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if not parent or sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != int(parent):
         sys.exit("the supervisor ended first")

@@ -14,7 +14,7 @@ from logpipeline.nats.jetstream import (
     JetStream,
     header_fields,
 )
-from logpipeline.nats.session import RawMessage, Sink
+from logpipeline.nats.session import Sink
 from logpipeline.subjects import key_value_subject
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -99,11 +99,6 @@ class Bucket:
     async def unlisten(self, listener: Listener) -> None:
         """Undo `listen`."""
         await self._js.connection.unlisten(listener)
-
-
-def key_of(bucket: str, message: RawMessage) -> str:
-    """Return the key whose write *message* announces."""
-    return message.subject.decode()[len(key_value_subject(bucket, "")) :]
 
 
 def bucket_stream_config(

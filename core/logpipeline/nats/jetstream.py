@@ -4,14 +4,13 @@ know.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from logpipeline.nats.connection import Connection, NoResponders, NotSent, OutcomeUnknown
+from logpipeline.nats.connection import Connection, OutcomeUnknown
 from logpipeline.nats.session import RawMessage
 
 # Error codes of nats-server (its errors.json).
@@ -218,20 +217,6 @@ class JetStream:
         )
         ack = _checked(f"publish to {subject}", answer.data)
         return PubAck(ack["stream"], ack["seq"], ack.get("duplicate", False))
-
-
-async def until_answered(
-    js: JetStream, request: str, body: dict[str, Any] | None = None, *, wait_s: float = 0.2
-) -> Any:
-    """Like `JetStream.call` for a request that may be repeated: tried again until the server
-    answers.
-    """
-    while True:
-        try:
-            return await js.call(request, body)
-        except (OutcomeUnknown, NoResponders, NotSent):
-            await js.connection.wait_connected()
-            await asyncio.sleep(wait_s)
 
 
 def rfc3339_of(time_ns: int) -> str:

@@ -17,6 +17,7 @@ from logpipeline.plan.normal import (
 )
 from logpipeline.quantity import format_bytes, format_duration
 from logpipeline.spec import parse
+from logpipeline.spec.api import API_VERSION, GROUP
 from logpipeline.spec.selection import selection_of
 
 _POLICY_NAMES = {theirs: ours for ours, theirs in POLICIES.items()}
@@ -172,7 +173,7 @@ def _target(full: Mapping[str, Any], name: str, partition: int) -> str:
 
 
 def _without_ours(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in metadata.items() if not key.startswith("logpipeline.dev/")}
+    return {key: text for key, text in metadata.items() if not key.startswith(f"{GROUP}/")}
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -219,7 +220,7 @@ def export_streams(
     if templates := _templates(by_partition, consumers or {}, root, count):
         spec["consumers"] = templates
     resource = {
-        "apiVersion": "logpipeline.dev/v1alpha1",
+        "apiVersion": API_VERSION,
         "kind": "LogPipeline",
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
@@ -375,7 +376,7 @@ def _stream(full: dict[str, Any]) -> dict[str, Any]:
         stream["maxBytes"] = format_bytes(full["max_bytes"])
     if full["placement"]:
         stream["placement"] = full["placement"]
-    metadata = {k: v for k, v in full["metadata"].items() if not k.startswith("logpipeline.dev/")}
+    metadata = {k: v for k, v in full["metadata"].items() if not k.startswith(f"{GROUP}/")}
     if metadata:
         stream["metadata"] = metadata
     return stream

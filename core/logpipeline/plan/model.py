@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from logpipeline.spec.api import GROUP
+
 # A configuration in JetStream's own JSON.
 Config = Mapping[str, Any]
 
 # Whose a stream or consumer is. Keys of our own in metadata begin alike; the server's with _nats.
-OWNER_KEY = "logpipeline.dev/owner"
-INSTALLATION_KEY = "logpipeline.dev/installation"
+OWNER_KEY = f"{GROUP}/owner"
+INSTALLATION_KEY = f"{GROUP}/installation"
 # Whose consumer one is that a collector made for itself.
-COLLECTOR_GROUP_KEY = "logpipeline.dev/collector-group"
+COLLECTOR_GROUP_KEY = f"{GROUP}/collector-group"
 
 
 class Kind(StrEnum):

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from logpipeline.spec.choices import ADOPT_ANNOTATION, CHOICES, NAMELESS, Choice, How
-from logpipeline.spec.classes import CLASS_KIND, DEFAULT_CLASS
+from logpipeline.spec.api import ADOPT_ANNOTATION, CLASS_KIND, GROUP, PLURAL, VERSION
+from logpipeline.spec.choices import CHOICES, NAMELESS, Choice, How
+from logpipeline.spec.classes import DEFAULT_CLASS
 from logpipeline.spec.components import PodNamespaces
-from logpipeline.spec.crd import GROUP, PLURAL, VERSION, as_yaml
+from logpipeline.spec.crd import as_yaml
 from logpipeline.spec.crossrule import quantity_cel
 
 FILE = Path("deploy/admission.yaml")

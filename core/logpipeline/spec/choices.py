@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Any, get_args
 
 from logpipeline.quantity import format_bytes
+from logpipeline.spec.api import ADOPT_ANNOTATION
 from logpipeline.spec.classes import DEFAULT_CLASS, LogPipelineClass, LogPipelineClassSpec
 from logpipeline.spec.components import PodNamespaces
 from logpipeline.spec.fields import yaml_name
 from logpipeline.spec.mistakes import shown
 from logpipeline.spec.model import LogPipeline
 
-ADOPT_ANNOTATION = "logpipeline.dev/adopt"
 # As many as a person reads at once.
 REFUSALS_MAX = 20
 # The name of an entry that has none.

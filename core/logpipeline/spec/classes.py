@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from logpipeline.spec.api import API_VERSION, CLASS_KIND
 from logpipeline.spec.components import PodNamespaces
 from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import spec
 from logpipeline.spec.mistakes import Mistake, SpecError, shown
-from logpipeline.spec.model import API_VERSION
 from logpipeline.spec.parse import Reader
 from logpipeline.spec.pods import LabelSelector
 from logpipeline.spec.rules import check_object
 from logpipeline.spec.streams import GIB
 
-CLASS_KIND = "LogPipelineClass"
-CLASS_PLURAL = "logpipelineclasses"
 # The class of a LogPipeline that names none.
 DEFAULT_CLASS = "default"
 # A name, or the beginning of names and a star.

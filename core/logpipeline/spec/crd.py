@@ -19,12 +19,13 @@ from logpipeline.quantity import (
     format_bytes,
     format_duration,
 )
+from logpipeline.spec.api import CLASS_KIND, CLASS_PLURAL, GROUP, KIND, PLURAL, VERSION
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
-from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL, CLASS_RULES, LogPipelineClassSpec
+from logpipeline.spec.classes import CLASS_RULES, LogPipelineClassSpec
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
 from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
 from logpipeline.spec.mistakes import is_called
-from logpipeline.spec.model import KIND, NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
+from logpipeline.spec.model import NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
 from logpipeline.spec.parse import plain
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 
@@ -35,10 +36,7 @@ CHECKED_EVERY_S = 120.0
 # A status that was not confirmed for so long says nothing about now, and its operator is gone.
 UNCHECKED_AFTER_S = 420.0
 
-GROUP = "logpipeline.dev"
-VERSION = "v1alpha1"
 FILE = Path("deploy/crd.yaml")
-PLURAL = "logpipelines"
 
 COLUMNS = (
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),

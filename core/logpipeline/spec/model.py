@@ -11,8 +11,6 @@ from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 from logpipeline.spec.table import Table
 from logpipeline.subjects import Names, names_of
 
-API_VERSION = "logpipeline.dev/v1alpha1"
-KIND = "LogPipeline"
 # A StatefulSet's name may have 52 characters, since its pods carry it in a label with a hash
 # behind it (kubernetes#64023), and ours ends with "-collector".
 NAME_CHARS_MAX = 42

@@ -22,6 +22,7 @@ from logpipeline.quantity import (
     parse_bytes,
     parse_duration,
 )
+from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.changes import check_change
 from logpipeline.spec.components import FilePatterns, LocalNats, LocalShipper
 from logpipeline.spec.fields import (
@@ -42,8 +43,6 @@ from logpipeline.spec.mistakes import (
     unknown,
 )
 from logpipeline.spec.model import (
-    API_VERSION,
-    KIND,
     NAME_CHARS_MAX,
     NAME_PATTERN,
     NAMESPACE_CHARS_MAX,

@@ -9,6 +9,7 @@ server under which they were removed.
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import GROUP
 from logpipeline_operator.children import config, names, nats_auth, nats_conf, pods
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
@@ -22,8 +23,8 @@ from logpipeline_operator.children.model import (
 
 CONTAINER = "callout"
 KEYS_FILE = "jwks.json"
-USER_ANNOTATION = "logpipeline.dev/nats-callout-user"
-CONFIG_ANNOTATION = "logpipeline.dev/callout-config-hash"
+USER_ANNOTATION = f"{GROUP}/nats-callout-user"
+CONFIG_ANNOTATION = f"{GROUP}/callout-config-hash"
 RESOURCES: Manifest = {"requests": {"cpu": "10m", "memory": "48Mi"}}
 # The kubelet puts a new token there long before the old one ends.
 TOKEN_S = 3600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import GROUP
 from logpipeline_operator.children import (
     callout,
     config,
@@ -27,8 +28,8 @@ from logpipeline_operator.children.model import (
 
 CONFIG_FILE = "nats.conf"
 # With which users the server of a pod was started.
-USERS_ANNOTATION = "logpipeline.dev/nats-users"
-TABLE_USER_ANNOTATION = "logpipeline.dev/nats-table-user"
+USERS_ANNOTATION = f"{GROUP}/nats-users"
+TABLE_USER_ANNOTATION = f"{GROUP}/nats-table-user"
 RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 # It writes the indexes of its streams; without them the next start reads every message.
 GRACE_S = 60

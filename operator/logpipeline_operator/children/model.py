@@ -13,7 +13,7 @@ from typing import Any
 
 from logpipeline.quantity import format_bytes
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.model import API_VERSION, KIND
+from logpipeline.spec.api import API_VERSION, COMPONENT_LABEL, GROUP, KIND, PIPELINE_LABEL
 
 Manifest = dict[str, Any]
 
@@ -44,15 +44,13 @@ _DIGITS_MAX = 64
 
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
-COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
-PIPELINE_LABEL = "logpipeline.dev/pipeline"
 # Only on what lies in no namespace, or in one of others that shippers read.
-NAMESPACE_LABEL = "logpipeline.dev/namespace"
+NAMESPACE_LABEL = f"{GROUP}/namespace"
 # Of claims of a managed server whose streams lie in an account.
-ACCOUNTS_LABEL = "logpipeline.dev/nats-accounts"
+ACCOUNTS_LABEL = f"{GROUP}/nats-accounts"
 # Of claims of a managed server that speaks TLS unless its resource says otherwise.
-TLS_LABEL = "logpipeline.dev/nats-tls"
+TLS_LABEL = f"{GROUP}/nats-tls"
 
 NAME = "logpipeline"
 MANAGED_BY = "logpipeline-operator"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import GROUP
 from logpipeline_operator.children import model, names
 from logpipeline_operator.children.model import Component, Manifest
 
@@ -25,7 +26,7 @@ FILES = (CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, KEY_FILE)
 # What the server's pods get of them; the authority's key stays with the operator.
 SERVER_FILES = (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
 # With which certificate the server of a pod was started, and whom it trusts.
-MARK_ANNOTATION = "logpipeline.dev/nats-tls"
+MARK_ANNOTATION = f"{GROUP}/nats-tls"
 
 
 def is_on(pipeline: LogPipeline) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import GROUP
 from logpipeline.spec.pods import PodOptions
 from logpipeline_operator.children import model
 from logpipeline_operator.children.model import (
@@ -21,7 +22,7 @@ from logpipeline_operator.children.model import (
 )
 
 USER = 65532
-CONFIG_HASH_ANNOTATION = "logpipeline.dev/config-hash"
+CONFIG_HASH_ANNOTATION = f"{GROUP}/config-hash"
 LAST_WORDS = "FallbackToLogsOnError"
 HOSTNAME_TOPOLOGY = "kubernetes.io/hostname"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children import executors, model, names, table
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
@@ -124,7 +125,7 @@ def _nats(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
         "podSelector": {
             "matchLabels": {
                 model.NAME_LABEL: model.NAME,
-                model.COMPONENT_LABEL: model.OPERATOR_COMPONENT,
+                COMPONENT_LABEL: model.OPERATOR_COMPONENT,
             }
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import COMPONENT_LABEL, PIPELINE_LABEL
 from logpipeline.spec.components import Persistence
 from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import model
@@ -68,7 +69,7 @@ def disruption_budget(
 def pod_monitor(pipeline: LogPipeline) -> Manifest:
     """Return what has Prometheus' operator scrape our own components."""
     found = model.selector(pipeline, Component.COLLECTOR)
-    del found[model.COMPONENT_LABEL]
+    del found[COMPONENT_LABEL]
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
@@ -78,14 +79,14 @@ def pod_monitor(pipeline: LogPipeline) -> Manifest:
                 "matchLabels": found,
                 "matchExpressions": [
                     {
-                        "key": model.COMPONENT_LABEL,
+                        "key": COMPONENT_LABEL,
                         "operator": "In",
                         "values": [each.value for each in MONITORED],
                     }
                 ],
             },
             "podMetricsEndpoints": [{"port": "http", "path": "/metrics"}],
-            "podTargetLabels": [model.COMPONENT_LABEL, model.PIPELINE_LABEL],
+            "podTargetLabels": [COMPONENT_LABEL, PIPELINE_LABEL],
         },
     }
 

@@ -7,6 +7,7 @@ import re
 from pathlib import PurePosixPath
 
 from logpipeline.spec import LogPipeline
+from logpipeline.spec.api import PIPELINE_LABEL
 from logpipeline_operator.children import callout, config, model, names, nats_auth, pods, services
 from logpipeline_operator.children.config import POD_LOGS
 from logpipeline_operator.children.model import (
@@ -78,7 +79,7 @@ def binding_in(namespace: str, pipeline: LogPipeline, settings: ChildSettings) -
     """Return what lets this pipeline's shippers read the pods of *namespace*, and lies there."""
     metadata = _lies_nowhere(pipeline)
     # Else a pipeline of this name in that namespace would take it for its own child.
-    del metadata["labels"][model.PIPELINE_LABEL]
+    del metadata["labels"][PIPELINE_LABEL]
     return _bound(
         pipeline, "RoleBinding", settings.shipper_role, metadata | {"namespace": namespace}
     )

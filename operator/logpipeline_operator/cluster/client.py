@@ -36,11 +36,6 @@ class ClusterError(Exception):
         self.message = message
         super().__init__(f"{status} {reason}: {message}")
 
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same request may succeed a little later."""
-        return self.status in (409, 429) or self.status >= 500
-
 
 class NotFound(ClusterError):
     """The object, or its kind, is not there."""

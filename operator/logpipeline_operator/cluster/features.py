@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from logpipeline.spec.api import GROUP
 from logpipeline_operator.children import application
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
@@ -22,7 +23,7 @@ LOOK_EVERY_S = 300.0
 MAX_UNAVAILABLE_SINCE = (1, 35)
 # Tokens of pods name their node.
 NODE_TOKENS_SINCE = (1, 32)
-_NOTHING = "logpipeline.dev/none"
+_NOTHING = f"{GROUP}/none"
 
 
 @dataclass(slots=True)

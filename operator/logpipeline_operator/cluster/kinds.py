@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from logpipeline.spec.classes import CLASS_KIND, CLASS_PLURAL
-
-GROUP = "logpipeline.dev"
-VERSION = "v1alpha1"
-PLURAL = "logpipelines"
+from logpipeline.spec.api import API_VERSION, CLASS_KIND, CLASS_PLURAL, KIND, PLURAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +31,8 @@ class Kind:
 
 
 _TABLE = (
-    Kind(f"{GROUP}/{VERSION}", "LogPipeline", PLURAL),
-    Kind(f"{GROUP}/{VERSION}", CLASS_KIND, CLASS_PLURAL, is_namespaced=False),
+    Kind(API_VERSION, KIND, PLURAL),
+    Kind(API_VERSION, CLASS_KIND, CLASS_PLURAL, is_namespaced=False),
     Kind("v1", "ConfigMap", "configmaps"),
     Kind("v1", "Namespace", "namespaces", is_namespaced=False),
     Kind("v1", "Event", "events"),

@@ -143,12 +143,6 @@ def of_no_spark_operator() -> Finding:
     return Finding(reason=Reason.SPARK_OPERATOR_MISSING, part=Part.TABLE, what=what)
 
 
-def of_cluster_away(message: str) -> Finding:
-    """Return what the API server's silence means."""
-    what = message or "the API server did not answer"
-    return Finding(reason=Reason.KUBERNETES_AWAY, part=Part.PIPELINE, what=what)
-
-
 def of_foreign_child(child: str) -> Finding:
     """Return what it means that *child* belongs to somebody else."""
     what = f"{child}: it exists already, and belongs to somebody else"

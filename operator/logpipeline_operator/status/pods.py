@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from logpipeline_operator.children.model import COMPONENT_LABEL, Component
+from logpipeline.spec.api import COMPONENT_LABEL
+from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.errors import of_pod_refusal
 from logpipeline_operator.status.facts import Finding, Part, Workload, grouped
 from logpipeline_operator.status.reasons import Reason

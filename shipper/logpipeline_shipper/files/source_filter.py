@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, get_args
 
+from logpipeline.spec.api import ACK_ANNOTATION, PIPELINE_LABEL
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
 from logpipeline.wire import LABELS_MAX
@@ -22,14 +23,8 @@ _ANY_FOLDERS = "**"
 
 State = tuple[int, int]
 
-# What a user puts on a pod or a namespace whose logs stay where they are.
-EXCLUDE_ANNOTATION = "logpipeline.dev/exclude"
-# What a user puts on a pod whose lines matter more, or less, than others.
-ACK_ANNOTATION = "logpipeline.dev/ack"
 # The strictest first.
 ACKS: tuple[Acknowledge, ...] = get_args(Acknowledge)
-# What the operator puts on the pods of a pipeline.
-PIPELINE_LABEL = "logpipeline.dev/pipeline"
 # The container that `logpipeline inject` adds to a pod.
 SIDECAR_CONTAINER = "logpipeline-shipper"
 # Why a container is left that a change of the namespaces may bring back.

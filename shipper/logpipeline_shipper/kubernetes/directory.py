@@ -16,12 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from logpipeline_shipper.files.source_filter import (
-    ACK_ANNOTATION,
-    EXCLUDE_ANNOTATION,
-    Container,
-    Metadata,
-)
+from logpipeline.spec.api import ACK_ANNOTATION, EXCLUDE_ANNOTATION
+from logpipeline_shipper.files.source_filter import Container, Metadata
 from logpipeline_shipper.kubernetes.client import Access, Away, Gone, Refused, list_all, watch
 
 # A node runs 110 pods by default, a few hundred at most.

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from logpipeline.quantity import parse_bytes
+from logpipeline.spec.api import GROUP
 from logpipeline.spec.table import Executors
 from logpipeline_spark.errors import Refused
 
@@ -25,7 +26,7 @@ SUBMITTED = "LOGPIPELINE_SPARK_SUBMITTED"
 DRIVER_PORT = 7078
 BLOCKS_PORT = 7079
 # Whose executor a pod is: the name of a driver's pod, which stays when its container is new.
-DRIVER_LABEL = "logpipeline.dev/spark-driver"
+DRIVER_LABEL = f"{GROUP}/spark-driver"
 _NEEDED = {
     "namespace": "LOGPIPELINE_SPARK_NAMESPACE",
     "image": "LOGPIPELINE_SPARK_IMAGE",

@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from logpipeline.spec import LogPipeline, load
+from logpipeline.spec.api import API_VERSION, CLASS_PLURAL
 from logpipeline.spec.choices import REFUSALS_MAX, class_name, refusals
-from logpipeline.spec.classes import CLASS_PLURAL, parse_class
-from logpipeline.spec.model import API_VERSION
+from logpipeline.spec.classes import parse_class
 from logpipeline_cli.cluster.api import Api, Forbidden, NotFound
 from logpipeline_cli.cluster.nats import reached
 from logpipeline_cli.cluster.session import Found, find, session
