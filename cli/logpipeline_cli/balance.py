@@ -123,6 +123,11 @@ def problems(status: Status) -> Iterator[str]:
             if partition["problem"]:
                 where = f"{answer['member']}: partition {partition['partition']}"
                 yield f"{where}: {partition['problem']}"
+            if taken := partition.get("damaged_bytes", 0):
+                yield (
+                    f"{answer['member']}: partition {partition['partition']}: {bytes_text(taken)} "
+                    "of its files were taken away after they were written; its log says of which"
+                )
             for gone in partition.get("gone_folders", []):
                 if lost := _of_gone(gone):
                     yield f"{answer['member']}: partition {partition['partition']}: {lost}"

@@ -66,6 +66,9 @@ class CollectorMetrics:
         self.uncommitted = gauge("uncommitted_bytes", "Bytes written, not committed", by_partition)
         self.missing = gauge("missing_bytes", "Bytes in holes that may still fill", by_partition)
         self.lost = gauge("lost_bytes", "Bytes that shippers named as lost", by_partition)
+        self.damaged = gauge(
+            "damaged_bytes", "Committed bytes that the disk, or a program, took away", by_partition
+        )
         self._archive = {
             name: counter(name, text, by_partition) for name, text in ARCHIVE_COUNTERS.items()
         }
@@ -101,6 +104,7 @@ class CollectorMetrics:
         self.lag_seconds.labels(tenure.partition).set(lag_seconds(tenure))
         self.lag_bytes.labels(tenure.partition).set(tenure.lag.bytes)
         self.uncommitted.labels(tenure.partition).set(tenure.archive.dirty_bytes)
+        self.damaged.labels(tenure.partition).set(tenure.archive.damaged_bytes)
 
     def gone(self, partition: int) -> None:
         """Drop what is true only of an owned partition."""
@@ -112,6 +116,7 @@ class CollectorMetrics:
             self.uncommitted,
             self.missing,
             self.lost,
+            self.damaged,
             self.rollbacks,
         ):
             family.forget(partition)

@@ -112,6 +112,7 @@ def _tenure(tenure: Tenure) -> dict[str, Any]:
             for host, source, count in archive.missing()[:MISSING_TOLD_MAX]
         ],
         "lost_bytes": archive.lost_bytes,
+        "damaged_bytes": archive.damaged_bytes,
         "losses": [
             {"host": host, "source": source, **loss._asdict()}
             for host, source, loss in archive.losses()[:LOSSES_TOLD_MAX]

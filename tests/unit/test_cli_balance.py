@@ -121,6 +121,17 @@ def test_every_table_has_its_line_in_the_status() -> None:
                 "collectors": [
                     {
                         "member": "c",
+                        "partitions": [{"partition": 0, "problem": None, "damaged_bytes": 2048}],
+                    }
+                ]
+            },
+            "c: partition 0: 2.0 KiB of its files were taken away after they were written",
+        ),
+        (
+            {
+                "collectors": [
+                    {
+                        "member": "c",
                         "dead_letters_not_kept": [{"host": "h", "messages": 3, "bytes": 2048}],
                     }
                 ]

@@ -140,6 +140,27 @@ def test_a_file_shorter_than_committed_is_damage_and_goes_on(tmp_path: Path) -> 
     assert contents(tmp_path) == b"one\nthree\n"
 
 
+def test_what_was_taken_away_is_counted_once_and_for_ever(tmp_path: Path) -> None:
+    """Another process of the same folder tells it as well; a commit that is taken back does not
+    have it counted twice.
+    """
+    writer = Writer(opened(tmp_path))
+    writer.take(b"one\n")
+    writer.commit()
+    writer.archive.close()
+    (tmp_path / "logs" / PLACE).unlink()
+    again = Writer(opened(tmp_path), start=4, sequence=1)
+    again.take(b"two\n")
+    again.commit()
+    again.archive.undo()
+    again.archive.close()
+
+    for _ in range(2):
+        archive = opened(tmp_path)
+        assert archive.damaged_bytes == 4
+        archive.close()
+
+
 def put(path: Path, kind: str, target: Path) -> None:
     """Put something else in the place of the file *path*."""
     path.unlink()

@@ -32,6 +32,7 @@ from logpipeline_collector.archive.safe_open import Blocked, NotAFile
 from logpipeline_collector.archive.state import (
     ArchiveFailed,
     ArchiveFull,
+    Damage,
     FileRow,
     Stage,
     disk_error,
@@ -212,23 +213,6 @@ class Append(NamedTuple):
     tail: Tail | None
 
 
-@dataclass(slots=True)
-class Damage:
-    """What the disk, or somebody else, has taken from committed files."""
-
-    files: int = 0
-    bytes: int = 0
-
-    def add(self, path: str, lost: int, why: str) -> None:
-        """Count *lost* bytes of the file *path*, and name them."""
-        self.files += 1
-        self.bytes += lost
-        log.error(
-            "committed bytes of a file are gone",
-            extra={"path": path, "bytes": lost, "reason": why},
-        )
-
-
 @dataclass(eq=False)
 class OutputFiles:
     """Writes at tracked lengths below *root*, never anywhere else."""
@@ -237,13 +221,13 @@ class OutputFiles:
     scratch: Path
     descriptors: Descriptors
     rotate_bytes: int
+    damage: Damage
     # Held by whoever writes or changes what is known of files: maintenance has its own thread.
     lock: threading.Lock = field(default_factory=threading.Lock)
     files: dict[int, OutputFile] = field(default_factory=dict)
     active: dict[str, OutputFile] = field(default_factory=dict)
     dirty: set[OutputFile] = field(default_factory=set)
     full: set[OutputFile] = field(default_factory=set)
-    damage: Damage = field(default_factory=Damage)
     disk_bytes: int = 0
     _next_number: int = 1
     _unchecked_bytes: int = RESERVE_CHECK_BYTES

@@ -62,7 +62,11 @@ class PartitionArchive:
         path = config.state(partition)
         self._state = State(path)
         self._output = OutputFiles(
-            config.logs, path.with_suffix(".new"), descriptors, config.rotate_bytes
+            config.logs,
+            path.with_suffix(".new"),
+            descriptors,
+            config.rotate_bytes,
+            self._state.damage,
         )
         self._writer = Writer(config, partition, self._output)
         self._upkeep = Upkeep(config, self._output, self._state)
@@ -114,8 +118,8 @@ class PartitionArchive:
 
     @property
     def damaged_bytes(self) -> int:
-        """Committed bytes that the disk, or somebody else, has taken away."""
-        return self._output.damage.bytes
+        """Committed bytes that the disk, or another program, took away, ever since."""
+        return self._state.damage.bytes
 
     @property
     def retained_files(self) -> int:

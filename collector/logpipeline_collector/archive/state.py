@@ -7,10 +7,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import sqlite3
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +22,8 @@ import zstandard
 from logpipeline.knowledge import Knowledge, decode, encode
 from logpipeline.records import Reached, StreamPosition
 from logpipeline_collector.archive.render import Tail
+
+log = logging.getLogger(__name__)
 
 # EFBIG: a limit on the size of files, which a smaller file would not meet.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -204,10 +208,28 @@ def decode_snapshot(data: bytes) -> dict[SourceName, Knowledge]:
         raise BadSnapshot(f"no snapshot of sources: {error}") from error
 
 
+@dataclass(slots=True)
+class Damage:
+    """How many committed bytes the disk, or another program, took away. The state stores it with
+    the next change of its files, which is when the files are known without these bytes.
+    """
+
+    bytes: int = 0
+
+    def add(self, path: str, lost: int, why: str) -> None:
+        """Count *lost* bytes of the file *path*, and name them."""
+        self.bytes += lost
+        log.error(
+            "committed bytes of a file are gone",
+            extra={"path": path, "bytes": lost, "reason": why},
+        )
+
+
 class State:
     """The SQLite file of one partition; its methods may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
+        self.damage = Damage()
         self._path = path
         self._lock = threading.Lock()
         with self._named_errors():
@@ -218,6 +240,7 @@ class State:
             # A commit is durable when it returns, also across a power cut.
             self._db.execute("PRAGMA synchronous=FULL")
             self._prepare()
+        self._load_damage()
 
     def _prepare(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -229,6 +252,16 @@ class State:
         fault = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if fault != "ok":
             raise self._broken(fault)
+
+    def _load_damage(self) -> None:
+        with self._reading() as db:
+            row = db.execute("SELECT value FROM meta WHERE key = 'damaged'").fetchone()
+            self.damage.bytes = int(row[0]) if row else 0
+
+    def _put_damage(self, db: sqlite3.Connection) -> None:
+        if self.damage.bytes:
+            row = (str(self.damage.bytes),)
+            db.execute("REPLACE INTO meta VALUES ('damaged', ?)", row)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -285,10 +318,11 @@ class State:
         forgotten = [(_key(name),) for name, k in sources.items() if not k]
         with self._writing() as db:
             db.execute("DELETE FROM undo")
-            _keep(db, "meta", [("commit",)])
+            _keep(db, "meta", [("commit",), ("damaged",)])
             _keep(db, "files", [(key,) for key in files])
             _keep(db, "sources", [(key,) for key, _ in known] + forgotten)
             db.execute("REPLACE INTO meta VALUES ('commit', ?)", (commit.encode(),))
+            self._put_damage(db)
             _put_files(db, files)
             lost = [(key,) for key, row in files.items() if row.stage is Stage.GONE]
             db.executemany("DELETE FROM files WHERE key = ?", lost)
@@ -309,6 +343,8 @@ class State:
                 else:
                     db.execute(f"REPLACE INTO {kind} VALUES (?, ?)", (key, value))
             _forget_undo(db)
+        # Files whose damage the commit took in are found damaged again.
+        self._load_damage()
 
     def announce(self, files: Mapping[int, FileRow]) -> None:
         """Store *files* that are about to be made, outside of any commit."""
@@ -327,6 +363,7 @@ class State:
         """
         with self._writing() as db:
             _forget_undo(db)
+            self._put_damage(db)
             _put_files(db, files)
             db.executemany("DELETE FROM files WHERE key = ?", [(key,) for key in gone])
             for place, value in (rotations or {}).items():
