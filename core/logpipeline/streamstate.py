@@ -7,56 +7,94 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
-from logpipeline.nats.jetstream import JetStream
-from logpipeline.records import StreamPosition
+from logpipeline.nats.jetstream import JetStream, time_ns_of
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """A stream as the server describes it: *first* and *last* are sequences, *max_age_s* is how
-    long it keeps a message, 0 for ever.
+    long it keeps a message, 0 for ever, *subjects* the filters of what it stores, none where that
+    is not known.
     """
 
     created: str
     first: int
     last: int
     max_age_s: float = 0.0
+    messages: int = 0
+    bytes: int = 0
+    last_time_ns: int = 0
+    subjects: tuple[str, ...] = ()
+
+    @property
+    def message_bytes(self) -> int:
+        """What a message takes on average, at least one byte."""
+        return max(self.bytes // self.messages, 1) if self.messages else 1
 
 
 class Verdict(Enum):
     """What became of a position."""
 
     GOOD = "good"
+    PURGED = "purged"
     ROLLED_BACK = "rolled back"
     RECREATED = "recreated"
 
 
-def judge(position: StreamPosition, stream: StreamState, found_time_ns: int | None) -> Verdict:
+class Position(Protocol):
+    """A place in a stream: the stream's creation, a sequence, and the server's time of the message
+    there, 0 where it is not known.
+    """
+
+    @property
+    def created(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def time_ns(self) -> int: ...
+
+
+def judge(
+    position: Position,
+    stream: StreamState,
+    found_time_ns: int | None,
+    *,
+    needs_all: bool = False,
+) -> Verdict:
     """Return what *stream*, and the time of the message that now stands at the position's sequence
-    (None: no message), say about *position*.
+    (None: no message), say about *position*. Only a reader that *needs_all* messages behind it is
+    told that some are gone; others find the gap themselves.
     """
     if position.created and position.created != stream.created:
         return Verdict.RECREATED
-    if position.sequence == 0:
-        return Verdict.GOOD
     if stream.last < position.sequence:
         return Verdict.ROLLED_BACK
     # A message that expired, or was removed, can no longer be compared.
-    if found_time_ns is None or found_time_ns == position.time_ns:
-        return Verdict.GOOD
-    return Verdict.ROLLED_BACK
+    is_other = found_time_ns is not None and found_time_ns != position.time_ns
+    if position.sequence and position.time_ns and is_other:
+        return Verdict.ROLLED_BACK
+    # The first of an empty stream is the one behind its last.
+    is_purged = needs_all and stream.first > position.sequence + 1
+    return Verdict.PURGED if is_purged else Verdict.GOOD
 
 
 def state_of(info: dict[str, Any]) -> StreamState:
     """Return what JetStream's answer to STREAM.INFO says about the stream."""
-    state = info["state"]
+    state, config = info["state"], info["config"]
+    last = int(state["last_seq"])
+    # What comes from another stream, or is renamed, is stored under subjects that stand elsewhere.
+    is_own = not any(config.get(name) for name in ("mirror", "sources", "subject_transform"))
     return StreamState(
         str(info["created"]),
         int(state["first_seq"]),
-        int(state["last_seq"]),
-        int(info["config"].get("max_age", 0)) / 1e9,
+        last,
+        max_age_s=int(config.get("max_age", 0)) / 1e9,
+        messages=int(state["messages"]),
+        bytes=int(state["bytes"]),
+        last_time_ns=time_ns_of(state["last_ts"]) if last else 0,
+        subjects=tuple(config.get("subjects") or ()) if is_own else (),
     )
 
 

@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.streamstate import StreamState, Verdict, judge
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source.planning import Backlog, batch_ends, is_early, split
 from logpipeline_spark.source.positions import (
     Position,
-    StreamState,
-    Verdict,
     check_streams,
     decode,
     encode,
-    judge,
     loss_sentence,
 )
 
@@ -53,7 +51,7 @@ def at(sequence: int, **changes: Any) -> Position:
 )
 def test_a_position_is_judged(position: Position, found: int | None, verdict: Verdict) -> None:
     """By the stream's creation, its ends, and the time of the message at the sequence."""
-    assert judge(position, STATE, found) is verdict
+    assert judge(position, STATE, found, needs_all=True) is verdict
 
 
 def test_what_is_lost_is_one_sentence_that_says_what_to_do() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from logpipeline.failpoints import reach
+from logpipeline.streamstate import StreamState as ServerState
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.opening import joined
 from logpipeline_spark.running.known import Learned, learn
@@ -20,7 +21,6 @@ from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.places import EARLIEST, Place
 from logpipeline_spark.source.positions import Position
-from logpipeline_spark.source.positions import StreamState as ServerState
 from logpipeline_spark.source.tasks import RangeTask
 from logpipeline_spark.table.entry import FileEntry, Range
 from logpipeline_spark.table.table import Table

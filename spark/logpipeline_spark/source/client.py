@@ -23,10 +23,10 @@ from logpipeline.nats.connection import (
 from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream, time_ns_of
 from logpipeline.nats.options import without_secret
 from logpipeline.nats.session import RawMessage
+from logpipeline.streamstate import StreamState, state_of
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.opening import Message
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.positions import StreamState, state_of
 
 _TAIL = b"\r\nNats-Stream: "
 

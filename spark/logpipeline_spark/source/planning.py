@@ -11,20 +11,13 @@ from math import ceil
 from typing import Any
 
 from logpipeline.nats.jetstream import rfc3339_of
+from logpipeline.streamstate import StreamState, Verdict, judge
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.opening import Message
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.source.places import EARLIEST, EARLIEST_NUMBER, LATEST_NUMBER, Place
-from logpipeline_spark.source.positions import (
-    Position,
-    StreamState,
-    Verdict,
-    check_streams,
-    judge,
-    loss_sentence,
-    moved,
-)
+from logpipeline_spark.source.positions import Position, check_streams, loss_sentence, moved
 from logpipeline_spark.source.tasks import RangeTask
 
 # A task of more than this takes long to repeat when its executor dies.
@@ -213,7 +206,7 @@ def begins(
     for stream, state in seen.items():
         position = known[stream]
         found = client.time_at(stream, state, position.sequence) if position.time_ns else None
-        verdict = judge(position, state, found)
+        verdict = judge(position, state, found, needs_all=True)
         if verdict is not Verdict.GOOD and options.fail_on_data_loss:
             raise Refused(loss_sentence(stream, verdict, position, state))
         result[stream] = _resumed(client, stream, position, state, verdict)

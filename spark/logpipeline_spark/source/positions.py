@@ -1,15 +1,12 @@
-"""How far a stream was read, as Spark's checkpoint keeps it, and what becomes of a position when
-the stream is looked at again. A server that lost its tail uses sequence numbers again, so a
-position names its message by the server's time as well.
-"""
+"""How far a stream was read, as Spark's checkpoint keeps it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 from typing import Any
 
 from logpipeline.nats.jetstream import time_ns_of
+from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_spark.errors import Refused
 
 VERSION = 1
@@ -36,66 +33,6 @@ class Position:
     def incarnation(self) -> str:
         """The stream's life as it stands in names of files."""
         return f"{time_ns_of(self.created):x}r{self.rollbacks}"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """A stream as the server describes it: *first* and *last* are sequences, *subjects* the filters
-    of what it stores, none where that is not known.
-    """
-
-    created: str
-    first: int
-    last: int
-    messages: int
-    bytes: int
-    last_time_ns: int
-    subjects: tuple[str, ...] = ()
-
-    @property
-    def message_bytes(self) -> int:
-        """What a message takes on average, at least one byte."""
-        return max(self.bytes // self.messages, 1) if self.messages else 1
-
-
-def state_of(info: dict[str, Any]) -> StreamState:
-    """Return what JetStream's answer to STREAM.INFO says."""
-    state, config = info["state"], info["config"]
-    # What comes from another stream, or is renamed, is stored under subjects that stand elsewhere.
-    is_own = not any(config.get(name) for name in ("mirror", "sources", "subject_transform"))
-    return StreamState(
-        str(info["created"]),
-        int(state["first_seq"]),
-        int(state["last_seq"]),
-        int(state["messages"]),
-        int(state["bytes"]),
-        time_ns_of(state["last_ts"]) if int(state["last_seq"]) else 0,
-        tuple(config.get("subjects") or ()) if is_own else (),
-    )
-
-
-class Verdict(Enum):
-    """What became of a position."""
-
-    GOOD = "good"
-    ROLLED_BACK = "rolled back"
-    RECREATED = "recreated"
-    PURGED = "purged"
-
-
-def judge(position: Position, state: StreamState, found_time_ns: int | None) -> Verdict:
-    """Return what *state*, and the time of the message that now stands at the position's sequence
-    (None: no message), say about *position*.
-    """
-    if position.created != state.created:
-        return Verdict.RECREATED
-    if state.last < position.sequence:
-        return Verdict.ROLLED_BACK
-    is_other = found_time_ns is not None and found_time_ns != position.time_ns
-    if position.sequence and position.time_ns and is_other:
-        return Verdict.ROLLED_BACK
-    # The first of an empty stream is the one behind its last.
-    return Verdict.PURGED if state.first > position.sequence + 1 else Verdict.GOOD
 
 
 def loss_sentence(stream: str, verdict: Verdict, position: Position, state: StreamState) -> str:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import re
 
+from logpipeline.streamstate import StreamState
 from logpipeline.subjects import Names, Subjects, meet, root_of
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import PARTITIONS_MAX, SourceOptions
-from logpipeline_spark.source.positions import StreamState
 
 SHOWN_MAX = 10
 
