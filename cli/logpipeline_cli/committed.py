@@ -63,21 +63,31 @@ def pieces_of(
     Raises:
         CliError: a collector's state cannot be read.
     """
-    stored = []
-    for folder in folders:
-        with told_of(folder):
-            stored.append(read_folder(folder.absolute(), group))
-    with told_of(*folders):
-        pieces = [
-            _piece(folder.name, file)
-            for folder, file in settled_files(stored)
-            if host is None or file.host == host
-        ]
+    pieces = [
+        _piece(folder.name, file)
+        for folder, file in files_in(folders, group)
+        if host is None or file.host == host
+    ]
     return sorted(pieces, key=_order)
 
 
+def files_in(folders: Sequence[Path], group: str | None = None) -> list[tuple[Path, CommittedFile]]:
+    """Return what the collectors in *folders* committed, of *group* or of all, each with its
+    folder.
+
+    Raises:
+        CliError: a collector's state cannot be read.
+    """
+    stored = []
+    for folder in folders:
+        with _told_of(folder):
+            stored.append(read_folder(folder.absolute(), group))
+    with _told_of(*folders):
+        return list(settled_files(stored))
+
+
 @contextmanager
-def told_of(*folders: Path) -> Iterator[None]:
+def _told_of(*folders: Path) -> Iterator[None]:
     """Let what cannot be read of *folders* end the command with a text."""
     try:
         yield

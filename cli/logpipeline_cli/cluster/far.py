@@ -20,16 +20,14 @@ from typing import Any, BinaryIO
 
 from logpipeline_cli.cluster.entries import Entry, Key
 from logpipeline_cli.cluster.frames import Kind, write_frame
-from logpipeline_cli.committed import content_of, told_of
+from logpipeline_cli.committed import ATTEMPTS_MAX, content_of, files_in
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.committed import CommittedFile, read_folder, settled_files
+from logpipeline_collector.archive.committed import CommittedFile
 
 # A request names each file that is wanted.
 REQUEST_BYTES_MAX = 256 * 1024 * 1024
 # Descriptors are few, and a look at the list is dear.
 FILES_AT_ONCE = 128
-# A file that rotates at each look is rotated many times a second; it is told instead of chased.
-ATTEMPTS_MAX = 10
 
 
 @dataclass(slots=True)
@@ -48,14 +46,8 @@ class Archive:
         Raises:
             CliError: a collector's state cannot be read.
         """
-        members = {folder: member for member, folder in self.folders.items()}
-        stored = []
-        for folder in members:
-            with told_of(folder):
-                stored.append(read_folder(folder, self.group))
-        with told_of(*members):
-            found = list(settled_files(stored))
-        for folder, file in found:
+        members = {folder.absolute(): member for member, folder in self.folders.items()}
+        for folder, file in files_in(list(members), self.group):
             if self._is_wanted(file):
                 yield _entry(members[folder], file)
 
