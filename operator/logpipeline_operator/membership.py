@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from logpipeline.lag import PartitionState
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import COMPONENT_LABEL
-from logpipeline.survey import PartitionState
 from logpipeline_operator.children import nats_tls
 from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
 from logpipeline_operator.children.model import Component, Manifest

@@ -15,7 +15,7 @@ from logpipeline.checksum import Checksum
 from logpipeline.nats.jetstream import StoredMessage
 from logpipeline_shipper.account import GROUPS_MAX, Gap
 from logpipeline_shipper.checkpoint import Intent, Key, LastAck, Position
-from logpipeline_shipper.files.chain import Chunk
+from logpipeline_shipper.files.chunk import Chunk, last_cut, times_of
 
 # A message of this size that is still refused is not refused for its size.
 PIECE_BYTES_MIN = 1024
@@ -41,7 +41,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         end=offset,
         data=head,
         lines=head.count(b"\n") + is_inside,
-        last_time_ns=_last_time_ns(head, log_format) or chunk.first_time_ns,
+        last_time_ns=times_of(head, log_format)[1] or chunk.first_time_ns,
         checksums=checksums,
         ends_inside_line=is_inside,
     )
@@ -50,7 +50,7 @@ def split_at(chunk: Chunk, offset: int, log_format: wire.Format) -> tuple[Chunk,
         start=offset,
         data=tail,
         lines=tail.count(b"\n") + (not tail.endswith(b"\n")),
-        first_time_ns=_first_time_ns(tail, log_format) or chunk.last_time_ns,
+        first_time_ns=times_of(tail, log_format)[0] or chunk.last_time_ns,
         previous=None,
         checksums=wire.Checksums(checksums.after, chunk.checksums.after),
         starts_inside_line=is_inside,
@@ -66,7 +66,7 @@ def halves(chunk: Chunk, log_format: wire.Format) -> tuple[Chunk, Chunk] | None:
         return None
     half = size // 2
     cut = (
-        _last_cut(chunk.data[:half], log_format)
+        last_cut(chunk.data[:half], log_format)
         or _first_cut(chunk.data, half, log_format)
         # One line, or one run of fragments: between fragments if that helps, else anywhere.
         or chunk.data.rfind(b"\n", 0, half) + 1
@@ -85,14 +85,15 @@ def single_lines(chunk: Chunk, log_format: wire.Format) -> Iterator[Chunk]:
             return
         line = data[begin:end]
         checksums = wire.Checksums.around(line, checksum)
+        first, last = times_of(line, log_format)
         yield replace(
             chunk,
             start=chunk.start + begin,
             end=chunk.start + end,
             data=line,
             lines=line.count(b"\n") + (not line.endswith(b"\n")),
-            first_time_ns=_first_time_ns(line, log_format) or chunk.first_time_ns,
-            last_time_ns=_last_time_ns(line, log_format) or chunk.first_time_ns,
+            first_time_ns=first or chunk.first_time_ns,
+            last_time_ns=last or chunk.first_time_ns,
             previous=chunk.previous if is_first else None,
             checksums=checksums,
             starts_inside_line=is_first and chunk.starts_inside_line,
@@ -118,17 +119,18 @@ def piece_of(
     It ends at the last place where lines allow a cut, or, if *is_last*, with *data* itself.
     *inside* says that it begins inside a line.
     """
-    size = len(data) if is_last else _last_cut(data, log_format) or len(data)
+    size = len(data) if is_last else last_cut(data, log_format) or len(data)
     part = data[:size]
     is_cut = not part.endswith(b"\n")
+    first, last = times_of(part, log_format)
     return Chunk(
         generation=generation,
         start=start,
         end=start + size,
         data=part,
         lines=part.count(b"\n") + is_cut,
-        first_time_ns=_first_time_ns(part, log_format),
-        last_time_ns=_last_time_ns(part, log_format),
+        first_time_ns=first,
+        last_time_ns=last,
         previous=None,
         checksums=wire.Checksums.around(part, checksum),
         starts_inside_line=inside,
@@ -147,10 +149,6 @@ def _line_ends(data: bytes, log_format: wire.Format) -> Iterator[int]:
     yield len(data)
 
 
-def _last_cut(data: bytes, log_format: wire.Format) -> int:
-    return cri.last_cut(data) if log_format == "cri" else data.rfind(b"\n") + 1
-
-
 def _first_cut(data: bytes, at_least: int, log_format: wire.Format) -> int:
     end = data.find(b"\n", at_least) + 1
     if log_format != "cri":
@@ -160,17 +158,6 @@ def _first_cut(data: bytes, at_least: int, log_format: wire.Format) -> int:
             return end
         end = data.find(b"\n", end) + 1
     return 0
-
-
-def _first_time_ns(data: bytes, log_format: wire.Format) -> int:
-    return cri.time_ns(data[:40]) if log_format == "cri" else 0
-
-
-def _last_time_ns(data: bytes, log_format: wire.Format) -> int:
-    if log_format != "cri":
-        return 0
-    begin = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
-    return cri.time_ns(data[begin : begin + 40])
 
 
 # Whatever is not certainly the first sending of its bytes carries the mark, so that every reader

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from logpipeline.authority import READERS_DOMAIN, inbox_prefix, user_of_host, user_of_reader
+from logpipeline.lag import survey
 from logpipeline.nats.bucket import bucket_stream_config
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
@@ -21,7 +22,6 @@ from logpipeline.partition import partition_of
 from logpipeline.plan.apply import plan_pipeline
 from logpipeline.plan.render import to_json
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline.survey import survey
 from logpipeline_cli.commands.tail import Filter, tail
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.target import Target, ask

@@ -13,19 +13,12 @@ from typing import Any
 
 import pytest
 
+from logpipeline.lag import PartitionState, StreamLag
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
-from logpipeline.survey import PartitionState
-from logpipeline.tables.progress import (
-    Missed,
-    MissedRange,
-    StreamLag,
-    TableProgress,
-    missed_key_of,
-    table_key,
-)
+from logpipeline.tables.progress import Missed, MissedRange, TableProgress, missed_key_of, table_key
 from logpipeline.tables.standing import TableState, table_of, tables_of
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look

@@ -8,12 +8,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from logpipeline.lag import PartitionState, StreamLag
 from logpipeline.plan.apply import Outcome, Report, Result
 from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
 from logpipeline.records import StreamPosition, assign
 from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
-from logpipeline.survey import PartitionState
-from logpipeline.tables.progress import StreamLag, TableProgress
+from logpipeline.tables.progress import TableProgress
 from logpipeline.tables.standing import TableState, TableStream
 from logpipeline_operator.status import (
     Facts,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from child_manifests import resource
+from logpipeline.lag import PartitionState
 from logpipeline.spec.api import COMPONENT_LABEL
-from logpipeline.survey import PartitionState
 from logpipeline_operator import membership
 from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
 from logpipeline_operator.children.nats_tls import MARK_ANNOTATION

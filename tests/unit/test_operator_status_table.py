@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from logpipeline.tables.progress import StreamLag, is_overtaken_soon
+from logpipeline.lag import StreamLag
+from logpipeline.tables.progress import is_overtaken_soon
 from logpipeline_operator.status import Facts, Workload, events_of, is_changed, status_of
 from logpipeline_operator.status.summary import FIGURES_EVERY_S
 from logpipeline_operator.status.text import fresh_from

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
-from logpipeline.survey import PartitionState, survey
 from logpipeline.tables.standing import tables_of
 from logpipeline_cli.balance import acknowledged, conflicts, lost, problems, untold
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logpipeline.lag import survey
 from logpipeline.listing import files_below
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.trim import table_progress
-from logpipeline.survey import survey
 from logpipeline.tables.progress import table_key
 from logpipeline_cli.demonstration.archived import ArchiveCounter, Archived
 from logpipeline_cli.demonstration.screen import Frame, Progress, Screen

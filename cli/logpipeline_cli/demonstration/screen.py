@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from logpipeline.survey import PartitionState
+from logpipeline.lag import PartitionState
 from logpipeline_cli.demonstration.archived import Archived
 from logpipeline_cli.output import bytes_text, seconds_text, table
 

@@ -16,13 +16,13 @@ from typing import Any
 from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import COLLECTOR, OPERATOR, TABLE, shipper_user
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.lag import survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.records import BadRecord, EpochRecord, epoch_key, member_key
 from logpipeline.spec import LogPipeline
 from logpipeline.statefile import StateBroken
-from logpipeline.survey import survey
 from logpipeline_cli.commands.component import LOGIN_VARIABLE
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local import users

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from logpipeline.lag import StreamLag
 from logpipeline.records import BadRecord, StreamPosition
 
 KEYS = "table."
@@ -55,15 +56,6 @@ class TableProgress:
             raise BadRecord(f"no progress of a table: {value[:80]!r}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLag:
-    """What of one stream is not in the table yet; *age_s* is the age of the oldest such line."""
-
-    messages: int
-    bytes: int
-    age_s: float
-
-
 def table_key(namespace: str, name: str) -> str:
     """Return the key at which the table of a pipeline tells how far it is."""
     return f"{KEYS}{namespace}/{name}"
@@ -106,16 +98,6 @@ def is_overtaken_soon(lag: StreamLag, limits: Mapping[str, Any]) -> bool:
         return False
     fills = ((lag.bytes, limits.get("max_bytes", -1)), (lag.messages, limits.get("max_msgs", -1)))
     return any(limit > 0 and used > NEAR * limit for used, limit in fills)
-
-
-def lag_of(done: int, state: Mapping[str, Any]) -> StreamLag:
-    """Return what lies behind the message *done* in a stream of which the server tells *state*; it
-    says nothing of the age.
-    """
-    unread = max(0, int(state["last_seq"]) - max(done, int(state["first_seq"]) - 1))
-    messages = min(unread, int(state["messages"]))
-    mean = int(state["bytes"]) / int(state["messages"]) if state["messages"] else 0.0
-    return StreamLag(messages=messages, bytes=int(messages * mean), age_s=0.0)
 
 
 def _check(progress: TableProgress) -> None:

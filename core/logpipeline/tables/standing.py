@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from logpipeline.lag import PartitionState, StreamLag, lag_of
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import MESSAGE_NOT_FOUND, ApiError, JetStream, time_ns_of
 from logpipeline.plan.observe import REQUESTS_MAX, ask
@@ -23,16 +24,13 @@ from logpipeline.plan.trim import (
     table_progress,
 )
 from logpipeline.spec import LogPipeline
-from logpipeline.survey import PartitionState
 from logpipeline.tables.progress import (
     KEYS,
     Missed,
     MissedRange,
-    StreamLag,
     TableProgress,
     done_of,
     is_overtaken_soon,
-    lag_of,
     missed_key_of,
     table_key,
 )

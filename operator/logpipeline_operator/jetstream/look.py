@@ -13,6 +13,7 @@ import aiohttp
 from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import CALLOUT
 from logpipeline.behind import Behind, decode, question
+from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import Connection, NoResponders, gather
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -23,7 +24,6 @@ from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
-from logpipeline.survey import PartitionState, survey
 from logpipeline.tables.standing import TableState, table_of
 from logpipeline_operator.callout.tokens import Refusals
 from logpipeline_operator.jetstream.removal import forget_table

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from logpipeline.behind import Behind
+from logpipeline.lag import PartitionState
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
 from logpipeline.spec import LogPipeline, SpecError
-from logpipeline.survey import PartitionState
 from logpipeline.tables.standing import TableState
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.reasons import Reason

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from logpipeline.survey import PartitionState
+from logpipeline.lag import PartitionState
 
 # An event holds no more, in bytes; a condition could, but nobody reads on.
 MESSAGE_BYTES_MAX = 1024

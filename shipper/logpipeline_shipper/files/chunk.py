@@ -70,7 +70,7 @@ def cut(data: bytes, format: Format, *, line_bytes_max: int, closed: bool) -> Cu
 
     *closed* says that *data* reaches to the end of a file that does not grow any more.
     """
-    length = cri.last_cut(data) if format == "cri" else data.rfind(b"\n") + 1
+    length = last_cut(data, format)
     if length:
         return Cut(length)
     if len(data) >= line_bytes_max:
@@ -80,6 +80,11 @@ def cut(data: bytes, format: Format, *, line_bytes_max: int, closed: bool) -> Cu
     if closed and data:
         return Cut(len(data), inside_line=format == "cri" and bool(open_streams(data)))
     return Cut(0)
+
+
+def last_cut(data: bytes, format: Format) -> int:
+    """Return where the last whole line, or run of fragments, of *data* ends; 0 where none does."""
+    return cri.last_cut(data) if format == "cri" else data.rfind(b"\n") + 1
 
 
 def open_streams(data: bytes) -> set[bytes]:
@@ -102,7 +107,7 @@ def times_of(data: bytes, format: Format) -> tuple[int, int]:
     """
     if format != "cri":
         return 0, 0
-    last = data.rfind(b"\n", 0, len(data) - 1) + 1
+    last = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
     return cri.time_ns(data[:40]), cri.time_ns(data[last : last + 40])
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.jetstream import JetStream, time_ns_of
@@ -49,6 +51,25 @@ class PartitionState:
     lag_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLag:
+    """What of one stream is not in the table yet; *age_s* is the age of the oldest such line."""
+
+    messages: int
+    bytes: int
+    age_s: float
+
+
+def lag_of(done: int, state: Mapping[str, Any]) -> StreamLag:
+    """Return what lies behind the message *done* in a stream of which the server tells *state*; it
+    says nothing of the age.
+    """
+    unread = max(0, int(state["last_seq"]) - max(done, int(state["first_seq"]) - 1))
+    messages = min(unread, int(state["messages"]))
+    mean = int(state["bytes"]) / int(state["messages"]) if state["messages"] else 0.0
+    return StreamLag(messages=messages, bytes=int(messages * mean), age_s=0.0)
+
+
 async def survey(js: JetStream, pipeline: LogPipeline) -> list[PartitionState]:
     """Return the state of each partition.
 
@@ -81,9 +102,7 @@ async def _survey_one(
     state = info["state"]
     record, committed_ns = await _record(bucket, pipeline.spec.collectors.group, partition)
     committed = record.position.sequence if record else 0
-    unread = max(0, state["last_seq"] - max(committed, state["first_seq"] - 1))
-    lag = min(unread, state["messages"])
-    mean = state["bytes"] / state["messages"] if state["messages"] else 0
+    lag = lag_of(committed, state)
     return PartitionState(
         partition=partition,
         stream=stream,
@@ -101,9 +120,9 @@ async def _survey_one(
         lost_bytes=record.lost_bytes if record else 0,
         missing_bytes=record.missing_bytes if record else 0,
         gone=record.succession.gone if record and record.succession else (),
-        lag_messages=lag,
-        lag_bytes=int(lag * mean),
-        lag_s=await _lag_s(js, stream, committed, state) if lag else 0.0,
+        lag_messages=lag.messages,
+        lag_bytes=lag.bytes,
+        lag_s=await _lag_s(js, stream, committed, state) if lag.messages else 0.0,
     )
 
 
