@@ -115,6 +115,17 @@ def test_the_former_name_of_a_table_is_told(cluster: Cluster, namespace: str) ->
     assert "is called table now" in said
 
 
+@pytest.mark.parametrize(("workers", "message"), [(4, "is gone: remove it"), (1, "created")])
+def test_a_field_that_is_gone_is_told_where_it_said_something(
+    cluster: Cluster, namespace: str, workers: int, message: str
+) -> None:
+    """What the API server once wrote as the default is in every resource that it stores."""
+    manifest = written(namespace, {"collectors": {"workers": workers}})
+    words = ("create", "--dry-run=server", "-f", "-")
+
+    assert message in cluster.kubectl(*words, input=json.dumps(manifest), check=False)
+
+
 @pytest.mark.timeout(180)
 async def test_a_class_says_whether_there_are_tables(cluster: Cluster, here: World) -> None:
     """To pipelines that do not say it themselves."""

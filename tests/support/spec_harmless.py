@@ -116,7 +116,7 @@ HARMLESS: dict[str, tuple[str, ...]] = {
         *_each("nats.managed", "replicas syncInterval tls"),
         "table.enabled",
     ),
-    "Refused, whatever it says: a former name.": ("archive",),
+    "It is gone, and refused.": ("archive", "collectors.workers"),
     "Policies of its own pods: they allow nothing that was not allowed without them.": (
         "networkPolicy.enabled",
     ),

@@ -69,6 +69,9 @@ def test_all_mistakes_are_told_at_once() -> None:
         ([], "spec: expected a mapping, found a list"),
         ({"archive": {"enabled": True}},
          "spec.archive: is called table now: rename it, and leave what it holds as it is"),
+        ({"collectors": {"workers": 4}},
+         "spec.collectors.workers: is gone: remove it, and set replicas to what the two made "
+         "together"),
         ({"partitions": True}, "spec.partitions: expected an integer, found true"),
         ({"partitions": 1.0}, "spec.partitions: expected an integer, found 1.0"),
         ({"partitions": 1025}, "spec.partitions: expected at most 1024, found 1025"),
@@ -152,6 +155,11 @@ def test_a_rule_is_silent_about_a_field_that_could_not_be_read() -> None:
 def test_nothing_stands_for_the_default() -> None:
     """A field that is null, or a spec that is, is as good as absent."""
     assert parse(resource({"partitions": None, "nats": None})) == parse(resource())
+
+
+def test_a_default_that_a_server_stored_of_a_field_that_is_gone_is_no_mistake() -> None:
+    """Nobody wrote it, and it says nothing."""
+    assert parse(resource({"collectors": {"workers": 1}})) == parse(resource())
 
 
 def test_what_kubernetes_keeps_in_a_resource_is_no_mistake() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline.spec.fields import spec
+from logpipeline.spec.fields import Former, spec
 from logpipeline.spec.pods import LabelSelector, PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,
@@ -137,7 +137,10 @@ class Collectors(PodOptions):
 
     replicas: int = spec(
         "How many collectors. Each keeps one processor busy at most.",
-        default=1, minimum=0, maximum=1024, former="workers",
+        default=1, minimum=0, maximum=1024,
+        former=Former(
+            "workers", "is gone: remove it, and set replicas to what the two made together", 1
+        ),
     )  # fmt: skip
     group: str = spec(
         "Name of the group; each group reads everything.",

@@ -23,8 +23,7 @@ from logpipeline.spec.api import CLASS_KIND, CLASS_PLURAL, GROUP, KIND, PLURAL, 
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.classes import CLASS_RULES, LogPipelineClassSpec
 from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel, quantity_cel
-from logpipeline.spec.fields import Rule, default_of, is_required, rule_of, yaml_name
-from logpipeline.spec.mistakes import is_called
+from logpipeline.spec.fields import Former, Rule, default_of, is_required, rule_of, yaml_name
 from logpipeline.spec.model import NAME_CHARS_MAX, NAME_PATTERN, LogPipelineSpec
 from logpipeline.spec.parse import plain
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
@@ -36,6 +35,8 @@ CHECKED_EVERY_S = 120.0
 # A status that was not confirmed for so long says nothing about now, and its operator is gone.
 UNCHECKED_AFTER_S = 420.0
 
+# The description of a field that there was; no reference names it.
+GONE = "Is gone."
 FILE = Path("deploy/crd.yaml")
 
 COLUMNS = (
@@ -327,7 +328,7 @@ def _object(kind: type[Any]) -> Schema:
         schema = _schema(hints[field.name], rule)
         properties[name] = {"description": rule.description, **schema, **_default(field, schema)}
         if rule.former is not None:
-            properties[rule.former] = _former(name)
+            properties[rule.former.name] = _former(rule.former)
         if is_required(field):
             required.append(name)
     rules = [_validation(rule) for rule in ENTRY_RULES if rule.kind is kind]
@@ -339,15 +340,19 @@ def _object(kind: type[Any]) -> Schema:
     }
 
 
-def _former(name: str) -> Schema:
-    """Return the schema of a field that is called *name* now: an API server would drop silently
-    what no schema knows.
+def _former(former: Former) -> Schema:
+    """Return the schema of a field that is gone: an API server would drop silently what no schema
+    knows.
     """
+    rule = "false" if former.default is None else f"self == {former.default}"
     return {
-        "description": f"The former name of {name}.",
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "x-kubernetes-validations": [{"rule": "false", "message": is_called(name)}],
+        "description": GONE,
+        **(
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            if former.default is None
+            else {"type": "integer"}
+        ),
+        "x-kubernetes-validations": [{"rule": rule, "message": former.message}],
     }
 
 

@@ -15,6 +15,16 @@ Unit = Literal["bytes", "duration"]
 METADATA_KEY = "logpipeline"
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A field that there was; a resource that still has it is refused, and told *message*."""
+
+    name: str
+    message: str
+    # An integer that says nothing: API servers wrote it as the default into what they store.
+    default: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What a value must be, beyond its type; for a list, what each of its entries must be."""
@@ -32,8 +42,8 @@ class Rule:
     max_items: int | None = None
     # What may not occur twice in a list: this field of its entries, or ("") the entries themselves.
     unique_by: str | None = None
-    # Its former name: a resource that still has that is refused, and told the present one.
-    former: str | None = None
+    # What it has taken the place of.
+    former: Former | None = None
 
 
 def spec(

@@ -70,11 +70,6 @@ def unknown(name: object, known: Iterable[str]) -> str:
     return f"unknown field; {did_you_mean(close) or 'known are ' + ', '.join(known)}"
 
 
-def is_called(name: str) -> str:
-    """Return the message for a field that still has the former name of the field *name*."""
-    return f"is called {name} now: rename it, and leave what it holds as it is"
-
-
 def did_you_mean(close: list[str]) -> str:
     """Return the question for the best of *close*, or nothing without any."""
     return f"did you mean {close[0]}?" if close else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
-from logpipeline.spec.fields import spec
+from logpipeline.spec.fields import Former, spec
 from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 from logpipeline.spec.table import Table
 from logpipeline.subjects import Names, names_of
@@ -58,7 +58,13 @@ class LogPipelineSpec:
     )  # fmt: skip
     collectors: Collectors = spec("The collectors, which write files.", factory=Collectors)
     shippers: Shippers = spec("The shippers, which read files.", factory=Shippers)
-    table: Table = spec("A table of all lines, kept by Spark.", factory=Table, former="archive")
+    table: Table = spec(
+        "A table of all lines, kept by Spark.",
+        factory=Table,
+        former=Former(
+            "archive", "is called table now: rename it, and leave what it holds as it is"
+        ),
+    )
     network_policy: NetworkPolicy = spec(
         "Who may talk to whom in the cluster.", factory=NetworkPolicy
     )

@@ -38,7 +38,6 @@ from logpipeline.spec.mistakes import (
     SpecError,
     below,
     did_you_mean,
-    is_called,
     shown,
     unknown,
 )
@@ -152,11 +151,12 @@ class Reader:
             return None
         before = len(self.mistakes)
         fields = {yaml_name(field): field for field in dataclasses.fields(kind)}
-        formers = {rule_of(field).former: name for name, field in fields.items()}
-        formers.pop(None, None)
+        gone = [former for field in fields.values() if (former := rule_of(field).former)]
+        formers = {former.name: former for former in gone}
         for key in value:
             if key in formers:
-                self._wrong(below(path, key), is_called(formers[key]))
+                if value[key] not in (None, formers[key].default):
+                    self._wrong(below(path, key), formers[key].message)
             elif key not in fields:
                 self._wrong(below(path, key), unknown(key, fields))
         hints = _hints(kind)  # type: ignore[arg-type]  # a class has a hash

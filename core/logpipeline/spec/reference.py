@@ -13,7 +13,7 @@ from logpipeline.quantity import BYTES_PATTERN, DURATION_PATTERN
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.choices import CHOICES
 from logpipeline.spec.components import LocalShipper, Match
-from logpipeline.spec.crd import COLUMNS, Schema, class_crd, crd
+from logpipeline.spec.crd import COLUMNS, GONE, Schema, class_crd, crd
 from logpipeline.spec.crossrule import CrossRule
 from logpipeline.spec.fields import yaml_name
 from logpipeline.spec.pods import LabelRequirement, LabelSelector, PodOptions
@@ -100,7 +100,8 @@ def _pod_options(spec: Schema) -> Schema:
 
 def _sections(path: str, schema: Schema, pods: Schema) -> Iterator[str]:
     """Yield the section of the object *path*, and those of the objects in it."""
-    fields = schema["properties"]
+    every = schema["properties"].items()
+    fields = {name: field for name, field in every if field.get("description") != GONE}
     own = {name: field for name, field in fields.items() if pods.get(name) != field}
     yield f"## `{path}`\n"
     yield f"{schema['description']}\n" if schema.get("description") else ""
