@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help venv demo check test test-all test-changed format lint unit live faults operator \
-  spark spark43 cluster soak bench bench-spark bench-operator crd docs pictures chart lock
+  spark spark43 cluster soak bench bench-spark bench-operator generate pictures lock
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where Docker is there, kind makes the cluster, in these versions.
 export KIND_VERSION ?= v0.30.0
 export KUBECTL_VERSION ?= v1.34.0
+# The one that tests build, where none is named.
+HELM ?= $(shell $(BIN)/python tests/cluster/kind get binaries)/helm
 # Two tests at a time, on two processors.
 WORKERS ?= 2
 
@@ -41,11 +43,12 @@ format: venv ## Bring the code into its form
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-lint: venv ## Form, style, types and who may import whom
+lint: venv ## Form, style, types, who may import whom, and whether what is generated is as it is to be
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/generate.py --check --helm "$(HELM)"
 
 # The session's limit is a net for hangs, many times what a tier takes on a small machine.
 unit: venv ## Tests without process and network
@@ -90,20 +93,11 @@ bench-spark: venv ## Tables beside Spark's own way from text, into benchmarks/la
 bench-operator: venv ## What 300 pipelines cost one operator, into benchmarks/latest-operator.json
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/operator_scale.py
 
-crd: venv ## Write deploy/crd.yaml and deploy/admission.yaml from the code
-	$(BIN)/python -m logpipeline.spec.crd deploy/crd.yaml
-	$(BIN)/python -m logpipeline.spec.admission deploy/admission.yaml
-
-docs: venv ## Write the generated pages from the code
-	$(BIN)/python -m logpipeline.spec.reference docs/crd.md
-	$(BIN)/python -m logpipeline_operator.status.reference docs/operations.md
-	$(BIN)/python -m logpipeline_cli.reference > docs/cli.md
+generate: venv ## Write every file that is generated (with helm, or HELM=…, also the chart's manifests)
+	@$(BIN)/python deploy/generate.py --helm "$(HELM)"
 
 pictures: venv ## Draw the README's pictures from real output (the report needs chromium)
 	PICTURES=docs/images $(BIN)/pytest tests/live/test_docs_pictures.py -q
-
-chart: venv ## Write the chart's CRD and deploy/operator.yaml (needs helm: HELM=…)
-	$(BIN)/python charts/render.py --helm "$${HELM:-$$($(BIN)/python tests/cluster/kind get binaries)/helm}"
 
 lock: ## Resolve the locks anew (needs uv)
 	sh requirements/lock

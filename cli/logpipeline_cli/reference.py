@@ -1,11 +1,8 @@
-"""Writes the reference of the command line from the parser itself, so that the two never differ:
-``python -m logpipeline_cli.reference > docs/cli.md``.
-"""
+"""Writes the reference of the command line from the parser itself, so that the two never differ."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 
 from logpipeline_cli import arguments
@@ -15,7 +12,7 @@ from logpipeline_cli.parser import PROGRAM, Command
 _HEAD = f"""\
 # The command `{PROGRAM}`
 
-Made from the code by `python -m logpipeline_cli.reference > docs/cli.md`.
+Made from the code by `make generate`.
 
 Every command has `--help`. A command finds the pipeline that runs on this machine by itself; where
 none or several run, say which with `-f FILE` or `--data DIR`.
@@ -107,7 +104,3 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
     return {}
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,8 +162,8 @@ def test_deploy_samples_are_taken(cluster: Cluster, namespace: str, sample: str)
 
 
 def test_deploy_manifests_are_what_the_chart_renders() -> None:
-    """What is made of the chart is up to date: charts/render.py makes it anew."""
-    script = Path(ROOT / "charts" / "render.py")
+    """What is made of the chart is up to date: `make generate` makes it anew."""
+    script = ROOT / "deploy" / "generate.py"
 
     done = subprocess.run(
         [sys.executable, str(script), "--helm", helm(), "--check"],

@@ -24,15 +24,6 @@ CHECKED_ELSEWHERE = {
 }  # fmt: skip
 
 
-def test_chart_carries_the_definition_of_the_project() -> None:
-    """The chart's definitions are deploy/crd.yaml, and its policy deploy/admission.yaml;
-    charts/render.py copies them.
-    """
-    for name in ("crd.yaml", "admission.yaml"):
-        copy = (CHART / "files" / name).read_text()
-        assert copy == (ROOT / "deploy" / name).read_text()
-
-
 def test_chart_definition_can_be_annotated_as_text() -> None:
     """The one line at which the chart adds its annotation stands in each definition once."""
     assert (CHART / "files" / "crd.yaml").read_text().count("\nmetadata:\n  name: ") == 2

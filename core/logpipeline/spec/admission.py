@@ -1,5 +1,4 @@
-"""Makes the policy by which the API server itself refuses what a class does not allow:
-``python -m logpipeline.spec.admission [FILE]`` writes it.
+"""Makes the policy by which the API server itself refuses what a class does not allow.
 
 It is made from the table of choices. The operator refuses the same, for clusters without the
 policy, for classes that change later, and for what never passes an admission as a LogPipeline,
@@ -8,9 +7,7 @@ such as `kubectl scale`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 from logpipeline.spec.api import ADOPT_ANNOTATION, CLASS_KIND, GROUP, PLURAL, VERSION
@@ -20,7 +17,6 @@ from logpipeline.spec.components import PodNamespaces
 from logpipeline.spec.crd import as_yaml
 from logpipeline.spec.crossrule import quantity_cel
 
-FILE = Path("deploy/admission.yaml")
 NAME = "logpipeline-classes"
 API = "admissionregistration.k8s.io/v1"
 _ADOPTS = "object.metadata.?annotations[?'" + ADOPT_ANNOTATION + "'].orValue('') == 'true'"
@@ -86,8 +82,8 @@ def binding() -> Manifest:
 def render() -> str:
     """Return both as YAML."""
     head = (
-        "# Made by `make crd` from core/logpipeline/spec; change it there. For Kubernetes 1.30 and "
-        "newer.\n"
+        "# Made by `make generate` from core/logpipeline/spec; change it there.\n"
+        "# For Kubernetes 1.30 and newer.\n"
     )
     return head + "---\n".join(as_yaml(each) for each in (policy(), binding()))
 
@@ -170,7 +166,3 @@ def _within(value: str, limit: str, *, is_same: bool) -> str:
 def _list(field: str) -> str:
     """Return the list *field* of the class; an empty one has no default, and may be missing."""
     return f"params.spec.?{field}.orValue([])"
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(render())

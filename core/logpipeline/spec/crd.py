@@ -1,11 +1,9 @@
-"""Makes the CustomResourceDefinitions: ``python -m logpipeline.spec.crd [FILE]`` writes them."""
+"""Makes the CustomResourceDefinitions from the declarations of fields."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import types
-from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
@@ -37,7 +35,6 @@ UNCHECKED_AFTER_S = 420.0
 
 # The description of a field that there was; no reference names it.
 GONE = "Is gone."
-FILE = Path("deploy/crd.yaml")
 
 COLUMNS = (
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
@@ -277,7 +274,7 @@ def _definition(kind: str, plural: str, scope: str, more_names: Schema, version:
 
 def render() -> str:
     """Return the definitions as YAML: pipelines first, then classes."""
-    head = "# Made by `make crd` from core/logpipeline/spec; change it there.\n"
+    head = "# Made by `make generate` from core/logpipeline/spec; change it there.\n"
     return head + "---\n".join(as_yaml(each) for each in (crd(), class_crd()))
 
 
@@ -436,7 +433,3 @@ def _default(field: dataclasses.Field[Any], schema: Schema) -> Schema:
 
 def _given(limits: Schema) -> Schema:
     return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(render())

@@ -1,13 +1,9 @@
-"""Writes the reference of the resource from its definition, so that the two never differ:
-``python -m logpipeline.spec.reference [FILE]``.
-"""
+"""Writes the reference of the resource from its definition, so that the two never differ."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from logpipeline.quantity import BYTES_PATTERN, DURATION_PATTERN
 from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
@@ -21,12 +17,10 @@ from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
 from logpipeline.spec.table import LineField, ParseRule, TimeRule
 
-FILE = Path("docs/crd.md")
-
 _HEAD = """\
 # The resource `LogPipeline`
 
-Made from the code by `python -m logpipeline.spec.reference docs/crd.md`; `kubectl explain
+Made from the code by `make generate`; `kubectl explain
 logpipeline.spec` tells the same in a cluster. Short name: `lp`. Examples are in
 [deploy/samples](../deploy/samples). How it is used in a cluster: [kubernetes.md](kubernetes.md).
 
@@ -246,7 +240,3 @@ def _anchor(path: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(reference())

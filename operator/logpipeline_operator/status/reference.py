@@ -1,16 +1,10 @@
-"""Writes the table of reasons into the page about operations, so that the two never differ:
-``python -m logpipeline_operator.status.reference [FILE]``.
-"""
+"""Writes the table of reasons into the page about operations, so that the two never differ."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from logpipeline_operator.status.reasons import Reason
 
-FILE = Path("docs/operations.md")
-BEGIN = "<!-- Made by `python -m logpipeline_operator.status.reference`; change the code. -->\n"
+BEGIN = "<!-- Made by `make generate`; change the code. -->\n"
 END = "<!-- End of what is made. -->\n"
 
 
@@ -31,8 +25,3 @@ def with_reasons(page: str) -> str:
     if not begin or not end:
         raise ValueError(f"the page needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
     return f"{head}{begin}{markdown()}{end}{tail}"
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
-    path.write_text(with_reasons(path.read_text()))

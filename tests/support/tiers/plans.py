@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster_bare import binaries, requirements
-from tiers.steps import BIN, Step, pytest_step
+from tiers.steps import Step, pytest_step
 
 SPARK43 = ".venv-spark43"
 KIND = "tests/cluster/kind"
@@ -33,11 +33,10 @@ NODES_SHARING = ("-n", "2", "--dist=loadfile", "--no-loadscope-reorder")
 
 def check() -> list[Step]:
     """What is run before each commit: style, types and all tests without process and network."""
-    lint = f"{BIN}/ruff format --check && {BIN}/ruff check && {BIN}/mypy && {BIN}/lint-imports"
-    shows = "format, style, types, and who may import whom"
+    shows = "format, style, types, who may import whom, and what is generated"
     unit = "without process and network"
     return [
-        Step(name="lint", shows=shows, command=("sh", "-c", lint), load=1.0),
+        Step(name="lint", shows=shows, command=("make", "lint"), load=1.0),
         pytest_step("unit", unit, "tests/unit", "-n", "2", load=1.0),
     ]
 

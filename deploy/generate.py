@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Writes every file that is generated from other files: definitions, reference pages, the chart's
+copies, and manifests for those who do without Helm.
+
+deploy/generate.py [--helm PROGRAM] [--root FOLDER] writes; with --check it writes nothing, names
+each file that is stale, and fails if there is one. Without Helm the files of `RENDERED` are left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from logpipeline.spec import admission, crd
+from logpipeline.spec import reference as resource_reference
+from logpipeline_cli import reference as command_reference
+from logpipeline_operator.status import reference as reason_reference
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = "charts/logpipeline"
+OPERATIONS = "docs/operations.md"
+# What each file holds, given what it holds now.
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "deploy/crd.yaml": lambda _: crd.render(),
+    "deploy/admission.yaml": lambda _: admission.render(),
+    # Helm reads nothing outside of its chart.
+    f"{CHART}/files/crd.yaml": lambda _: crd.render(),
+    f"{CHART}/files/admission.yaml": lambda _: admission.render(),
+    "docs/crd.md": lambda _: resource_reference.reference(),
+    "docs/cli.md": lambda _: command_reference.reference(),
+    OPERATIONS: reason_reference.with_reasons,
+}
+OPERATOR, CLASSES = RENDERED = ("deploy/operator.yaml", "deploy/classes.yaml")
+
+NAMESPACE = "logging"
+# Helm checks the chart's kubeVersion even where no cluster is asked, against its own default.
+KUBE_VERSION = "1.29.0"
+# Neither the namespace nor the definition is in the file: `kubectl delete -f` of it, which undoes
+# `kubectl apply -f`, would take all pipelines with it, and in the namespace their claims as well.
+HEAD = """\
+# Made by `make generate` from charts/logpipeline; change it there. The operator alone, in the
+# namespace logging, which has to exist, for all namespaces. What else an install takes, and how
+# all of it is removed, is in docs/kubernetes.md.
+"""
+HEAD_CLASSES = """\
+# Made by `make generate` from charts/logpipeline; change it there. What LogPipelines may ask
+# for.
+"""
+
+
+def stale(root: Path, helm: str | None) -> Iterator[tuple[str, str]]:
+    """Yield each generated file that is not as it is to be, and what it is to hold; files rendered
+    by *helm* only where there is one.
+
+    The chart's copies are written before Helm reads them: consume one file after the other.
+    """
+    for name, text in WRITTEN.items():
+        path = root / name
+        now = path.read_text() if path.exists() else ""
+        wanted = text(now)
+        if wanted != now:
+            yield name, wanted
+    if helm is not None:
+        for name, wanted in zip(RENDERED, rendered(root, helm), strict=True):
+            path = root / name
+            if not path.exists() or path.read_text() != wanted:
+                yield name, wanted
+
+
+def rendered(root: Path, helm: str) -> tuple[str, str]:
+    """Return the operator's manifests, and the classes, as `kubectl apply` takes them."""
+    run = subprocess.run(
+        [
+            helm, "template", "logpipeline", str(root / CHART), "--namespace", NAMESPACE,
+            "--kube-version", KUBE_VERSION, "--set", "crds.enabled=false", "--skip-tests",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    objects = [_without_helm(each) for each in yaml.safe_load_all(run.stdout) if each]
+    classes = [each for each in objects if each["kind"] == "LogPipelineClass"]
+    others = [each for each in objects if each not in classes]
+    return HEAD + _documents(others), HEAD_CLASSES + _documents(classes)
+
+
+def _documents(objects: list[dict[str, Any]]) -> str:
+    return "".join("---\n" + yaml.safe_dump(each, sort_keys=False) for each in objects)
+
+
+def _without_helm(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return *manifest* without the labels that say that Helm looks after it."""
+
+    def is_kept(name: str, value: str) -> bool:
+        return not name.startswith("helm.sh/") and value != "Helm"
+
+    labels: Mapping[str, str] = manifest["metadata"]["labels"]
+    kept = {name: value for name, value in labels.items() if is_kept(name, value)}
+    metadata = {**manifest["metadata"], "labels": kept}
+    if "helm.sh/hook" in metadata.get("annotations", {}):
+        del metadata["annotations"]
+    return {**manifest, "metadata": metadata}
+
+
+def main() -> int:
+    """Write, or check; return the process's exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--helm", default="helm", help="the program to render with")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the project's folder")
+    parser.add_argument("--check", action="store_true", help="write nothing, only compare")
+    words = parser.parse_args()
+    helm = shutil.which(words.helm)
+    found = 0
+    for name, text in stale(words.root, helm):
+        found += 1
+        if words.check:
+            print(f"{name} is stale; run `make generate`", file=sys.stderr)
+        else:
+            (words.root / name).write_text(text)
+            print(f"wrote {name}")
+    if helm is None:
+        print(f"left {' and '.join(RENDERED)}: there is no {words.helm}")
+    return 1 if words.check and found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
