@@ -7,7 +7,6 @@ list, read again, knows of no rotation since.
 
 from __future__ import annotations
 
-import gzip
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-import zstandard
-
+from logpipeline.codecs import DAMAGES, PACKED_IN, Codec, codec_of, unpacked
 from logpipeline_cli.errors import CliError
 from logpipeline_collector.archive.committed import CommittedFile, read_folder, settled_files
 
@@ -29,7 +27,7 @@ CHAINS_AT_ONCE = 32
 # A file that rotates at each look is rotated many times a second; it is told instead of chased.
 ATTEMPTS_MAX = 10
 # What a collector appends to the name of a file that it sets aside.
-_ROTATED = re.compile(r"(?P<chain>.+)\.(?P<stamp>\d{8}-\d{6}\.\d{6})(\.gz|\.zst)?", re.DOTALL)
+_ROTATED = re.compile(r"(?P<chain>.+)\.(?P<stamp>\d{8}-\d{6}\.\d{6})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +40,6 @@ class Piece:
     chain: str
     stamp: str
     file: CommittedFile
-
-
-class Readable(Protocol):
-    """A file, or what unpacks one."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to *size* bytes, none at the end."""
 
 
 Key = tuple[str, str]
@@ -181,7 +172,7 @@ class Reading:
 
 
 def _piece(collector: str, file: CommittedFile) -> Piece:
-    rotated = _ROTATED.fullmatch(file.name) if file.is_rotated else None
+    rotated = _ROTATED.fullmatch(unpacked(file.name)) if file.is_rotated else None
     if rotated is None:
         return Piece(collector, file.name, "", file)
     return Piece(collector, rotated["chain"], rotated["stamp"], file)
@@ -217,31 +208,28 @@ def _open_active(chain: Sequence[Piece]) -> BinaryIO | None:
 def _other_names(piece: Piece) -> Iterator[Path]:
     path = piece.file.path
     if not piece.file.is_compressed:
-        yield from (path.with_name(path.name + suffix) for suffix in (".zst", ".gz"))
+        yield from (path.with_name(path.name + codec.suffix) for codec in PACKED_IN.values())
 
 
 def content_of(file: BinaryIO, length: int) -> Iterator[bytes]:
     """Yield the content of an open file, up to *length* where it is not packed; its name, which
     only a collector gives, says how it is.
     """
-    name = str(file.name)
-    if name.endswith(".zst"):
-        return _chunks(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-    if name.endswith(".gz"):
-        return _chunks(gzip.GzipFile(fileobj=file))
-    return _chunks(file, length)
+    codec = codec_of(str(file.name))
+    return _chunks(file, length) if codec is None else _content(file, codec)
 
 
-def _chunks(file: Readable, length: int | None = None) -> Iterator[bytes]:
+def _chunks(file: BinaryIO, length: int) -> Iterator[bytes]:
     """Yield *file* up to *length*: what stands behind it is written, and not yet committed."""
-    left = length
-    while left is None or left > 0:
-        try:
-            chunk = file.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left))
-        except (zstandard.ZstdError, EOFError, gzip.BadGzipFile) as error:
-            raise CliError(f"a packed file is damaged: {error}") from error
-        if not chunk:
-            return
-        if left is not None:
-            left -= len(chunk)
+    while length > 0 and (chunk := file.read(min(CHUNK_BYTES, length))):
+        length -= len(chunk)
         yield chunk
+
+
+def _content(file: BinaryIO, codec: Codec) -> Iterator[bytes]:
+    try:
+        content = codec.open(file)
+        while chunk := content.read(CHUNK_BYTES):
+            yield chunk
+    except DAMAGES as error:
+        raise CliError(f"the packed file {file.name} is damaged: {error}") from error

@@ -12,7 +12,7 @@ import zstandard
 
 from logpipeline.records import StreamPosition
 from logpipeline_cli import committed
-from logpipeline_cli.committed import Reading, pieces_of
+from logpipeline_cli.committed import Reading, content_of, pieces_of
 from logpipeline_cli.errors import CliError
 from logpipeline_collector.archive.committed import StoredFolder, read_folder
 from logpipeline_collector.archive.state import FileRow, LocalCommit, Stage, State
@@ -225,12 +225,24 @@ def test_many_chains_of_a_host_are_each_read_once(tmp_path: Path) -> None:
     assert read(folder, glob="*/00[12].log") == lines(1) * 2
 
 
+def damaged_gzip() -> bytes:
+    """A good beginning, and no gzip's data behind it."""
+    packed = bytearray(gzip.compress(lines(10_000)))
+    packed[20:40] = b"\xff" * 20
+    return bytes(packed)
+
+
 def test_a_damaged_state_or_file_is_told(collector: Collector) -> None:
     """Damage ends with a message, never with a traceback or half a text passed for the whole."""
     packed = next((collector.folder / "logs" / "web1").glob("*.zst"))
     packed.write_bytes(b"\0" * 100)
     with pytest.raises(CliError, match="damaged"):
         read(collector.folder)
+
+    gzipped = packed.with_suffix(".gz")
+    gzipped.write_bytes(damaged_gzip())
+    with gzipped.open("rb") as file, pytest.raises(CliError, match=f"{gzipped.name} is damaged"):
+        list(content_of(file, 100))
 
     (collector.folder / "state" / "main" / "p1.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(CliError, match="cannot be read"):

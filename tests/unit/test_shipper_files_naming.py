@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logpipeline.codecs import Codec
 from logpipeline_shipper.files.naming import chains_of, restart_of, rotation_of
 from logpipeline_shipper.files.source_filter import BadPattern, Patterns
 
 
-def names(chain: list[tuple[str, bool]]) -> list[str]:
+def names(chain: list[tuple[str, Codec | None]]) -> list[str]:
     return [name for name, _ in chain]
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from logpipeline_shipper.files.reader import INPUT_BYTES, NAMES, PackedReader
+from logpipeline.codecs import CODECS
+from logpipeline_shipper.files.reader import INPUT_BYTES, PackedReader
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, 1),
@@ -21,6 +22,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.compress,
     "xz": lzma.compress,
 }
+BY_ENDING = {codec.suffix.removeprefix("."): codec for codec in CODECS}
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def content() -> bytes:
 def reading(folder: Path, ending: str, packed: bytes) -> Iterator[PackedReader]:
     path = folder / f"app.log.{ending}"
     path.write_bytes(packed)
-    reader = PackedReader(os.open(path, os.O_RDONLY), ending)
+    reader = PackedReader(os.open(path, os.O_RDONLY), BY_ENDING[ending])
     try:
         yield reader
     finally:
@@ -64,7 +66,7 @@ def test_a_broken_packed_file_is_read_up_to_the_damage(
     with reading(tmp_path, ending, bytes(packed)) as reader:
         data = reader.read(0, 2 * len(content))
 
-        assert reader.broken == f"{NAMES[ending]}-{damage}"
+        assert reader.broken == f"{BY_ENDING[ending].name}-{damage}"
         # bzip2 tells of a damage only behind the block in which it is.
         assert data == content[: len(data)] or (ending, damage) == ("bz2", "damaged")
 

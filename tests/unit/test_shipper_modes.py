@@ -84,7 +84,7 @@ class Told:
 
 
 def plain(path: str, *rotated: str) -> Listing:
-    found = tuple(ChainFile(Path(each), 1, 1, 1, 0, False) for each in (path, *rotated))
+    found = tuple(ChainFile(Path(each), 1, 1, 1, 0, None) for each in (path, *rotated))
     return Listing(SourceId(host="n", source=path, format="plain"), found)
 
 

@@ -177,9 +177,7 @@ SOURCE = SourceId(
 
 
 def listing(id: SourceId = SOURCE, *, files: int = 1) -> Listing:
-    return Listing(
-        id, tuple(ChainFile(Path(f"/{n}.log"), 1, n, 10, 0, False) for n in range(files))
-    )
+    return Listing(id, tuple(ChainFile(Path(f"/{n}.log"), 1, n, 10, 0, None) for n in range(files)))
 
 
 def pod(uid: str = "u1", *, exclude: bool = False, **labels: str) -> dict[str, object]:

@@ -9,9 +9,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logpipeline.codecs import unpacked
 from logpipeline_demo.outputs import OutputChain, Size, find_chains, size_of
 
-_COMPRESSED = (".gz", ".zst")
 _NOTHING = Size(0, 0)
 
 
@@ -96,4 +96,4 @@ def _is_active(path: Path, chain: OutputChain) -> bool:
 
 
 def _plain(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in _COMPRESSED else path
+    return path.with_name(unpacked(path.name))

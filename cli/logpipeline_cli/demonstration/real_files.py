@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from logpipeline.codecs import codec_of, unpacked
+
 # A binary log (wtmp, the journal) shows a NUL in its first bytes; a text log never does.
 HEAD_BYTES = 4096
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 FILES_MAX = 10_000
-# logrotate's names for the generations of NAME: NAME.1, NAME.2.gz.
-_ROTATED = re.compile(r"(?P<live>.+)\.(?P<number>[0-9]+)(?P<packed>\.gz)?")
+# logrotate's names for the generations of NAME, unpacked: NAME.1.
+_ROTATED = re.compile(r"(?P<live>.+)\.(?P<number>[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Found:
     @property
     def archived_as(self) -> Path:
         """The file whose lines it holds: a packed one is shipped as what it was packed from."""
-        return self.path.with_suffix("") if self.path.suffix in COMPRESSED else self.path
+        return self.path.with_name(unpacked(self.path.name))
 
 
 def look_below(root: Path, exclude: Sequence[str]) -> list[Found]:
@@ -42,7 +43,7 @@ def look_below(root: Path, exclude: Sequence[str]) -> list[Found]:
     older: dict[Path, list[tuple[int, Path]]] = {}
     found = []
     for path in paths:
-        rotated = _ROTATED.fullmatch(str(path))
+        rotated = _ROTATED.fullmatch(unpacked(str(path)))
         if rotated and (of := Path(rotated["live"])) in live:
             older.setdefault(of, []).append((int(rotated["number"]), path))
             live.discard(path)
@@ -74,7 +75,7 @@ def _reason(path: Path, exclude: Sequence[str]) -> str:
             head = file.read(HEAD_BYTES)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    if path.suffix in COMPRESSED:
+    if codec_of(path.name) is not None:
         return "compressed, and no live file is beside it: it is shipped, and not checked"
     if not head:
         return "empty"

@@ -7,15 +7,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
-from typing import Literal, Protocol
+from typing import Literal
 
-import zstandard
-
+from logpipeline.codecs import PACKED_IN, Packer
 from logpipeline.failpoints import reach
 from logpipeline_collector.archive import safe_open
 from logpipeline_collector.archive.config import ArchiveConfig
@@ -27,10 +25,6 @@ from logpipeline_collector.archive.state import FileRow, Rotations, Stage, State
 # How long one round may hold the partition's commits up.
 ROUND_S = 0.2
 PIECE_BYTES = 1024 * 1024
-ZSTD_LEVEL = 3
-GZIP_LEVEL = 6
-GZIP_WINDOW_BITS = 31  # zlib's way to ask for gzip's frame
-SUFFIXES = {"gzip": ".gz", "zstd": ".zst"}
 TEMPORARY_SUFFIX = ".tmp"
 
 log = logging.getLogger(__name__)
@@ -46,23 +40,13 @@ OPEN_LINE_S_MAX = 600.0
 HeldBack = Callable[[OutputFile, float], bool]
 
 
-class Compressor(Protocol):
-    """What zlib's and zstandard's streaming compressors have in common."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        """Return what is ready of the compressed bytes."""
-
-    def flush(self) -> bytes:
-        """Return the rest of them."""
-
-
 @dataclass(slots=True)
 class _Work:
     file: OutputFile
     row: FileRow
     source: int
     target: int
-    compressor: Compressor
+    packer: Packer
     read: int = 0
     written: int = 0
 
@@ -76,14 +60,16 @@ class Packing:
         output: OutputFiles,
         state: State,
     ) -> None:
-        self._compression = compression
+        codec = PACKED_IN.get(compression)
+        self._suffix = codec.suffix if codec is not None else ""
+        self._packer = codec.packer if codec is not None else None
         self._output = output
         self._state = state
         self._work: _Work | None = None
 
     def run(self, rotated: Iterable[OutputFile], clock: Callable[[], float]) -> list[OutputFile]:
         """Compress of *rotated* what can be in one round, and return what is not there any more."""
-        if self._compression == "none":
+        if self._packer is None:
             return []
         lost: list[OutputFile] = []
         # Judged in its turn: the one that is under way is packed by then, and never packed again.
@@ -139,10 +125,11 @@ class Packing:
 
     def _announce(self, file: OutputFile, source: int) -> _Work:
         root = self._output.root
-        target = file.path + SUFFIXES[self._compression]
+        target = file.path + self._suffix
         while any(safe_open.exists(root, target + end) for end in ("", TEMPORARY_SUFFIX)):
             target += "~"
         assert file.committed is not None
+        assert self._packer is not None
         row = file.committed._replace(packing_to=target)
         self._state.change({file.number: row})
         reach("archive.compress-intent")
@@ -150,12 +137,7 @@ class Packing:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         temporary = safe_open.open_file(root, target + TEMPORARY_SUFFIX, flags)
         file.committed = row
-        return _Work(file, row, source, temporary, self._compressor())
-
-    def _compressor(self) -> Compressor:
-        if self._compression == "gzip":
-            return zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_WINDOW_BITS)
-        return zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).compressobj()
+        return _Work(file, row, source, temporary, self._packer())
 
     def _advance(self, work: _Work) -> bool:
         """Compress one piece; return whether that was the last one."""
@@ -165,7 +147,7 @@ class Packing:
             raise OSError(f"{work.file.path} ends before its committed length")
         work.read += len(data)
         is_last = work.read == work.row.length
-        packed = work.compressor.compress(data) + (work.compressor.flush() if is_last else b"")
+        packed = work.packer.compress(data) + (work.packer.flush() if is_last else b"")
         while packed:
             count = os.pwrite(work.target, packed, work.written)
             work.written += count
@@ -392,7 +374,9 @@ class Rotation:
     def _target(self, file: OutputFile, rotation: Rotations) -> str:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(rotation.stamp_s))
         target = f"{file.path}.{stamp}.{rotation.number:06d}"
-        while any(safe_open.exists(self._output.root, target + end) for end in ("", ".gz", ".zst")):
+        # Whatever the compression is, or was.
+        endings = ("", *(codec.suffix for codec in PACKED_IN.values()))
+        while any(safe_open.exists(self._output.root, target + end) for end in endings):
             target += "~"
         return target
 

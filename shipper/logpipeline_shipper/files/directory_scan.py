@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from logpipeline.codecs import Codec
 from logpipeline_shipper.files.naming import ASIDE, chains_of, restart_of, rotation_of
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
 from logpipeline_shipper.files.reader import leading_nuls
@@ -102,21 +103,23 @@ def chain_files(folder: Path, names: set[str], *, follow_link: bool) -> dict[str
     chains: dict[str, list[ChainFile]] = {}
     for live, members in chains_of(names).items():
         files: dict[tuple[int, int], ChainFile] = {}
-        for name, compressed in members:
-            file = _observe(folder / name, compressed, follow_link, is_live=name == live)
+        for name, codec in members:
+            file = _observe(folder / name, codec, follow_link, is_live=name == live)
             if file is not None:
                 files[file.key] = file  # of two hard links the newer name counts
         if files:
             chains[live] = list(files.values())
         if files and f"{live}{ASIDE}" in names:
-            aside = _observe(folder / f"{live}{ASIDE}", False, follow_link, is_live=False)
+            aside = _observe(folder / f"{live}{ASIDE}", None, follow_link, is_live=False)
             if aside is not None and aside.key not in files:
                 # Its place among the others is the one that it had when it was the live file.
                 chains[live].insert(0, replace(aside, is_aside=True))
     return chains
 
 
-def _observe(path: Path, compressed: bool, follow_link: bool, *, is_live: bool) -> ChainFile | None:
+def _observe(
+    path: Path, codec: Codec | None, follow_link: bool, *, is_live: bool
+) -> ChainFile | None:
     try:
         found = look_at(path, follow_link=follow_link)
     except OSError as error:
@@ -131,7 +134,7 @@ def _observe(path: Path, compressed: bool, follow_link: bool, *, is_live: bool) 
         inode=found.inode,
         size=found.size,
         mtime_ns=found.mtime_ns,
-        compressed=compressed,
+        codec=codec,
         born_ns=found.born_ns,
         is_live=is_live,
     )

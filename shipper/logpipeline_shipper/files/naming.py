@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from logpipeline_shipper.files.reader import UNPACKERS
+from logpipeline.codecs import Codec, codec_of, unpacked
 
 # logrotate, kubelet and Python number or date what they rotate; up to five digits are a number.
 # A date must look like one: node-192-168-100-200.log is of a chain of its own.
@@ -22,7 +22,6 @@ _DATED_INSIDE = re.compile(
 )
 _ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is no rotated 10.0.0
 _CRI = re.compile(r"\d+\.log")
-COMPRESSED = tuple(f".{ending}" for ending in UNPACKERS)
 # Compressed in a way that we do not read, and what is still being written.
 _UNREAD = (".lz4", ".Z", ".zip")
 _TEMPORARY = (".tmp", ".swp", ".part")
@@ -38,13 +37,7 @@ class Rotation:
 
     live: str
     age: tuple[int, int, str]
-    compressed: bool
-
-
-def unpacked(name: str) -> str:
-    """Return *name* without what says how it is compressed."""
-    ending = next((ending for ending in COMPRESSED if name.endswith(ending)), "")
-    return name.removesuffix(ending)
+    codec: Codec | None
 
 
 def rotation_of(name: str) -> Rotation | None:
@@ -55,23 +48,22 @@ def rotation_of(name: str) -> Rotation | None:
     """
     if name.endswith(_TEMPORARY) or name.endswith(_UNREAD):
         return None
-    stem = unpacked(name)
-    compressed = stem != name
+    stem, codec = unpacked(name), codec_of(name)
     if match := _DATED.fullmatch(stem):
-        return Rotation(match["live"], (0, 0, _digits(match["date"])), compressed)
+        return Rotation(match["live"], (0, 0, _digits(match["date"])), codec)
     if match := _DATED_INSIDE.fullmatch(stem):
         live = match["stem"] + match["extension"]
-        return Rotation(live, (0, 0, _digits(match["date"])), compressed)
+        return Rotation(live, (0, 0, _digits(match["date"])), codec)
     match = _NUMBERED.fullmatch(stem)
     if match and not _ADDRESS.fullmatch(match["live"]):
-        return Rotation(match["live"], (1, -int(match["number"]), ""), compressed)
-    if compressed:
-        return Rotation(stem, (2, 0, ""), True)
-    return Rotation(name, (3, 0, ""), False)
+        return Rotation(match["live"], (1, -int(match["number"]), ""), codec)
+    if codec is not None:
+        return Rotation(stem, (2, 0, ""), codec)
+    return Rotation(name, (3, 0, ""), None)
 
 
-def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, bool]]]:
-    """Return, by the name of the live file, the chain's names and whether each is compressed,
+def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, Codec | None]]]:
+    """Return, by the name of the live file, the chain's names and how each is packed,
     oldest first. A packed file beside the plain one of its name is older, or a copy of that.
     """
     chains: dict[str, list[tuple[tuple[int, int, str], bool, str]]] = {}
@@ -79,10 +71,10 @@ def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, bool]]]:
         rotation = rotation_of(name)
         if rotation is None:
             continue
-        place = (rotation.age, not rotation.compressed, name)
+        place = (rotation.age, rotation.codec is None, name)
         chains.setdefault(rotation.live, []).append(place)
     return {
-        live: [(name, not is_plain) for _, is_plain, name in sorted(members)]
+        live: [(name, codec_of(name)) for _, _, name in sorted(members)]
         for live, members in chains.items()
     }
 

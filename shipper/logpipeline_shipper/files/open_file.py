@@ -178,9 +178,9 @@ def open_reader(file: ChainFile, *, follow_link: bool) -> Reader:
     if (found.device, found.inode) != file.key or not is_born_then:
         os.close(descriptor)
         raise Moved(str(file.path))
-    if not file.compressed:
+    if file.codec is None:
         return PlainReader(descriptor)
-    return PackedReader(descriptor, file.path.suffix.removeprefix("."))
+    return PackedReader(descriptor, file.codec)
 
 
 def look_now(file: ChainFile) -> tuple[int, int] | None:

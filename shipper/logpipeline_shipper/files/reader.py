@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import os
 import threading
-import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import zstandard
-
 from logpipeline.checksum import Checksum
-
-# Bytes that one step may produce: a bomb unpacks no faster than it is read.
-OUTPUT_BYTES = 256 * 1024
-# The library for zstd cannot stop in the midst of its input. A block of three bytes may stand for
-# 128 KiB, so that one step of it may produce some 8 MiB.
-ZSTD_INPUT_BYTES = 192
-# Larger windows are for archives.
-ZSTD_WINDOW_BYTES_MAX = 128 * 1024 * 1024
-XZ_MEMORY_BYTES_MAX = 128 * 1024 * 1024
-_GZIP_WINDOW = 31  # zlib's way of saying: with a gzip header
-
-# What a step raises where its input is none.
-DAMAGES = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError)
+from logpipeline.codecs import DAMAGES, Codec
 
 # Packed bytes that are read at once.
 INPUT_BYTES = 64 * 1024
@@ -37,95 +20,6 @@ PACKED_BADLY = ("-cut-short", "-damaged")
 # Between copying and cutting a rotator may write the copy to its disk: so much is written into all
 # logs of a busy node meanwhile. Of what comes no more, a copy is read as a log of its own.
 BYTES_MAX = 8 * 1024 * 1024
-
-
-class Unpacker(Protocol):
-    """One member of a packed file. *eof* says that it is complete, *needs_input* that a step
-    without input brings nothing.
-    """
-
-    @property
-    def eof(self) -> bool:
-        """Return whether the member is complete."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Return whether a step without input brings nothing."""
-
-    def step(self, data: bytes, /) -> tuple[bytes, bytes]:
-        """Unpack something of *data*, and return it, and what of *data* is left."""
-
-
-class _Gzip:
-    needs_input = True
-
-    def __init__(self) -> None:
-        self._unpack = zlib.decompressobj(_GZIP_WINDOW)
-
-    @property
-    def eof(self) -> bool:
-        return self._unpack.eof
-
-    def step(self, data: bytes) -> tuple[bytes, bytes]:
-        found = self._unpack.decompress(data, OUTPUT_BYTES)
-        return found, self._unpack.unused_data if self.eof else self._unpack.unconsumed_tail
-
-
-class _Holding:
-    """What keeps the input that it did not unpack yet for itself: bzip2 and xz."""
-
-    def __init__(self, unpack: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
-        self._unpack = unpack
-
-    @property
-    def eof(self) -> bool:
-        return self._unpack.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return self._unpack.needs_input or self._unpack.eof
-
-    def step(self, data: bytes) -> tuple[bytes, bytes]:
-        if self._unpack.needs_input:
-            found, rest = self._unpack.decompress(data, OUTPUT_BYTES), b""
-        else:
-            found, rest = self._unpack.decompress(b"", OUTPUT_BYTES), data
-        return found, self._unpack.unused_data + rest if self.eof else rest
-
-
-class _Zstd:
-    def __init__(self) -> None:
-        unpacker = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
-        self._unpack = unpacker.decompressobj()
-        self._held, self._at = b"", 0
-
-    @property
-    def eof(self) -> bool:
-        return self._unpack.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return self._at >= len(self._held) or self._unpack.eof
-
-    def step(self, data: bytes) -> tuple[bytes, bytes]:
-        if self._at >= len(self._held):
-            self._held, self._at, data = data, 0, b""
-        found = self._unpack.decompress(self._held[self._at : self._at + ZSTD_INPUT_BYTES])
-        self._at += ZSTD_INPUT_BYTES
-        if not self.eof:
-            return found, data
-        return found, self._unpack.unused_data + self._held[self._at :] + data
-
-
-# How each is called, by the ending of a file's name.
-NAMES = {"gz": "gzip", "zst": "zstd", "bz2": "bzip2", "xz": "xz"}
-
-UNPACKERS: dict[str, Callable[[], Unpacker]] = {
-    "gz": _Gzip,
-    "zst": _Zstd,
-    "bz2": lambda: _Holding(bz2.BZ2Decompressor()),
-    "xz": lambda: _Holding(lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES_MAX)),
-}
 
 
 class Content(Protocol):
@@ -217,7 +111,7 @@ class PlainReader:
 
 
 class PackedReader:
-    """The content of a file that is packed as its *ending* says, unpacked as it is read: forwards
+    """The content of a file that is packed by *codec*, unpacked as it is read: forwards
     it costs each byte once, backwards it begins again.
 
     What can be unpacked before a damage is still returned; *broken* then says what is wrong.
@@ -225,14 +119,14 @@ class PackedReader:
 
     compressed = True
 
-    def __init__(self, descriptor: int, ending: str) -> None:
+    def __init__(self, descriptor: int, codec: Codec) -> None:
         self._descriptor = descriptor
-        self._ending = ending
+        self._codec = codec
         self._start_over()
 
     def _start_over(self) -> None:
         self.broken = ""
-        self._unpacker = UNPACKERS[self._ending]()
+        self._unpacker = self._codec.unpacker()
         self._input = b""
         self._input_offset = 0
         self._buffer = bytearray()
@@ -259,18 +153,18 @@ class PackedReader:
             if not self._input:
                 self._at_end = True
                 if not self._unpacker.eof:
-                    self.broken = f"{NAMES[self._ending]}-cut-short"
+                    self.broken = f"{self._codec.name}-cut-short"
                 return
         if self._unpacker.eof:
             # Files of several members are what `cat a.gz b.gz` makes; zeros behind one are padding.
             self._input = self._input.lstrip(b"\0")
             if not self._input:
                 return
-            self._unpacker = UNPACKERS[self._ending]()
+            self._unpacker = self._codec.unpacker()
         try:
             data, self._input = self._unpacker.step(self._input)
         except DAMAGES:
-            self._at_end, self.broken = True, f"{NAMES[self._ending]}-damaged"
+            self._at_end, self.broken = True, f"{self._codec.name}-damaged"
             return
         self._buffer += data
 
@@ -286,7 +180,7 @@ class PackedReader:
     @property
     def tells_size(self) -> bool:
         """Return whether `size` is that of the content."""
-        return self._ending == "gz"
+        return self._codec.tells_size
 
     def written_ns(self) -> int:
         """Return when the file was written to last; packers keep the time of what they pack."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from logpipeline.codecs import unpacked
 from logpipeline_shipper.files.generation import Generation, Head, Place
-from logpipeline_shipper.files.naming import unpacked
 from logpipeline_shipper.files.open_file import Closed, Moved, TooManyOpen, Unreadable
 from logpipeline_shipper.files.reader import Content, Reader, Recent
 from logpipeline_shipper.files.sources import ChainFile

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from logpipeline.codecs import Codec
 from logpipeline.spec.streams import Acknowledge
 
 Format = Literal["cri", "plain"]
@@ -52,10 +53,15 @@ class ChainFile:
     inode: int
     size: int
     mtime_ns: int
-    compressed: bool
+    codec: Codec | None
     born_ns: int = 0
     is_live: bool = False
     is_aside: bool = False
+
+    @property
+    def compressed(self) -> bool:
+        """Return whether it is packed."""
+        return self.codec is not None
 
     @property
     def key(self) -> tuple[int, int]:
