@@ -37,7 +37,6 @@ MODULES = (
     "logpipeline_cli.local.running",
     "logpipeline_cli.planning",
     "logpipeline_collector.fshipper.service",
-    "logpipeline_collector.pod",
     "logpipeline_collector.service",
     "logpipeline_shipper.fshipper",
     "logpipeline_shipper.service",
