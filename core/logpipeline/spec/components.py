@@ -141,6 +141,7 @@ class Collectors(PodOptions):
         former=Former(
             "workers", "is gone: remove it, and set replicas to what the two made together", 1
         ),
+        is_for_operator=True,
     )  # fmt: skip
     group: str = spec(
         "Name of the group; each group reads everything.",
@@ -164,7 +165,7 @@ class Collectors(PodOptions):
     )
     directory: str = spec(
         "Folder in the pod; on one machine the data folder takes its place.",
-        default="/data", max_length=256, pattern=POD_PATH, example="/data",
+        default="/data", max_length=256, pattern=POD_PATH, example="/data", is_for_operator=True,
     )  # fmt: skip
     path: str = spec(
         "Path of a container's file, of {cluster} {host} {namespace} {pod} {container} "
@@ -195,15 +196,22 @@ class Collectors(PodOptions):
         "How often source positions are stored.",
         default=5 * SECOND_NS, unit="duration", minimum=100 * MS_NS,
     )  # fmt: skip
-    update_strategy: UpdateStrategy = spec("How pods are replaced.", factory=UpdateStrategy)
+    update_strategy: UpdateStrategy = spec(
+        "How pods are replaced.", factory=UpdateStrategy, is_for_operator=True
+    )
     drain_timeout_seconds: int = spec(
-        "Seconds that a collector has to hand its partitions over.", default=300, minimum=0
+        "Seconds that a collector has to hand its partitions over.",
+        default=300,
+        minimum=0,
+        is_for_operator=True,
     )
     persistence: Persistence | None = spec(
-        "The volume of each collector; without it a claim of 10Gi.", default=None
+        "The volume of each collector; without it a claim of 10Gi.",
+        default=None,
+        is_for_operator=True,
     )
     pod_disruption_budget: DisruptionBudget = spec(
-        "How many may be away at once.", factory=DisruptionBudget
+        "How many may be away at once.", factory=DisruptionBudget, is_for_operator=True
     )
 
 
@@ -289,10 +297,11 @@ class ShipperUpdate:
 class Shippers(PodOptions):
     """The shippers: one a node, or beside a container."""
 
-    enabled: bool = spec("Whether shippers run.", default=True)
+    enabled: bool = spec("Whether shippers run.", default=True, is_for_operator=True)
     mode: Literal["daemonset", "sidecar"] = spec(
         "One on each node, or only those that `logpipeline inject` puts into pods.",
         default="daemonset",
+        is_for_operator=True,
     )
     tolerations: tuple[dict[str, Any], ...] = spec(
         "Taints of nodes that the pods tolerate; without any, all: every node has logs.",
@@ -300,7 +309,7 @@ class Shippers(PodOptions):
     )  # fmt: skip
     container_logs: bool = spec("Ship what containers print (/var/log/pods).", default=True)
     host_files: tuple[HostFiles, ...] = spec(
-        "Plain files of the node.", factory=tuple, max_items=16
+        "Plain files of the node.", factory=tuple, max_items=16, is_for_operator=True
     )
     read_from: Literal["beginning", "end"] = spec(
         "Where a file that is there at the first start is begun.", default="beginning"
@@ -333,10 +342,13 @@ class Shippers(PodOptions):
         "How often folders are looked through.",
         default=2 * SECOND_NS, unit="duration", minimum=100 * MS_NS,
     )  # fmt: skip
-    update_strategy: ShipperUpdate = spec("How pods are replaced.", factory=ShipperUpdate)
+    update_strategy: ShipperUpdate = spec(
+        "How pods are replaced.", factory=ShipperUpdate, is_for_operator=True
+    )
     positions_host_path: str | None = spec(
         "Folder of the node for positions.",
         default=None, max_length=256, pattern=POD_PATH, example="/var/lib/logpipeline",
+        is_for_operator=True,
     )  # fmt: skip
 
 

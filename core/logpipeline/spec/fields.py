@@ -42,6 +42,8 @@ class Rule:
     max_items: int | None = None
     # What may not occur twice in a list: this field of its entries, or ("") the entries themselves.
     unique_by: str | None = None
+    # Only the operator reads it: pods get a copy without it, so that a change restarts none.
+    is_for_operator: bool = False
     # What it has taken the place of.
     former: Former | None = None
 

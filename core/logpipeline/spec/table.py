@@ -230,11 +230,13 @@ class Table(PodOptions):
         "Whether there is one. By default one machine has one if it can run Spark, and a cluster "
         "if the class says so.",
         default=None,
+        is_for_operator=True,
     )
     path: str | None = spec(
         "Folder or s3://bucket/prefix; by default a volume of its own, and on one machine "
         "${DATA}/table.",
         default=None, max_length=1024, pattern=TABLE_PATH, example="s3://logs/prod",
+        is_for_operator=True,
     )  # fmt: skip
     format: Literal["delta", "iceberg"] = spec(
         "The lake format whose log says which files count; Iceberg needs a catalog.",
@@ -253,7 +255,7 @@ class Table(PodOptions):
     )
     every_ns: int | None = spec(
         "Time between two batches (10s), or between two runs on schedule (1h).",
-        default=None, unit="duration", minimum=SECOND_NS, maximum=DAY_NS,
+        default=None, unit="duration", minimum=SECOND_NS, maximum=DAY_NS, is_for_operator=True,
     )  # fmt: skip
     max_bytes_per_batch: int = spec(
         "Stored bytes that a batch takes at most.",
@@ -281,9 +283,11 @@ class Table(PodOptions):
     )
     executors: Executors = spec("Executors in pods (native, sparkApplication).", factory=Executors)
     persistence: TableVolume | None = spec(
-        "The volume of a table that is a folder; without it a claim of 50Gi.", default=None
+        "The volume of a table that is a folder; without it a claim of 50Gi.",
+        default=None,
+        is_for_operator=True,
     )
-    s3: S3 = spec("Where S3 is, and who we are.", factory=S3)
+    s3: S3 = spec("Where S3 is, and who we are.", factory=S3, is_for_operator=True)
 
     @property
     def interval_ns(self) -> int:

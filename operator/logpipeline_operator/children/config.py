@@ -7,24 +7,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline, LogPipelineSpec, dump
 from logpipeline.spec.components import (
-    Collectors,
     FilePatterns,
     Local,
     LocalNats,
     LocalShipper,
     Shippers,
 )
+from logpipeline.spec.fields import rule_of
+from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import Nats, Stream
-from logpipeline.spec.table import S3, Table, TableVolume
+from logpipeline.spec.table import S3, TableVolume
 from logpipeline_operator.children import credentials, model, nats_auth, nats_tls
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
@@ -44,20 +45,7 @@ SIDECAR_FILE = "sidecar.yaml"
 # Where `logpipeline inject` has a pod's containers log to, if it is not told otherwise.
 SIDECAR_FILES = "/var/log/app/*.log"
 
-_COLLECTORS = (
-    "group", "path", "file_path", "output", "rotation", "compression", "retention",
-    "max_open_files", "commit", "takeover_after_ns", "snapshot_every_ns",
-    "deliver_policy", "opt_start_time", "on_empty_volume",
-)  # fmt: skip
-_TABLE = (
-    "format", "catalog", "runner", "trigger", "max_bytes_per_batch", "rollups", "retention",
-    "parse", "time", "zone",
-    "compaction", "driver_memory", "executors",
-)  # fmt: skip
-_SHIPPERS = (
-    "pod_namespaces", "pod_namespace_selector", "read_from", "match", "labels", "container_logs",
-    "max_in_flight_bytes", "deleted_files", "max_open_files", "rescan_ns",
-)  # fmt: skip
+PartT = TypeVar("PartT", bound=PodOptions)
 # Where kubelet, and runtimes, keep what containers print.
 _CONTAINER_LOGS = ("/var/log/pods/**", "/var/log/containers/**", "/var/lib/docker/containers/**")
 
@@ -87,10 +75,9 @@ def nats_options(pipeline: LogPipeline, folder: Path) -> NatsOptions:
 
 def for_collector(pipeline: LogPipeline) -> LogPipeline:
     """Return *pipeline* as collectors read it."""
-    given = pipeline.spec.collectors
     spec = replace(
         _common(pipeline),
-        collectors=Collectors(**{name: getattr(given, name) for name in _COLLECTORS}),
+        collectors=_for_pods(pipeline.spec.collectors),
         local=Local(nats=_local_nats(pipeline, nats_auth.COLLECTOR)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
@@ -103,14 +90,14 @@ def for_table(pipeline: LogPipeline) -> LogPipeline:
     claim = volume.existing_claim if volume is not None else None
     spec = replace(
         _common(pipeline),
-        table=Table(
+        table=replace(
+            _for_pods(given),
             enabled=True,
             path=table_path(pipeline),
             every_ns=given.interval_ns,
             # Kept apart from how the volume is made, which restarts nobody.
             persistence=TableVolume(existing_claim=claim) if claim else None,
             s3=S3(endpoint=given.s3.endpoint, region=given.s3.region),
-            **{name: getattr(given, name) for name in _TABLE},
         ),
         local=Local(nats=_local_nats(pipeline, nats_auth.TABLE)),
     )
@@ -233,11 +220,10 @@ def _without_container_logs(pipeline: LogPipeline, files: FilePatterns) -> FileP
 
 
 def _for_shipper(pipeline: LogPipeline, nats: LocalNats, local: LocalShipper) -> LogPipeline:
-    given = pipeline.spec.shippers
     spec = replace(
         _common(pipeline),
         batch=pipeline.spec.batch,
-        shippers=Shippers(**{name: getattr(given, name) for name in _SHIPPERS}),
+        shippers=_for_pods(pipeline.spec.shippers),
         local=Local(nats=nats, shippers=(local,)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
@@ -260,3 +246,15 @@ def _common(pipeline: LogPipeline) -> LogPipelineSpec:
 
 def _local_nats(pipeline: LogPipeline, role: str) -> LocalNats:
     return credentials.local_nats(pipeline, role, FOLDER / NATS_FOLDER)
+
+
+def _for_pods(part: PartT) -> PartT:
+    """Return *part* without what only the operator reads."""
+    of_pods = {field.name for field in fields(PodOptions)}
+    return type(part)(
+        **{
+            field.name: getattr(part, field.name)
+            for field in fields(part)
+            if field.name not in of_pods and not rule_of(field).is_for_operator
+        }
+    )
