@@ -31,6 +31,7 @@ from logpipeline_spark.formats.choosing import Format, Logs, logs_of
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import CATALOG_NAME
 from logpipeline_spark.formats.log import GRACE_HOURS
+from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.rollup.counts import by_minute, by_source, counted
 from logpipeline_spark.table.entry import Range
 from logpipeline_spark.table.erasure import Erasure
@@ -118,9 +119,6 @@ class Place:
         """How programs read this table, by their names; each lingers once it has its version."""
         common = {"query": self._by_query, "polars, files": self._by_polars_files}
         if self.format == "iceberg":
-            if self.endpoint is not None:
-                # Left out: there a query was seen to wait without end for a part of a file.
-                del common["query"]
             return {**common, "pyiceberg": self._by_pyiceberg}
         return {
             **common,
@@ -140,6 +138,9 @@ class Place:
         """Read the files that the log names."""
         paths = urls(self.storage, files(self.new_logs()))
         linger()
+        if not paths:
+            # All lines are erased; polars reads no list without files.
+            return SCHEMA.empty_table().select(COLUMNS)
         options = {
             name.lower(): value for name, value in self.storage.lake_options().items()
         } or None

@@ -480,3 +480,28 @@ def test_a_folder_of_many_files_that_is_away_for_a_while_brings_nothing_twice(
 
     assert joined(folder.drain()) == b""
     assert folder.chain.take_losses() == []
+
+
+@pytest.mark.parametrize("begun", [b"", HEADER[:5], HEADER], ids=["empty", "part", "line"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "seen"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["old-first", "log-first"])
+def test_a_log_that_was_just_begun_is_read_once_when_packed_into_another_folder(
+    tmp_path: Path, begun: bytes, is_read: bool, is_first: bool
+) -> None:
+    """All of its lines came between two looks, as did its rotation."""
+    folder = OldFolder(tmp_path)
+    append(folder.log.live, begun)
+    folder.log.look()
+    read = folder.log.read_on() if is_read else []
+    append(folder.log.live, (HEADER + b"1\n")[len(begun) :])
+    packed = folder.path / "app.log.1.gz"
+    pack(packed, folder.log.live.read_bytes())
+    folder.log.live.unlink()
+    append(folder.log.live, HEADER + b"2\n")
+    owner = folder.owner(packed) if is_first else ""
+    read += folder.log.read()
+    owner = owner or folder.owner(packed)
+    read += folder.lend() + folder.log.drain()
+
+    apart = gzip.decompress(packed.read_bytes()) if owner == "itself" else b""
+    assert apart + joined(read) == HEADER + b"1\n" + HEADER + b"2\n"

@@ -161,7 +161,11 @@ def resemblance(
     found = Resemblance.NONE
     for known in (*past, *generations):
         file = known.file
-        if known.is_proven_in(content) or known.end_in(content, recent.of(known.id)) is not None:
+        if (
+            known.is_proven_in(content)
+            or known.end_in(content, recent.of(known.id)) is not None
+            or _has_open_bytes(content, known)
+        ):
             if file is None or not _is_still_in(file, known, open_file):
                 return Resemblance.CONTINUES
             found = Resemblance.COPIES
@@ -171,6 +175,19 @@ def resemblance(
             # A packed file that is cut short may still become a copy.
             found = Resemblance.COPIES
     return found
+
+
+def _has_open_bytes(content: Content, known: Generation) -> bool:
+    """Return whether *content* begins with what the open file of *known* holds, of which nothing
+    was read yet: all of it may have been written, and packed elsewhere, since it was looked at.
+    """
+    handle = known.handle
+    if handle is None or not handle.is_open or known.proof.offset > known.begin:
+        return False
+    try:
+        return handle.size() > 0 and _begins(content, handle)
+    except NOT_READ:
+        return False
 
 
 def _is_still_in(file: ChainFile, known: Generation, open_file: Open) -> bool:
@@ -324,14 +341,19 @@ def _is_packed_beginning(
         if original is None:
             return None
         try:
-            for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
-                data = content.read(at, _COMPARED_BYTES)
-                if data != original.read(at, len(data)):
-                    return _is_unlike(known, original)
-                if len(data) < _COMPARED_BYTES:
-                    break
+            return True if _begins(original, content) else _is_unlike(known, original)
         except OSError:
             return None
+
+
+def _begins(whole: Content, beginning: Content) -> bool:
+    """Return whether *whole* begins with all of *beginning*, as far as is looked."""
+    for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
+        data = beginning.read(at, _COMPARED_BYTES)
+        if data != whole.read(at, len(data)):
+            return False
+        if len(data) < _COMPARED_BYTES:
+            break
     return True
 
 

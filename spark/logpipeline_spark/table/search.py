@@ -101,7 +101,34 @@ def dataset(
         fragment = kind.make_fragment(f"{above}{entry.path}", files, _times_of(entry))
         with damage_said(storage, entry.path):
             fragments += _narrowed(fragment, (chosen or {}).get(entry.path))
-    return ds.FileSystemDataset(fragments, schema, kind, files)
+    return _Dataset(fragments, schema, kind, files)
+
+
+class _Dataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
+    """A dataset whose scans begin without Python's lock."""
+
+    def scanner(self, **options: Any) -> _Scanner:
+        return _Scanner(super().scanner(**options))
+
+
+class _Scanner:
+    """Arrow's scanner, as DuckDB asks for it.
+
+    Arrow's own `to_reader` begins to scan while it holds Python's lock, and then waits for one of
+    Arrow's, which a thread may have that waits for Python's to open a file of a bucket: a query
+    never ended. `to_batches` gives Python's lock up.
+    """
+
+    def __init__(self, scanner: ds.Scanner) -> None:
+        self._scanner = scanner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scanner, name)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows, as they are asked for."""
+        schema = self._scanner.projected_schema
+        return pa.RecordBatchReader.from_batches(schema, self._scanner.to_batches())
 
 
 def _narrowed(
