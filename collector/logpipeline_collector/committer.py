@@ -23,18 +23,18 @@ class Committer:
         self._executor = executor
         self._interval_s = interval_s
         self._commit_bytes = commit_bytes
-        self._tenures: set[Tenure] = set()
+        self._tenures: dict[Tenure, None] = {}
         self._running: dict[Tenure, asyncio.Task[None]] = {}
         self._poked = asyncio.Event()
         self._maintained_s: dict[Tenure, float] = {}
 
     def add(self, tenure: Tenure) -> None:
         """Commit *tenure* from now on."""
-        self._tenures.add(tenure)
+        self._tenures[tenure] = None
 
     async def remove(self, tenure: Tenure) -> None:
         """Commit *tenure* no more; returns when no commit of it is under way."""
-        self._tenures.discard(tenure)
+        self._tenures.pop(tenure, None)
         self._maintained_s.pop(tenure, None)
         task = self._running.get(tenure)
         if task is not None:

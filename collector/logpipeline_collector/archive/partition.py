@@ -225,7 +225,7 @@ class PartitionArchive:
                 previous=(last.epoch, last.reached) if last is not None else (epoch, since),
             )
             files = {file: Mark(file.length, file.tail) for file in self._output.dirty}
-            self._output.dirty = set()
+            self._output.dirty = {}
             self.dirty_bytes = 0
             return PendingCommit(commit, files, self._sources.take_changes())
 

@@ -1,0 +1,29 @@
+"""The time and the chance of a simulated world, for all modules of this process."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+from simulated.loop import VirtualLoop
+
+# 2026-09-21: the first moment of each world.
+EPOCH_S = 1_790_000_000
+
+
+def now_ns(loop: VirtualLoop) -> int:
+    """Return the world's time in nanoseconds since 1970."""
+    return EPOCH_S * 10**9 + int(loop.now_s * 1e9)
+
+
+def install(loop: VirtualLoop, seed: int) -> None:
+    """Have every clock show the time of *loop*, and all chance come from *seed*."""
+    time.monotonic = time.perf_counter = loop.time  # type: ignore[assignment]
+    time.monotonic_ns = time.perf_counter_ns = lambda: int(loop.now_s * 1e9)
+    time.time = lambda: EPOCH_S + loop.now_s
+    time.time_ns = lambda: now_ns(loop)
+    chance = random.Random(seed ^ 0x5EED)
+    secrets.token_hex = lambda size=None: chance.randbytes(size or 16).hex()
+    secrets.token_bytes = lambda size=None: chance.randbytes(size or 16)
+    random.seed(seed)
