@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from asyncio import AbstractEventLoop
 
 from simulated.loop import VirtualLoop
 
@@ -12,15 +13,15 @@ from simulated.loop import VirtualLoop
 EPOCH_S = 1_790_000_000
 
 
-def now_ns(loop: VirtualLoop) -> int:
+def now_ns(loop: AbstractEventLoop) -> int:
     """Return the world's time in nanoseconds since 1970."""
-    return EPOCH_S * 10**9 + int(loop.now_s * 1e9)
+    return EPOCH_S * 10**9 + int(loop.time() * 1e9)
 
 
 def install(loop: VirtualLoop, seed: int) -> None:
     """Have every clock show the time of *loop*, and all chance come from *seed*."""
     time.monotonic = time.perf_counter = loop.time  # type: ignore[assignment]
-    time.monotonic_ns = time.perf_counter_ns = lambda: int(loop.now_s * 1e9)
+    time.monotonic_ns = time.perf_counter_ns = lambda: int(loop.time() * 1e9)
     time.time = lambda: EPOCH_S + loop.now_s
     time.time_ns = lambda: now_ns(loop)
     chance = random.Random(seed ^ 0x5EED)

@@ -15,6 +15,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -127,12 +128,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Call *func* now, and have its result some time later: no thread runs beside the loop."""
         future = self.create_future()
         try:
-            result = func(*args)
-        except Exception as error:
-            failed = error
-            done = lambda: None if future.done() else future.set_exception(failed)  # noqa: E731
-        else:
-            done = lambda: None if future.done() else future.set_result(result)  # noqa: E731
+            done = partial(_settle, future, result=func(*args))
+        except Exception as error:  # noqa: BLE001  # whoever waits for it gets it
+            done = partial(_settle, future, error=error)
         self.call_later(self._random.uniform(*CALL_S), done)
         return future
 
@@ -171,6 +169,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _bury(self, handle: asyncio.Handle) -> None:
         self._graves.append((handle._callback, handle._args))  # type: ignore[attr-defined]
         handle.cancel()
+
+
+def _settle(
+    future: asyncio.Future[Any], *, result: object = None, error: Exception | None = None
+) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def _process_of(handle: asyncio.Handle) -> str:

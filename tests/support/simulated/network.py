@@ -49,9 +49,13 @@ class Network:
 
     def install(self) -> None:
         """Have all connections of this process go over this network."""
-        logpipeline.nats.connection.Session = (  # type: ignore[misc]  # stands for the real one
-            lambda on_lost, on_problem: Session(self, on_lost)
-        )
+        logpipeline.nats.connection.Session = self.session  # type: ignore[assignment,misc]
+
+    def session(
+        self, on_lost: Callable[[Exception], None], on_problem: Callable[[str], None]
+    ) -> Session:
+        """Return a connection that is to be made."""
+        return Session(self, on_lost)
 
 
 class Session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 from logpipeline_demo.outputs import ChainStream, find_chains
 from simulated.world import World
@@ -36,7 +37,7 @@ def outcome(world: World) -> Outcome:
         times = Counter(numbers)
         lost += sum(number not in times for number in range(writer.lines))
         twice += sum(count - 1 for count in times.values())
-        late += sum(one > other for one, other in zip(numbers, numbers[1:], strict=False))
+        late += sum(one > other for one, other in pairwise(numbers))
     return Outcome(sum(writer.lines for writer in world.writers), lost, twice, late)
 
 

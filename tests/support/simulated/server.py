@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextvars
 import json
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +16,6 @@ from typing import Any, Protocol
 from logpipeline.nats.jetstream import rfc3339_of, time_ns_of
 from logpipeline.nats.session import RawMessage
 from simulated import clock
-from simulated.loop import VirtualLoop
 from simulated.streams import Consumer, Message, Pull, Refused, Stream, block, matches
 
 API = "$JS.API."
@@ -47,7 +47,7 @@ class _Request:
 class Server:
     """See the module. *note* hears of all that comes in, for the digest of a world."""
 
-    def __init__(self, loop: VirtualLoop, note: Callable[[str], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, note: Callable[[str], None]) -> None:
         self.streams: dict[str, Stream] = {}
         self.peers: list[Peer] = []
         self.is_down = False
@@ -59,6 +59,7 @@ class Server:
             "STREAM.INFO": self._stream_info,
             "STREAM.NAMES": self._stream_names,
             "STREAM.CREATE": self._stream_create,
+            "STREAM.DELETE": self._stream_delete,
             "STREAM.PURGE": self._stream_purge,
             "STREAM.MSG.GET": self._message_get,
             "STREAM.MSG.DELETE": self._message_delete,
@@ -197,6 +198,14 @@ class Server:
             return self.streams[name].info()
         return self.add(request.body).info()
 
+    def _stream_delete(self, request: _Request) -> dict[str, Any]:
+        stream = self._stream(request.words[0])
+        for consumer in stream.consumers.values():
+            for pull in consumer.pulls:
+                self._end(pull, "409 Consumer Deleted")
+        del self.streams[stream.name]
+        return {"success": True}
+
     def _stream_purge(self, request: _Request) -> dict[str, Any]:
         stream = self._stream(request.words[0])
         below, kept = request.body.get("seq"), request.body.get("filter")
@@ -222,7 +231,7 @@ class Server:
         if stream.config.get("deny_delete"):
             raise Refused(500, 10057, "message delete not permitted")
         if not stream.remove(int(request.body["seq"])):
-            raise Refused(500, 10057, "no message found")
+            raise Refused(400, 10043, f"sequence {request.body['seq']} not found")
         return {"success": True}
 
     def _consumer_create(self, request: _Request) -> dict[str, Any]:
@@ -308,7 +317,7 @@ class Server:
             reply,
             batch=body["batch"],
             max_bytes=body["max_bytes"],
-            until_s=self._loop.now_s + body["expires"] / 1e9,
+            until_s=self._loop.time() + body["expires"] / 1e9,
             heartbeat_s=body["idle_heartbeat"] / 1e9,
         )
         consumer.pulls.append(pull)
@@ -321,7 +330,7 @@ class Server:
             return
         if pull not in consumer.pulls:
             return
-        if self._loop.now_s >= pull.until_s:
+        if self._loop.time() >= pull.until_s:
             consumer.pulls.remove(pull)
             self._end(pull, "408 Request Timeout")
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from logpipeline.nats.jetstream import rfc3339_of
@@ -35,6 +36,24 @@ class Refused(Exception):
 
 def matches(pattern: str, subject: str) -> bool:
     """Return whether *subject* is one that *pattern* means."""
+    return _compiled(pattern)(subject)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Callable[[str], bool]:
+    *above, last = pattern.split(".")
+    prefix = ".".join(above) + "." if above else ""
+    if "*" in above:
+        return lambda subject: _matches_each(pattern, subject)
+    match last:
+        case ">":
+            return lambda subject: subject.startswith(prefix) and len(subject) > len(prefix)
+        case "*":
+            return lambda subject: subject.startswith(prefix) and "." not in subject[len(prefix) :]
+    return lambda subject: subject == pattern
+
+
+def _matches_each(pattern: str, subject: str) -> bool:
     wanted, tokens = pattern.split("."), subject.split(".")
     for index, token in enumerate(wanted):
         if token == ">":
