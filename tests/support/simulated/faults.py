@@ -86,6 +86,7 @@ async def move(world: World, fault: Fault) -> None:
 
 async def tail(world: World, fault: Fault) -> None:
     """The server loses what it had not synced, of each stream a part."""
+    world.has_lost_tails = True
     random = Random(f"{world.shape.seed} {fault.at_s}")
     streams = (world.server.streams[name] for name in world.stream_names())
     world.server.lose_tails(

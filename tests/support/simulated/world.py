@@ -74,6 +74,8 @@ class World:
         self.processes: dict[str, Process] = {}
         self.writers: list[Writer] = []
         self._generation = 0
+        # Whether the server lost messages that it had acknowledged.
+        self.has_lost_tails = False
         self._make()
 
     @property
