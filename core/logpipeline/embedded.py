@@ -247,8 +247,14 @@ class EmbeddedServer:
         return any(self.store.glob(f"jetstream/*/streams/{escape(stream)}/meta.inf"))
 
     def suspend(self) -> None:
-        """Freeze the server: its connections stay open, and nothing answers."""
+        """Freeze the server, and return when it stands still: its connections stay open, and
+        nothing answers.
+        """
         os.kill(self.pid, signal.SIGSTOP)
+        # The signal stops the process once one of its threads takes it; on a busy machine the
+        # others go on answering until then. macOS has no such call.
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a suspended server go on."""
