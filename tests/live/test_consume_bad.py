@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from consuming import HOSTS, PARTITIONS, Streams, streams_on
-from logpipeline.consuming.membership import ALONE, HEARTBEATS_PER_TAKEOVER, Members
+from logpipeline.consuming.membership import ALONE, Members
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.membership import HEARTBEATS_PER_TAKEOVER
 from logpipeline.nats.bucket import Bucket
 from waiting import eventually
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.consuming.options import (
+from logpipeline.consuming.records import (
     Claim,
     Progress,
     claim_key,

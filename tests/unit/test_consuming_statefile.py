@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline.consuming.options import Progress, ReaderBusy, StateForeign
+from logpipeline.consuming.options import ReaderBusy, StateForeign
 from logpipeline.consuming.ordered import KIND, VERSION, StateFile
+from logpipeline.consuming.records import Progress
 from logpipeline.records import StreamPosition
 from logpipeline.statefile import write_state
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from logpipeline import cri
-from logpipeline.consuming.options import position_text
+from logpipeline.consuming.records import position_text
 from logpipeline.dead_letters import RETRY_FOR
 from logpipeline.knowledge import NOTHING, Knowledge, decide
 from logpipeline.messages import Read, has_its_size, read_message

@@ -16,18 +16,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.lane import Lane, Reading, replies_of
-from logpipeline.consuming.membership import HeldClaim
 from logpipeline.consuming.message import PROCESSED, Batch, Message
-from logpipeline.consuming.options import (
-    KV,
-    NEXT_ALONE,
-    Progress,
-    ReaderBusy,
-    StateForeign,
-    position_of,
-)
+from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
+from logpipeline.consuming.records import NEXT_ALONE, Progress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, StoredMessage
@@ -42,7 +36,7 @@ VERSION = 1
 
 log = logging.getLogger(__name__)
 
-SAVE_AGAIN_S = 0.2
+FETCH_AGAIN_S = 0.2
 # An idle reader asks the server so often how far the consumer is.
 LOOK_S = 3.0
 
@@ -208,20 +202,13 @@ class OrderedLane(Lane):
         """Keep *progress*, however long the server is away.
 
         Raises:
-            ClaimLost: another member has the partition.
+            Fenced: another member has the partition.
             OSError: the state file cannot be written.
         """
         if self._file is not None:
             await asyncio.to_thread(self._file.put, self.stream, progress)
         elif self.claim is not None and self.options.state == KV:
-            while True:
-                try:
-                    await self.claim.save(progress)
-                    break
-                except (NotSent, OutcomeUnknown, ApiError) as error:
-                    log.debug("state not saved yet", extra={"reason": str(error)})
-                    await self.reading.js.connection.wait_connected()
-                    await asyncio.sleep(SAVE_AGAIN_S)
+            await self.claim.save(progress)
         self._progress = progress
 
     # --- What comes next
@@ -333,7 +320,7 @@ class OrderedLane(Lane):
             except (NotSent, OutcomeUnknown) as error:
                 log.debug("not fetched yet", extra={"stream": self.stream, "reason": str(error)})
                 await self.reading.js.connection.wait_connected()
-                await asyncio.sleep(SAVE_AGAIN_S)
+                await asyncio.sleep(FETCH_AGAIN_S)
             else:
                 headers_only = bool(self.consumer.config.get("headers_only"))
                 return _delivered(stored, headers_only=headers_only) if stored else None
@@ -349,7 +336,7 @@ class OrderedLane(Lane):
         await self.claim_is_ours()
 
     async def claim_is_ours(self) -> None:
-        """Raise `ClaimLost` where another member took the partition over meanwhile."""
+        """Raise `Fenced` where another member took the partition over meanwhile."""
         if self.claim is not None and self.options.state != KV and self.options.group:
             await self.claim.check()
 

@@ -15,23 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from logpipeline.consuming.claims import Claims
 from logpipeline.consuming.consumer import find
 from logpipeline.consuming.lane import Counts, Lane, Reading, SharedLane
-from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members, claim, look
+from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
 from logpipeline.consuming.message import PROCESSED, Batch
 from logpipeline.consuming.options import (
     KV,
     BadOption,
-    ClaimLost,
     ConsumeError,
     ConsumeOptions,
     StateForeign,
     checked,
-    claim_key,
     partitions_of,
 )
 from logpipeline.consuming.ordered import OrderedLane, StateFile
+from logpipeline.consuming.records import claim_key
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
@@ -108,6 +109,12 @@ class Reader:
         self._partitions = partitions_of(options, pipeline.spec.partitions)
         self._reading = Reading(js, pipeline, self.options, len(self._partitions))
         self._bucket = Bucket(js, pipeline.names.state_bucket)
+        self._claims = Claims(
+            self._bucket,
+            consumer=self.options.name,
+            member=self.options.member,
+            incarnation=self._incarnation,
+        )
         self._streams = {
             pipeline.names.stream(number) for number in range(max(pipeline.spec.partitions, 1))
         }
@@ -202,13 +209,13 @@ class Reader:
             lane, batch = found
             if self._lanes.get(lane.partition) is not lane:
                 continue
-            # From here on the partition is not given up. Saving the batch into a claim that was
-            # released meanwhile would mark the claim as held, and no lane would read.
+            # From here on the partition is not given up: a batch must not begin in a claim that was
+            # released meanwhile, which another member takes.
             self._current = found
             try:
                 await lane.begin(batch)
                 reach("consume.begun")
-            except ClaimLost as error:
+            except Fenced as error:
                 self._current = None
                 await self._lost(lane, error)
                 continue
@@ -224,7 +231,7 @@ class Reader:
         lane, batch = self._current
         try:
             await lane.settle(batch)
-        except ClaimLost as error:
+        except Fenced as error:
             await self._lost(lane, error)
             return
         finally:
@@ -290,7 +297,7 @@ class Reader:
             await asyncio.sleep(pause_s)
 
     async def _claim(self, partition: int, living: list[str]) -> None:
-        found, _ = await look(self._bucket, self.options.name, partition)
+        found = (await self._claims.read(partition)).record
         is_other = (
             found is not None and not found.released and found.incarnation != self._incarnation
         )
@@ -310,13 +317,7 @@ class Reader:
         elif options.ephemeral:
             lane = OrderedLane(self._reading, partition, None, None)
         else:
-            held = await claim(
-                self._bucket,
-                options.name,
-                partition,
-                member=options.member,
-                incarnation=self._incarnation,
-            )
+            held = await self._claims.take(partition)
             if held is None:
                 return
             lane = OrderedLane(self._reading, partition, held, self._file)
@@ -334,7 +335,7 @@ class Reader:
                 await self._ready.put((lane, batch))
                 await settled.wait()
                 settled.clear()
-        except ClaimLost as error:
+        except Fenced as error:
             await self._lost(lane, error)
         except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
             await self._ready.put(error)
@@ -347,8 +348,8 @@ class Reader:
             await self._drop(lane)
             await lane.close()
 
-    async def _lost(self, lane: Lane, error: ClaimLost) -> None:
-        log.warning("another member reads on: %s", error)
+    async def _lost(self, lane: Lane, error: Fenced) -> None:
+        log.warning("another member reads on: %s", error, extra={"stream": lane.stream})
         await self._drop(lane)
         await lane.close_reader()
 

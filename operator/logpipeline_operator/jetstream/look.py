@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 
-from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import CALLOUT
 from logpipeline.behind import Behind, decode, question
+from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import Connection, NoResponders, gather
