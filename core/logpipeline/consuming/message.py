@@ -11,7 +11,7 @@ from functools import cached_property
 from logpipeline import cri
 from logpipeline.consuming.records import position_text
 from logpipeline.dead_letters import RETRY_FOR
-from logpipeline.knowledge import NOTHING, Knowledge, decide
+from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.messages import Read, has_its_size, read_message
 from logpipeline.nats import scan
 from logpipeline.nats.jetstream import ApiError, JetStream
@@ -223,7 +223,7 @@ class Resends:
         self._subjects = subjects
         self._stream = stream
         self._partition = partition
-        self._known: dict[tuple[str, str], Knowledge] = {}
+        self._known: dict[tuple[str, str], SourceState] = {}
         self._last = 0
 
     async def cut(self, message: Message, created: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 from logpipeline.consuming.records import position_of
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.records import BadRecord
-from logpipeline.spec.selection import PARTITIONS, is_rising, is_within, ranges, selects
+from logpipeline.spec.partition_list import PARTITIONS, is_rising, is_within, ranges, selects
 
 Mode = Literal["each", "spaced", "all", "none"]
 OnError = Literal["stop", "retry", "dead-letter"]

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from logpipeline.consuming.claims import HeldClaim
 from logpipeline.consuming.consumer import find, wind
-from logpipeline.consuming.lane import Lane, Reading, replies_of
 from logpipeline.consuming.message import PROCESSED, Batch, Message
 from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
+from logpipeline.consuming.partition_reader import PartitionReader, Reading, replies_of
 from logpipeline.consuming.records import NEXT_ALONE, Progress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -115,7 +115,7 @@ def _read(path: Path, consumer: str) -> dict[str, Progress]:
     return streams
 
 
-class OrderedLane(Lane):
+class OrderedReader(PartitionReader):
     """The reading of *partition* under *claim*, which an ephemeral consumer needs none of; *file*
     keeps the state where it is a file.
     """
@@ -341,7 +341,7 @@ class OrderedLane(Lane):
             await self.claim.check()
 
     async def settle(self, batch: Batch) -> None:
-        """Do what the batch's outcome asks for; see `Lane.settle`."""
+        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         if outcome.kind == "processed":
             await self._done(batch)

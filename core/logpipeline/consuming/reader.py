@@ -17,7 +17,6 @@ from types import TracebackType
 
 from logpipeline.consuming.claims import Claims
 from logpipeline.consuming.consumer import find
-from logpipeline.consuming.lane import Counts, Lane, Reading, SharedLane
 from logpipeline.consuming.membership import ALONE, DIVIDED, SHARED, Members
 from logpipeline.consuming.message import PROCESSED, Batch
 from logpipeline.consuming.options import (
@@ -29,7 +28,8 @@ from logpipeline.consuming.options import (
     checked,
     partitions_of,
 )
-from logpipeline.consuming.ordered import OrderedLane, StateFile
+from logpipeline.consuming.ordered import OrderedReader, StateFile
+from logpipeline.consuming.partition_reader import Counts, PartitionReader, Reading, SharedReader
 from logpipeline.consuming.records import claim_key
 from logpipeline.failpoints import reach
 from logpipeline.group.ownership import Fenced
@@ -120,11 +120,11 @@ class Reader:
         }
         if strange := sorted(set(options.positions or ()) - self._streams):
             raise BadOption(f"positions: {strange[0]} is no stream of pipeline {pipeline.name}")
-        self._lanes: dict[int, Lane] = {}
+        self._readers: dict[int, PartitionReader] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._settled: dict[int, asyncio.Event] = {}
-        self._ready: asyncio.Queue[tuple[Lane, Batch] | Exception] = asyncio.Queue()
-        self._current: tuple[Lane, Batch] | None = None
+        self._ready: asyncio.Queue[tuple[PartitionReader, Batch] | Exception] = asyncio.Queue()
+        self._current: tuple[PartitionReader, Batch] | None = None
         self._file: StateFile | None = None
         self._members: Members | None = None
         self._balancing: asyncio.Task[None] | None = None
@@ -206,18 +206,18 @@ class Reader:
             found = await self._ready.get()
             if isinstance(found, Exception):
                 raise found
-            lane, batch = found
-            if self._lanes.get(lane.partition) is not lane:
+            reader, batch = found
+            if self._readers.get(reader.partition) is not reader:
                 continue
             # From here on the partition is not given up: a batch must not begin in a claim that was
             # released meanwhile, which another member takes.
             self._current = found
             try:
-                await lane.begin(batch)
+                await reader.begin(batch)
                 reach("consume.begun")
             except Fenced as error:
                 self._current = None
-                await self._lost(lane, error)
+                await self._lost(reader, error)
                 continue
             except BaseException:
                 self._current = None
@@ -228,24 +228,24 @@ class Reader:
         """Settle the batch that was handed out last, now; see `__anext__`."""
         if self._current is None:
             return
-        lane, batch = self._current
+        reader, batch = self._current
         try:
-            await lane.settle(batch)
+            await reader.settle(batch)
         except Fenced as error:
-            await self._lost(lane, error)
+            await self._lost(reader, error)
             return
         finally:
             # Not before: until it is settled, its partition is not given up.
             self._current = None
-        if self._lanes.get(lane.partition) is lane:
-            self._settled[lane.partition].set()
+        if self._readers.get(reader.partition) is reader:
+            self._settled[reader.partition].set()
 
     async def caught_up(self) -> bool:
         """Return whether nothing is left: what waits for an acknowledgement gets it before."""
         if not self._ready.empty():
             return False
-        for lane in list(self._lanes.values()):
-            await lane.book.flush()
+        for reader in list(self._readers.values()):
+            await reader.book.flush()
         try:
             return all([await self._is_caught_up(number) for number in self._partitions])
         except (NotSent, OutcomeUnknown, ApiError):
@@ -256,10 +256,10 @@ class Reader:
         js = self._reading.js
         stream = self._reading.pipeline.names.stream(partition)
         found = await find(js, stream, self.options.name)
-        lane = self._lanes.get(partition)
-        if isinstance(lane, OrderedLane):
+        reader = self._readers.get(partition)
+        if isinstance(reader, OrderedReader):
             # What a reader before left unacknowledged is behind the position, if it is done.
-            return not found.pending and lane.sequence >= found.delivered and not lane.queue
+            return not found.pending and reader.sequence >= found.delivered and not reader.queue
         is_acked = found.ack_policy == "none" or not found.unacknowledged
         return not found.pending and is_acked
 
@@ -281,9 +281,9 @@ class Reader:
                         else range(count)
                     )
                 }
-                for number in sorted(set(self._lanes) - wanted):
+                for number in sorted(set(self._readers) - wanted):
                     await self._give_up(number)
-                for number in sorted(wanted - set(self._lanes)):
+                for number in sorted(wanted - set(self._readers)):
                     await self._claim(number, living)
             except (NotSent, OutcomeUnknown, ApiError, ConsumeError) as error:
                 is_trouble = isinstance(error, ApiError) and error.is_trouble
@@ -311,54 +311,54 @@ class Reader:
 
     async def _take(self, partition: int) -> None:
         options = self.options
-        lane: Lane
+        reader: PartitionReader
         if options.is_shared:
-            lane = SharedLane(self._reading, partition)
+            reader = SharedReader(self._reading, partition)
         elif options.ephemeral:
-            lane = OrderedLane(self._reading, partition, None, None)
+            reader = OrderedReader(self._reading, partition, None, None)
         else:
             held = await self._claims.take(partition)
             if held is None:
                 return
-            lane = OrderedLane(self._reading, partition, held, self._file)
-        self._lanes[partition] = lane
+            reader = OrderedReader(self._reading, partition, held, self._file)
+        self._readers[partition] = reader
         settled = self._settled[partition] = asyncio.Event()
-        task = asyncio.create_task(self._read(lane, settled), name=f"consume-{partition}")
+        task = asyncio.create_task(self._read(reader, settled), name=f"consume-{partition}")
         self._tasks[partition] = task
 
-    async def _read(self, lane: Lane, settled: asyncio.Event) -> None:
+    async def _read(self, reader: PartitionReader, settled: asyncio.Event) -> None:
         """Put one batch after the other where they are asked for."""
         try:
-            await lane.open()
+            await reader.open()
             while True:
-                batch = await lane.next()
-                await self._ready.put((lane, batch))
+                batch = await reader.next()
+                await self._ready.put((reader, batch))
                 await settled.wait()
                 settled.clear()
         except Fenced as error:
-            await self._lost(lane, error)
+            await self._lost(reader, error)
         except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
             await self._ready.put(error)
 
     async def _give_up(self, partition: int) -> None:
         """Let another member have *partition*, unless its batch is being processed right now."""
-        lane = self._lanes.get(partition)
-        is_current = self._current is not None and self._current[0] is lane
-        if lane is not None and not is_current:
-            await self._drop(lane)
-            await lane.close()
+        reader = self._readers.get(partition)
+        is_current = self._current is not None and self._current[0] is reader
+        if reader is not None and not is_current:
+            await self._drop(reader)
+            await reader.close()
 
-    async def _lost(self, lane: Lane, error: Fenced) -> None:
-        log.warning("another member reads on: %s", error, extra={"stream": lane.stream})
-        await self._drop(lane)
-        await lane.close_reader()
+    async def _lost(self, reader: PartitionReader, error: Fenced) -> None:
+        log.warning("another member reads on: %s", error, extra={"stream": reader.stream})
+        await self._drop(reader)
+        await reader.close_reader()
 
-    async def _drop(self, lane: Lane) -> None:
-        """Forget *lane*; whoever comes second finds nothing to do."""
-        if self._lanes.get(lane.partition) is not lane:
+    async def _drop(self, reader: PartitionReader) -> None:
+        """Forget *reader*; whoever comes second finds nothing to do."""
+        if self._readers.get(reader.partition) is not reader:
             return
-        del self._lanes[lane.partition], self._settled[lane.partition]
-        task = self._tasks.pop(lane.partition)
+        del self._readers[reader.partition], self._settled[reader.partition]
+        task = self._tasks.pop(reader.partition)
         if task is not asyncio.current_task():
             task.cancel()
             await asyncio.wait([task])
@@ -368,7 +368,7 @@ class Reader:
             self._balancing.cancel()
             await asyncio.wait([self._balancing])
         self._current = None
-        for number in sorted(self._lanes):
+        for number in sorted(self._readers):
             await self._give_up(number)
         if self._members is not None:
             await self._members.leave()

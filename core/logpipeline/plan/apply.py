@@ -16,7 +16,8 @@ from logpipeline.nats.jetstream import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Api
 from logpipeline.plan.desired import desired
 from logpipeline.plan.diff import make_plan
 from logpipeline.plan.model import Config, FieldChange, Kind, Plan, Problem, Step
-from logpipeline.plan.normal import (
+from logpipeline.plan.observe import account_of, ask, observe
+from logpipeline.plan.server_defaults import (
     CONSUMER_DEFAULTS,
     STREAM_DEFAULTS,
     normal_consumer,
@@ -24,7 +25,6 @@ from logpipeline.plan.normal import (
     unknown_fields,
     without_defaults,
 )
-from logpipeline.plan.observe import account_of, ask, observe
 from logpipeline.spec import LogPipeline
 
 # A request whose answer is lost is looked after and sent again so often.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from logpipeline.plan.model import Desired, DesiredStream, FoundStream, Observed, Problem, owner_of
-from logpipeline.plan.normal import normal_stream
+from logpipeline.plan.server_defaults import normal_stream
 from logpipeline.server_binary import VERSION_MIN
 from logpipeline.subjects import is_advisory
 

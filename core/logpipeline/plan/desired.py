@@ -17,7 +17,7 @@ from logpipeline.plan.model import (
 )
 from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
-from logpipeline.spec.selection import selects
+from logpipeline.spec.partition_list import selects
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride
 from logpipeline.subjects import Subjects, advisory_subjects
 

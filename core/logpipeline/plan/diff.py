@@ -25,7 +25,7 @@ from logpipeline.plan.model import (
     is_ours,
     owner_of,
 )
-from logpipeline.plan.normal import normal_consumer, normal_stream
+from logpipeline.plan.server_defaults import normal_consumer, normal_stream
 
 NOTHING = Loss(0, 0, "nothing now")
 

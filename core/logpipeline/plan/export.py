@@ -9,7 +9,7 @@ from typing import Any
 from logpipeline.partition import partition_of
 from logpipeline.plan.desired import POLICIES, desired
 from logpipeline.plan.model import COLLECTOR_GROUP_KEY, OWNER_KEY, Config
-from logpipeline.plan.normal import (
+from logpipeline.plan.server_defaults import (
     CONSUMER_DEFAULTS,
     STREAM_DEFAULTS,
     normal_consumer,
@@ -18,7 +18,7 @@ from logpipeline.plan.normal import (
 from logpipeline.quantity import format_bytes, format_duration
 from logpipeline.spec import parse
 from logpipeline.spec.api import API_VERSION, GROUP
-from logpipeline.spec.selection import selection_of
+from logpipeline.spec.partition_list import selection_of
 
 _POLICY_NAMES = {theirs: ours for ours, theirs in POLICIES.items()}
 

@@ -15,7 +15,7 @@ from logpipeline.quantity import format_bytes
 from logpipeline.spec.api import ADOPT_ANNOTATION
 from logpipeline.spec.classes import DEFAULT_CLASS, LogPipelineClass, LogPipelineClassSpec
 from logpipeline.spec.components import PodNamespaces
-from logpipeline.spec.fields import yaml_name
+from logpipeline.spec.declaration import yaml_name
 from logpipeline.spec.mistakes import shown
 from logpipeline.spec.model import LogPipeline
 

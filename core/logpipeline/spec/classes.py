@@ -10,8 +10,7 @@ from typing import Any
 
 from logpipeline.spec.api import API_VERSION, CLASS_KIND
 from logpipeline.spec.components import PodNamespaces
-from logpipeline.spec.crossrule import CrossRule
-from logpipeline.spec.fields import spec
+from logpipeline.spec.declaration import CrossRule, spec
 from logpipeline.spec.mistakes import Mistake, SpecError, shown
 from logpipeline.spec.parse import Reader
 from logpipeline.spec.pods import LabelSelector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline.spec.fields import Former, spec
+from logpipeline.spec.declaration import Former, spec
 from logpipeline.spec.pods import LabelSelector, PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logpipeline.spec.components import Collectors, Local, NetworkPolicy, Shippers
-from logpipeline.spec.fields import Former, spec
+from logpipeline.spec.declaration import Former, spec
 from logpipeline.spec.streams import ROOT, Batch, ConsumerTemplate, Nats, Stream
 from logpipeline.spec.table import Table
 from logpipeline.subjects import Names, names_of

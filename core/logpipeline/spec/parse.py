@@ -25,7 +25,7 @@ from logpipeline.quantity import (
 from logpipeline.spec.api import API_VERSION, KIND
 from logpipeline.spec.changes import check_change
 from logpipeline.spec.components import FilePatterns, LocalNats, LocalShipper
-from logpipeline.spec.fields import (
+from logpipeline.spec.declaration import (
     Rule,
     default_of,
     is_required,

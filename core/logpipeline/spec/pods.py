@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline.spec.crossrule import CrossRule
-from logpipeline.spec.fields import matches, spec
+from logpipeline.spec.declaration import CrossRule, matches, spec
 
 # A name of a label, with or without a domain before it, and a value of one.
 KEY = (

@@ -10,8 +10,7 @@ from logpipeline.spec.changes import CHANGE_RULES, ChangeRule
 from logpipeline.spec.choices import CHOICES
 from logpipeline.spec.components import LocalShipper, Match
 from logpipeline.spec.crd import COLUMNS, GONE, Schema, class_crd, crd
-from logpipeline.spec.crossrule import CrossRule
-from logpipeline.spec.fields import yaml_name
+from logpipeline.spec.declaration import CrossRule, yaml_name
 from logpipeline.spec.pods import LabelRequirement, LabelSelector, PodOptions
 from logpipeline.spec.rules import ENTRY_RULES, SPEC_RULES
 from logpipeline.spec.streams import ConsumerTemplate, StreamOverride

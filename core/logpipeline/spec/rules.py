@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from logpipeline.spec.components import VOLUME_KINDS, Collectors, LocalShipper, Match
-from logpipeline.spec.crossrule import CrossRule, nanoseconds_cel
-from logpipeline.spec.fields import matches, yaml_name
+from logpipeline.spec.declaration import CrossRule, matches, nanoseconds_cel, yaml_name
 from logpipeline.spec.mistakes import Mistake
 from logpipeline.spec.model import LogPipelineSpec
+from logpipeline.spec.partition_list import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.pods import NAMESPACE_RULES
-from logpipeline.spec.selection import is_rising, is_within, rising_cel, within_cel
 from logpipeline.spec.streams import MS_NS, ConsumerTemplate, StreamOverride
 from logpipeline.spec.table_rules import COLUMN_ENTRY_RULES, COLUMN_RULES, TABLE_RULES, untried
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from logpipeline.spec.fields import spec
+from logpipeline.spec.declaration import spec
+from logpipeline.spec.partition_list import PARTITIONS
 from logpipeline.spec.pods import PodOptions
-from logpipeline.spec.selection import PARTITIONS
 
 MS_NS = 10**6
 SECOND_NS = 10**9

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from logpipeline.spec.components import ClaimRetention, EmptyDir
-from logpipeline.spec.fields import spec
+from logpipeline.spec.declaration import spec
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import (
     DAY_NS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from logpipeline.spec.crossrule import CrossRule
+from logpipeline.spec.declaration import CrossRule
 from logpipeline.spec.mistakes import Mistake, shown
 from logpipeline.spec.model import LogPipelineSpec
 from logpipeline.spec.table import RESERVED, LineField, ParseRule, TimeRule

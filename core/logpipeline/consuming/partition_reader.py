@@ -1,7 +1,7 @@
 """One partition as it is read: its consumer, the messages that came, and what was acknowledged.
 
-What is done with order, positions and failures, the two kinds of lanes decide: `ordered` and
-`shared`.
+There are two kinds: `SharedReader` keeps no order and no position; `ordered.OrderedReader` keeps
+both.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all lanes of a reader have in common; *lanes* is how many there are at most."""
+    """What the readers of all partitions share; there are *partitions* of them at most."""
 
     js: JetStream
     pipeline: LogPipeline
     options: ConsumeOptions
-    lanes: int
+    partitions: int
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -135,7 +135,7 @@ class Reading:
         return Subjects(self.pipeline.names.subject, self.pipeline.spec.partitions)
 
 
-class Lane(ABC):
+class PartitionReader(ABC):
     """The reading of *partition*."""
 
     def __init__(self, reading: Reading, partition: int) -> None:
@@ -252,7 +252,7 @@ class Lane(ABC):
             await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
 
     def _make_reader(self) -> PullReader | PushReader:
-        js, bytes_max = self.reading.js, BYTES_MAX // self.reading.lanes
+        js, bytes_max = self.reading.js, BYTES_MAX // self.reading.partitions
         if self.consumer.deliver_subject:
             group = str(self.consumer.config.get("deliver_group", ""))
             return PushReader(js, self.consumer.deliver_subject, group, bytes_max=bytes_max)
@@ -266,7 +266,7 @@ class Lane(ABC):
             pulls=1,
         )
 
-    # What both kinds of lanes do with messages.
+    # What both kinds of partition readers do with messages.
 
     async def admit(
         self, delivered: Delivered, created: str, *, was_begun: bool = False
@@ -347,7 +347,7 @@ def replies_of(messages: Iterable[Delivered]) -> list[str]:
     return [each.message.reply.decode() for each in messages if each.message.reply]
 
 
-class SharedLane(Lane):
+class SharedReader(PartitionReader):
     """The reading of *partition* beside others."""
 
     def __init__(self, reading: Reading, partition: int) -> None:
@@ -394,7 +394,7 @@ class SharedLane(Lane):
             await self.book.add(replies_of(batch.deliveries), len(batch.messages))
 
     async def settle(self, batch: Batch) -> None:
-        """Do what the batch's outcome asks for; see `Lane.settle`."""
+        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         messages = list(batch.messages)
         self._in_hand = []

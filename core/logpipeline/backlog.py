@@ -17,7 +17,7 @@ PROBLEM_CHARS_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ShipperBacklog:
     """What one shipper answers: its *problem* in its own words, and the *hosts* whose lines wait,
     each with bytes and seconds.
     """
@@ -52,7 +52,7 @@ def asked(data: bytes) -> float | None:
     return float(seconds) if is_number else None
 
 
-def decode(data: bytes) -> Behind | None:
+def decode(data: bytes) -> ShipperBacklog | None:
     """Return the answer that *data* is; None for anything else, such as that of an older shipper,
     which answers any question with all that it knows.
     """
@@ -63,18 +63,18 @@ def decode(data: bytes) -> Behind | None:
             for host, (size, seconds) in list(answer["hosts"].items())[:HOSTS_TOLD_MAX]
         }
         problem = str(answer["problem"])[:PROBLEM_CHARS_MAX]
-        return Behind(str(answer["name"]), problem, hosts)
+        return ShipperBacklog(str(answer["name"]), problem, hosts)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
-def behind_of(
+def backlog_of(
     name: str, problem: str | None, backlogs: Mapping[str, tuple[int, float]], behind_s: float
-) -> Behind | None:
+) -> ShipperBacklog | None:
     """Return what the shipper *name* answers; None where there is nothing to be said."""
     hosts: dict[str, tuple[int, float]] = {
         host: (size, seconds)
         for host, (size, seconds) in backlogs.items()
         if size and seconds > behind_s
     }
-    return Behind(name, problem or "", hosts) if hosts or problem else None
+    return ShipperBacklog(name, problem or "", hosts) if hosts or problem else None
