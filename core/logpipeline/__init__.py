@@ -1,4 +1,4 @@
-"""What all components share: wire contract, specification, NATS, and how to be observed; and, for
+"""Shared by all components: wire contract, specification, NATS, and how to be observed; and, for
 programs, `consume`.
 """
 

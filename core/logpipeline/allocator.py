@@ -1,4 +1,4 @@
-"""How the C library keeps memory that is free for the next batch.
+"""Keep freed memory in the C library for the next batch.
 
 By its defaults it hands buffers of a batch's size back to the system as soon as they are free, and
 takes them again for the next one, page by page. That was half of the CPU time that a shipper spent
@@ -20,7 +20,7 @@ _M_MMAP_THRESHOLD = -3
 
 def keep_freed() -> bool:
     """Keep up to `FREE_BYTES_KEPT` that are free, for the life of the process; False where the C
-    library has nothing of the kind.
+    library has no such setting.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,5 +1,4 @@
-"""What a reader knows of a source: how far each generation is archived, and which ranges are
-missing.
+"""Deduplication: which bytes of a batch are new, from what is archived of its source.
 
 Pure: the same batches lead to the same state, whether their bytes were written or only their
 headers read.
@@ -33,7 +32,7 @@ class Loss(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """All that is known of one source; the generation that was seen last stands last.
+    """What is archived of one source; the generation that was seen last stands last.
 
     *archived* and *lost* are bytes, since the source was first seen: of what is archived, and of
     what a shipper named as lost. *losses* lists the latest of the latter; these may still be found
@@ -73,7 +72,7 @@ class SourceState(NamedTuple):
         if place is not None:
             former = generations[place]
             if known.high > former.high and place < len(generations) - 1:
-                # Who goes on stands last, whatever others were named meanwhile.
+                # The one that grows stands last, whatever others were named meanwhile.
                 generations = (*generations[:place], *generations[place + 1 :], known)
             else:
                 generations = (*generations[:place], known, *generations[place + 1 :])
@@ -212,7 +211,7 @@ def _with_previous(before: SourceState, batch: Batch) -> tuple[SourceState, bool
     """Note what *batch* says about the generation before its own."""
     previous = batch.previous
     # A shipper without checksums keeps no account: what its predecessor lacks is missing. Where
-    # there are some, losses are named, and what somebody else says is not believed.
+    # there are some, losses are named, and another sender's word is not believed.
     if previous is None or batch.checksums is not None or not before.generations:
         return before, False
     if any(known.is_chained for known in before.generations):
@@ -239,10 +238,10 @@ def _new_holes(before: SourceState, after: SourceState) -> tuple[tuple[str, int,
 
 def committed_of(source: str, state: SourceState) -> Committed:
     """Return what is known of the newest generation of *source*, with the holes of all, as it is
-    told to shippers.
+    reported to shippers.
     """
     holes = tuple((g.name, start, end) for g in state.generations for start, end in g.holes)
-    return _told(source, state.generations[-1], holes)
+    return _committed(source, state.generations[-1], holes)
 
 
 def all_committed_of(
@@ -252,13 +251,13 @@ def all_committed_of(
     first.
     """
     return [
-        _told(source, known, tuple((known.name, start, end) for start, end in known.holes))
+        _committed(source, known, tuple((known.name, start, end) for start, end in known.holes))
         for known in state.generations
         if only is None or known.name in only
     ]
 
 
-def _told(
+def _committed(
     source: str, known: GenerationState, holes: tuple[tuple[str, int, int], ...]
 ) -> Committed:
     return Committed(source, known.name, known.high, holes, known.begun, known.checksum)
@@ -289,14 +288,14 @@ def decode(value: object) -> SourceState:
     """Return what `encode` made, now or in a former version.
 
     Raises:
-        ValueError, TypeError, KeyError: it is nothing of the kind.
+        ValueError, TypeError, KeyError: *value* is something else.
     """
     if isinstance(value, list):
         # Before there were checksums and losses.
         given_up, generations = value
         return SourceState(tuple(map(_former, generations)), int(given_up))
     if not isinstance(value, dict):
-        raise ValueError("no state of a source")
+        raise ValueError("not the state of a source")
     generations = (
         map(_known, value["strands"]) if "strands" in value else map(_former, value["generations"])
     )
@@ -349,9 +348,9 @@ def _extent(row: Sequence[Any]) -> Extent:
 def _former(row: Sequence[Any]) -> GenerationState:
     """Return what a former version knew of a generation: the checksum at its end, at most."""
     name, high, holes, *rest = row
-    told, begun = rest or (None, 0)
+    at_end, begun = rest or (None, 0)
     spans = outside((int(begun), int(high)), [(int(start), int(end)) for start, end in holes])
     extents = [Extent(*span) for span in spans]
-    if told is not None and extents and extents[-1].end == int(high):
-        extents[-1] = extents[-1]._replace(marks=((int(high), checksum.decode(told)),))
+    if at_end is not None and extents and extents[-1].end == int(high):
+        extents[-1] = extents[-1]._replace(marks=((int(high), checksum.decode(at_end)),))
     return GenerationState(str(name), int(begun), tuple(extents), claimed=int(high))

@@ -1,9 +1,9 @@
-"""What is archived of one generation of a source, and which batch continues it.
+"""Extents of one generation of a source: what is archived of it, and which batch continues it.
 
-Anybody who may publish for a host may write a batch in the name of each of its sources. What tells
-the shipper's own from the others is the running checksum of the file: a batch belongs to what is
-archived if it continues it there. Nothing is taken for archived on the word of a batch that does
-not: its bytes may be kept, but never in the place of others.
+Any client that may publish for a host may write a batch in the name of each of its sources. The
+running checksum of the file proves which batches are the shipper's own: a batch belongs to what is
+archived if it continues it there. Nothing counts as archived because of a batch that does not: its
+bytes may be kept, but never in the place of others.
 
 Pure: no clock and no connection.
 """
@@ -18,17 +18,17 @@ from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.spans import Span, joined, outside
 from logpipeline.wire import Batch
 
-# Holes of a generation that can still be filled. Somebody may delete each second message of a
-# stream, and a hole takes 30 bytes of a snapshot.
+# Holes of a generation that can still be filled. Each second message of a stream may be
+# deleted, and a hole takes 30 bytes of a snapshot.
 HOLES_MAX = 1024
-# Extents of a generation whose shipper sends checksums. What further one does not continue any of
+# Extents of a generation whose shipper sends checksums. A further batch that continues none of
 # them is put aside: its shipper sends it again once it fills the holes.
 EXTENTS_MAX = 256
 # A hole that is wider is not counted as missing: more than streams hold of one file, so that it is
 # rather a forged range that lies behind it. It fills like any other.
 HOLE_BYTES_COUNTED_MAX = 64 * 1024**3
-# Ends of batches at which the checksum is remembered: what is in flight, and what a forger may have
-# put behind it.
+# Ends of batches at which the checksum is remembered: those in flight, and those that a forger may
+# have put behind them.
 MARKS_MAX = 4
 # Extents beside the one that is continued; the oldest further ones are forgotten.
 ASIDES_MAX = 8
@@ -115,7 +115,7 @@ class GenerationState(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it certainly has no holes; quickly told."""
+        """Whether it certainly has no holes; cheap to ask."""
         extents = self.extents
         is_one = len(extents) == 1 and extents[0].start <= self.begun
         return is_one and not self.lost and self.claimed <= extents[0].end
@@ -194,8 +194,8 @@ def lose(known: GenerationState, span: Span) -> tuple[GenerationState, list[Span
 
 
 class _Match(NamedTuple):
-    """How far a batch has the checksums of a *extent*: up to *matched*, None if nowhere; *is_other*
-    says that it has another one behind that.
+    """The comparison of a batch with an *extent*: they have the same checksums up to *matched*
+    (None: nowhere); if *is_other*, they differ behind that.
     """
 
     extent: Extent

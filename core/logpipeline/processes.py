@@ -1,4 +1,4 @@
-"""What a process does about its parent's end."""
+"""A child process ends with its parent."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline.backlog import HOSTS_TOLD_MAX, ShipperBacklog, asked, backlog_of, decode, question
+from logpipeline.backlog import HOSTS_NAMED_MAX, ShipperBacklog, asked, backlog_of, decode, question
 
 LATE = {"node-1": (8192, 301.0)}
 
@@ -38,11 +38,11 @@ def test_question_and_answer_survive_the_way() -> None:
 
 def test_answer_is_bounded() -> None:
     """A shipper of many hosts names those that are furthest behind."""
-    hosts = {f"host-{number}": (1, float(number)) for number in range(HOSTS_TOLD_MAX + 5)}
+    hosts = {f"host-{number}": (1, float(number)) for number in range(HOSTS_NAMED_MAX + 5)}
     answer = decode(ShipperBacklog("shipper", "x" * 10_000, hosts).encode())
 
     assert answer is not None
-    assert len(answer.hosts) == HOSTS_TOLD_MAX
+    assert len(answer.hosts) == HOSTS_NAMED_MAX
     assert "host-0" not in answer.hosts
     assert len(answer.problem) < 1000
 

@@ -41,15 +41,15 @@ class StateForeign(ConsumeError):
 
 
 class ConsumerGone(ConsumeError):
-    """The consumer is not there (any more), or is not as it would have to be."""
+    """The consumer does not exist (any more), or does not have the settings that reading needs."""
 
 
 class Stopped(ConsumeError):
-    """A message could not be processed, and the reader was told to stop then."""
+    """A message could not be processed, and the option on_error says stop."""
 
 
 class BadOption(ValueError):
-    """Options that mean nothing, or contradict each other; the message says what to give."""
+    """Options that have no meaning, or contradict each other; the message says what to give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class Acks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """How the streams are read as consumer *name*.
+    """The way in which the streams are read as consumer *name*.
 
     *batch* is how many messages are handed out at once, 0 for what the acknowledgements suggest.
     *state* is a file's path or ``kv``. With *group*, several members share the work; *member*
     names this one. *tries_max* ends retries, 0: never. *max_age_s* is the age of the oldest
-    message that is not skipped, 0: any. *positions* are for who keeps them with his own results:
-    the last `Batch.position` of each stream; a stream that is not among them begins as without.
+    message that is not skipped, 0: any. *positions* are for users that keep them with their
+    results: the last `Batch.position` of each stream; other streams begin as without positions.
     """
 
     name: str
@@ -107,15 +107,15 @@ class ConsumeOptions:
 
 
 def checked(options: ConsumeOptions) -> ConsumeOptions:
-    """Return *options* if they make sense together.
+    """Return *options* if they do not contradict each other.
 
     Raises:
         BadOption: they do not.
     """
     if not NAME.fullmatch(options.name):
-        raise BadOption(f"{options.name[:80]!r} is no name of a consumer: {NAME_KINDS}")
+        raise BadOption(f"{options.name[:80]!r} is not a name of a consumer: {NAME_KINDS}")
     if options.member and not NAME.fullmatch(options.member):
-        raise BadOption(f"{options.member[:80]!r} is no name of a member: {NAME_KINDS}")
+        raise BadOption(f"{options.member[:80]!r} is not a name of a member: {NAME_KINDS}")
     if not 0 <= options.batch <= BATCH_MAX:
         raise BadOption(f"a batch has 1 to {BATCH_MAX} messages, not {options.batch}")
     if options.in_order and options.batch > 1:
@@ -133,13 +133,13 @@ def checked(options: ConsumeOptions) -> ConsumeOptions:
     if options.partitions is not None and not (
         re.fullmatch(PARTITIONS, options.partitions) and is_rising(options.partitions)
     ):
-        raise BadOption(f"{options.partitions!r} is no list of partitions, such as 0-3,7")
+        raise BadOption(f"{options.partitions!r} is not a list of partitions, such as 0-3,7")
     _check_positions(options)
     return options
 
 
 def partitions_of(options: ConsumeOptions, count: int) -> list[int]:
-    """Return which of *count* partitions are meant.
+    """Return the partitions, of *count*, that *options* select.
 
     Raises:
         BadOption: one of them is not there.
@@ -194,7 +194,7 @@ def parse_acks(text: str) -> Acks:
             interval_s = _interval_s(value)
         else:
             raise BadOption(
-                f"{text!r} says nothing of acknowledgements: each, all, none, every=100 (up to "
+                f"{text!r} is not an acknowledgement mode: give each, all, none, every=100 (up to "
                 f"{BATCH_MAX}), interval=30s, or every=100,interval=30s"
             )
     return Acks("spaced", every, interval_s)
@@ -206,5 +206,5 @@ def _interval_s(text: str) -> float:
     except QuantityError as error:
         raise BadOption(f"interval: {error}") from error
     if span_ns <= 0:
-        raise BadOption("an interval is longer than nothing, such as 30s")
+        raise BadOption("interval must be longer than 0, such as 30s")
     return span_ns / SECOND_NS

@@ -1,9 +1,9 @@
 """A partition that one reader has for itself, in the order of its stream, from a position.
 
-The consumer's deliveries only tell that there is something: what the position has behind it is
-skipped and acknowledged, what the consumer leaves out (it waits for a dead reader's
-acknowledgement) is fetched from the stream. So nothing is processed twice or out of order because
-of a redelivery.
+The consumer's deliveries only show that there are messages: one at or before the position is
+skipped and acknowledged, and one that the consumer leaves out (it waits for a dead reader's
+acknowledgement) is fetched from the stream. So a redelivery causes no message to be processed twice
+or out of order.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class StateFile:
         return self._streams.get(stream)
 
     def put(self, stream: str, progress: Progress) -> None:
-        """Note it, durably.
+        """Store *progress* of *stream*, durably.
 
         Raises:
-            OSError: the disk is full or failing; what stood there before still does.
+            OSError: the disk is full or failing; the former state is kept.
         """
         with self._writing:
             streams = self._streams | {stream: progress}
@@ -78,7 +78,7 @@ class StateFile:
             self._streams = streams
 
     def close(self) -> None:
-        """Let another process have the file."""
+        """Unlock the file for another process."""
         os.close(self._lock)
 
 
@@ -107,7 +107,7 @@ def _read(path: Path, consumer: str) -> dict[str, Progress]:
         whose = str(data["consumer"])
     except (StateBroken, BadRecord, TypeError, KeyError, AttributeError) as error:
         raise StateForeign(
-            f"{path} is no state that can be read ({error}); restore it, or give another file to "
+            f"{path} cannot be read as a state ({error}); restore it, or give another file to "
             "begin anew"
         ) from error
     if whose != consumer:
@@ -128,12 +128,12 @@ class OrderedReader(PartitionReader):
         self._file = file
         self._progress: Progress | None = None
         self._in_hand: list[Message] = []
-        # Messages up to here were delivered to somebody: the consumer may not bring them again.
+        # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
         self._looked_at_s = 0.0
         # Until here messages are handed out one by one, to find the one that cannot be processed.
         self._single_until = 0
-        # The last message of the batch over which a reader before died, or `NEXT_ALONE`.
+        # The last message of the batch during which a former reader died, or `NEXT_ALONE`.
         self._resume_until = 0
         self._redo: Batch | None = None
 
@@ -153,7 +153,7 @@ class OrderedReader(PartitionReader):
         return self._progress.position.sequence if self._progress else None
 
     async def prepare(self) -> None:
-        """Look whether the stream still is the one of our position, and where the consumer is."""
+        """Check that the stream still is the one of our position, and wind the consumer."""
         info = await self.reading.js.stream_info(self.stream)
         if info is None:
             raise StateForeign(f"there is no stream {self.stream}; see `logpipeline plan`")

@@ -36,7 +36,8 @@ from logpipeline.subjects import Subjects
 
 IN_PROGRESS = b"+WPI"
 ACK = b"+ACK"
-# A server that waits for an acknowledgement is told so many times in that span that it comes yet.
+# Signs that a message is in progress, for each time in which the server waits for its
+# acknowledgement.
 SIGNS_PER_ACK_WAIT = 3
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class AckBook:
     """The acknowledgements of one partition. *policy* is the consumer's, as soon as that is known:
     with ``all`` the last one says it of all before.
 
-    A lost one costs nothing but a second delivery, which is recognised or processed again.
+    A lost one costs a second delivery, which is recognised, or processed again.
     """
 
     def __init__(self, connection: Connection, acks: Acks) -> None:
@@ -108,7 +109,7 @@ class AckBook:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of messages, over all partitions."""
+    """Outcomes of messages, over all partitions."""
 
     processed: int = 0
     redelivered: int = 0
@@ -236,7 +237,7 @@ class PartitionReader(ABC):
             await self.open()
 
     def _start_signs(self) -> None:
-        """Tell the server, as long as a message is in hand, that its acknowledgement comes yet."""
+        """Send signs of progress to the server, as long as a message is in hand."""
         if self.consumer.ack_policy == "none":
             return
         self._signs = asyncio.create_task(self._give_signs(), name=f"consume-signs-{self.stream}")

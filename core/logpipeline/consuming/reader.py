@@ -1,5 +1,5 @@
-"""All partitions of a pipeline, read as one consumer: which of them are ours, and whose batch is
-next.
+"""The reader of a pipeline's streams: it takes its share of the partitions, and hands out their
+batches one after the other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 # How often members look for each other, for each take-over time.
 LOOKS_PER_TAKEOVER = 10
-# Of a name, beside what tells two apart.
+# Characters of a name, before what makes it unique.
 NAME_CHARS = 50
 
 
@@ -54,11 +54,11 @@ async def reset(js: JetStream, pipeline: LogPipeline, options: ConsumeOptions) -
     does not list; one that it lists stays, and is where it was.
 
     Raises:
-        ReaderBusy: somebody reads as this consumer; nothing is deleted.
+        ReaderBusy: another process reads as this consumer; nothing is deleted.
         NotSent, OutcomeUnknown, ApiError: not all is deleted; the next call goes on.
     """
     bucket = Bucket(js, pipeline.names.state_bucket)
-    # As if we read alone: so nobody does, and nobody begins meanwhile.
+    # As if we read alone: so no other process reads, and none begins meanwhile.
     members = Members(
         js,
         bucket,
@@ -119,7 +119,7 @@ class Reader:
             pipeline.names.stream(number) for number in range(max(pipeline.spec.partitions, 1))
         }
         if strange := sorted(set(options.positions or ()) - self._streams):
-            raise BadOption(f"positions: {strange[0]} is no stream of pipeline {pipeline.name}")
+            raise BadOption(f"positions: {strange[0]} is not a stream of pipeline {pipeline.name}")
         self._readers: dict[int, PartitionReader] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._settled: dict[int, asyncio.Event] = {}
@@ -131,11 +131,11 @@ class Reader:
 
     @property
     def counts(self) -> Counts:
-        """What became of messages so far."""
+        """Outcomes of messages so far."""
         return self._reading.counts
 
     async def __aenter__(self) -> Reader:
-        """Find out who else reads, and begin.
+        """Enter as a member, and begin.
 
         Raises:
             ReaderBusy, StateForeign: see `errors`.
@@ -168,7 +168,7 @@ class Reader:
         return self
 
     def _check_file(self) -> None:
-        # Begun again for another pipeline, the file would look as if nothing had been processed.
+        # Used for another pipeline, the file would look as if nothing had been processed.
         strange = sorted(set(self._file.streams) - self._streams) if self._file else []
         if strange:
             raise StateForeign(
@@ -182,8 +182,8 @@ class Reader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Acknowledge what was processed, and let others read. What was handed out last counts
-        as processed only if that was said.
+        """Acknowledge what was processed, and let others read. The batch that was handed out last
+        counts as processed only if it was marked so.
         """
         try:
             if self._current and self._current[1].outcome == PROCESSED:
@@ -241,7 +241,7 @@ class Reader:
             self._settled[reader.partition].set()
 
     async def caught_up(self) -> bool:
-        """Return whether nothing is left: what waits for an acknowledgement gets it before."""
+        """Return whether nothing is left to read; pending acknowledgements are sent before."""
         if not self._ready.empty():
             return False
         for reader in list(self._readers.values()):
@@ -291,7 +291,7 @@ class Reader:
                     await self._ready.put(error)
                     return
                 log.debug("members not looked at", extra={"reason": str(error)})
-            except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
+            except Exception as error:  # noqa: BLE001  # the caller gets it with the next batch
                 await self._ready.put(error)
                 return
             await asyncio.sleep(pause_s)
@@ -327,7 +327,7 @@ class Reader:
         self._tasks[partition] = task
 
     async def _read(self, reader: PartitionReader, settled: asyncio.Event) -> None:
-        """Put one batch after the other where they are asked for."""
+        """Put one batch after the other into the queue of `__anext__`."""
         try:
             await reader.open()
             while True:
@@ -337,7 +337,7 @@ class Reader:
                 settled.clear()
         except Fenced as error:
             await self._lost(reader, error)
-        except Exception as error:  # noqa: BLE001  # whoever asks for the next batch gets it
+        except Exception as error:  # noqa: BLE001  # the caller gets it with the next batch
             await self._ready.put(error)
 
     async def _give_up(self, partition: int) -> None:
@@ -354,7 +354,7 @@ class Reader:
         await reader.close_reader()
 
     async def _drop(self, reader: PartitionReader) -> None:
-        """Forget *reader*; whoever comes second finds nothing to do."""
+        """Forget *reader*, unless another task did so before."""
         if self._readers.get(reader.partition) is not reader:
             return
         del self._readers[reader.partition], self._settled[reader.partition]
@@ -377,6 +377,6 @@ class Reader:
 
 
 def default_member() -> str:
-    """Return a name that no other process has: the machine's (in a pod the pod's), and ours."""
+    """Return a name that no other process has: of the machine (or the pod), and the process id."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:40]
     return f"{host}-{os.getpid()}"

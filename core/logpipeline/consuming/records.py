@@ -43,7 +43,7 @@ class Progress:
 
 
 def position_text(position: StreamPosition) -> str:
-    """Return *position* as a short text, for those who keep it themselves."""
+    """Return *position* as a short text, for users that keep it themselves."""
     return f"{position.sequence} {position.time_ns} {position.created}"
 
 
@@ -62,7 +62,7 @@ def position_of(text: str) -> StreamPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who reads a partition as a consumer. *epoch* rises with each owner; *incarnation* is the
+    """The owner of a partition of a consumer. *epoch* rises with each owner; *incarnation* is the
     owner's process; *released* says that the owner gave it up by itself. *progress* is kept with
     state ``kv`` only.
     """
@@ -94,7 +94,7 @@ class Claim:
 
 
 def claim_key(consumer: str, partition: int) -> str:
-    """Return the key of who reads *partition* as *consumer*."""
+    """Return the key of the claim on *partition* of *consumer*."""
     return f"consume.{consumer}.p{partition}"
 
 

@@ -60,7 +60,7 @@ def connect_options(options: NatsOptions) -> dict[str, Any]:
         "servers": [with_scheme(server) for server in options.servers],
         "name": options.name,
         "allow_reconnect": False,
-        # Nobody there is an answer: the next try, and its back-off, are ours.
+        # A server that is not there counts as an answer: retries and their back-off are ours.
         "max_reconnect_attempts": 1,
         "reconnect_time_wait": 0,
         "connect_timeout": CONNECT_TIMEOUT_S,

@@ -43,10 +43,10 @@ _ADVICE = {
     "give it more storage",
     10005: "no server has the room, or the placement fits none: change spec.stream.placement, or "
     "add storage",
-    10058: "somebody made a stream of that name meanwhile: plan again",
+    10058: "a stream of that name was made meanwhile: plan again",
     10065: "another stream has these subjects: choose another spec.subject",
     10074: "replicas need a cluster: set spec.stream.replicas to 1, or add servers",
-    10148: "somebody made a consumer of that name meanwhile: plan again",
+    10148: "a consumer of that name was made meanwhile: plan again",
 }
 
 
@@ -62,7 +62,7 @@ async def plan_pipeline(
     Raises:
         JetStreamOff: there is no JetStream.
         OutcomeUnknown, NotSent: the server did not answer.
-        ApiError: it refused to tell.
+        ApiError: it refused a request.
     """
     wanted = desired(
         pipeline,
@@ -74,7 +74,7 @@ async def plan_pipeline(
 
 
 class Result(StrEnum):
-    """What became of a step."""
+    """The outcome of a step, in a word."""
 
     DONE = "done"
     HELD_BACK = "held back"
@@ -90,7 +90,7 @@ _FATAL = (Result.REFUSED, Result.CHANGED_MEANWHILE, Result.UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of *step*; *held* are its changes that were not made, since they would delete
+    """The outcome of *step*; *held* are its changes that were not made, since they would delete
     data, or would be refused.
     """
 
@@ -102,7 +102,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of a plan."""
+    """The outcomes of a plan."""
 
     outcomes: tuple[Outcome, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -116,7 +116,7 @@ class Report:
 
 
 async def apply(js: JetStream, plan: Plan, *, allow_data_loss: bool) -> Report:
-    """Make the changes of *plan* one after the other, and tell of each what became of it.
+    """Make the changes of *plan* one after the other, and return the outcome of each.
 
     Nothing is done while the plan has a problem that blocks. Changes that delete data are made
     only with *allow_data_loss*; the others of the same stream are made without them.

@@ -1,4 +1,4 @@
-"""What applying would run into, told before anything is touched, each with what to do about it."""
+"""Problems that applying would run into, found before anything is changed, each with its remedy."""
 
 from __future__ import annotations
 

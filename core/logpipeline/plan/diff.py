@@ -92,7 +92,7 @@ def _older(stream: FoundStream, age_ns: int) -> Loss:
     last = time_ns_of(stream.state["last_ts"])
     if first >= border:
         return NOTHING
-    # Messages are taken as spread evenly in time; only reading them all would tell more.
+    # Messages are taken as spread evenly in time; only reading them all would be exact.
     share = min(1.0, (border - first) / max(last - first, 1))
     messages = max(1, round(stream.state["messages"] * share))
     day = datetime.fromtimestamp(border // 1_000_000_000, UTC)
@@ -123,7 +123,7 @@ def _loss(stream: FoundStream, messages: int, text: str) -> Loss:
 
 # Each rule was tried on nats-server 2.15.1, and the live tests try each of them again. The class of
 # a change does not depend on how full the stream is, since it may fill before the plan is applied;
-# what would be lost now is told beside it.
+# what would be lost now is shown beside it.
 def judge_stream(field: str, found: Full, wanted: Full, *, servers: int) -> Verdict:
     """Return what the server does when *field* of a stream goes from *found* to *wanted*, both
     normalised, in a cluster of *servers* (0: not known).
@@ -214,7 +214,10 @@ def _per_subject(found: Full, wanted: Full) -> Verdict:
 
 def _subjects(found: Full, wanted: Full) -> Verdict:
     if set(found["subjects"]) - set(wanted["subjects"]):
-        return Kind.IN_PLACE, "stored messages stay; nobody answers publishers of what is removed"
+        return (
+            Kind.IN_PLACE,
+            "stored messages stay; the removed subjects have no stream",
+        )
     return IN_PLACE
 
 
@@ -315,7 +318,7 @@ def _step(
         kind = min((change.kind for change in changes), key=_BY_WEIGHT.index)
     if not ours:
         owner = owner_of(found.config)
-        note = f"belongs to LogPipeline {owner}" if owner else "made by somebody else"
+        note = f"belongs to LogPipeline {owner}" if owner else "not made by a LogPipeline"
     yield Step(
         stream=step.stream,
         consumer=step.consumer,

@@ -320,7 +320,7 @@ def _check(resource: dict[str, Any], by_partition: Mapping[int, Config]) -> None
     for config in by_partition.values():
         theirs, ours = (normal_stream(each) for each in (config, wanted[str(config["name"])]))
         if theirs["max_consumers"] == -1:
-            # The server's own limit then; ours is said, and takes nobody's consumer away.
+            # The server's own limit then; ours is written, and removes no consumer.
             ours["max_consumers"] = -1
         differing = sorted(
             field for field in theirs if field != "metadata" and theirs[field] != ours[field]

@@ -18,7 +18,7 @@ METADATA_KEY = "logpipeline"
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A field that there was; a resource that still has it is refused, and told *message*."""
+    """A field that there was; a resource that still has it is refused with *message*."""
 
     name: str
     message: str
@@ -28,7 +28,7 @@ class Former:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What a value must be, beyond its type; for a list, what each of its entries must be."""
+    """The limits of a value, beyond its type; for a list, those of each entry."""
 
     description: str
     unit: Unit | None = None
@@ -105,7 +105,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class CrossRule:
-    """What holds between fields of a *kind*; a mistake is told at the field *path*, if any."""
+    """A rule between fields of a *kind*; a mistake is reported at the field *path*, if any."""
 
     id: str
     kind: type[Any]

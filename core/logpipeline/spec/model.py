@@ -24,7 +24,7 @@ NAMESPACE_CHARS_MAX = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPipelineSpec:
-    """What is wanted."""
+    """The desired state."""
 
     management_state: Literal["Managed", "Unmanaged"] = spec(
         "Whether the operator acts on it, or leaves everything as it is.", default="Managed"
@@ -87,7 +87,7 @@ class LogPipeline:
 
     @property
     def names(self) -> Names:
-        """What its streams, buckets and subjects are called."""
+        """The names of its streams, buckets and subjects."""
         return names_of(
             self.namespace, self.name, subject=self.spec.subject, stream=self.spec.stream.name
         )

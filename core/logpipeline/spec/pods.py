@@ -1,4 +1,4 @@
-"""What a resource may say about the pods of a component; ignored on one machine."""
+"""Options of the pods of a component; ignored on one machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIGNS = {"In": "in", "NotIn": "notin"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRequirement:
-    """What holds of one label."""
+    """A condition on one label."""
 
     key: str = spec(
         "The label's name.",
@@ -50,8 +50,8 @@ def both(first: LabelSelector | None, second: LabelSelector | None) -> LabelSele
     found = [each for each in (first, second) if each is not None]
     if len(found) < 2:
         return found[0] if found else None
-    told = dict.fromkeys(part for each in found for part in _requirements(each))
-    return LabelSelector(match_expressions=tuple(told))
+    unique = dict.fromkeys(part for each in found for part in _requirements(each))
+    return LabelSelector(match_expressions=tuple(unique))
 
 
 def query_of(selector: LabelSelector) -> str:

@@ -97,7 +97,7 @@ class LineField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseRule:
-    """How lines of some sources are read."""
+    """The format of lines of some sources."""
 
     select: LineSelector = spec("Whose lines; by default all.", factory=LineSelector)
     format: Literal["json", "logfmt", "regex"] = spec("What the lines are.")
@@ -118,7 +118,7 @@ class TimeRule:
     """One way to find the time of a line."""
 
     format: TimeFormat = spec(
-        "How times are written; auto knows all, and tells units of numbers by their size.",
+        "How times are written; auto knows all, and finds the unit of a number by its size.",
         default="auto",
     )
     pattern: str | None = spec(

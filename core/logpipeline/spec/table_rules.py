@@ -1,4 +1,4 @@
-"""What fields of a table say of each other."""
+"""Rules between the fields of a table."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _of_rule(rule: ParseRule, path: str) -> Iterator[Mistake]:
     try:
         groups = re.compile(rule.pattern).groupindex
     except (re.error, OverflowError, RecursionError) as error:
-        yield Mistake(f"{path}.pattern", f"is no regular expression: {error}")
+        yield Mistake(f"{path}.pattern", f"is not a regular expression: {error}")
         return
     if not groups:
         yield Mistake(f"{path}.pattern", "has no named group, such as (?P<status>[0-9]+)")
