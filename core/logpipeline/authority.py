@@ -25,7 +25,7 @@ TABLE = "table"
 CALLOUT = "callout"
 READER = "reader"
 
-# The account of streams, buckets and those who work on them, and those of nodes and of readers.
+# The accounts: of streams, buckets and the components that work on them; of nodes; of readers.
 STREAMS_ACCOUNT = "LOGS"
 NODES_ACCOUNT = "NODES"
 READERS_ACCOUNT = "READERS"
@@ -37,7 +37,7 @@ READERS_DOMAIN = "READERS"
 ANSWERS_MAX = 1000
 ANSWERS_FOR = "1m"
 
-# Where a server asks who a client is, and where it wants the answer.
+# Subjects on which a server asks for a client's identity, and wants the answer.
 ASKS_WHO = "$SYS.REQ.USER.AUTH"
 ASKS_WHO_INBOX = "$SYS._INBOX."
 
@@ -70,8 +70,8 @@ def user_of_host(host: str) -> str:
 
 
 def user_of_reader(token: str) -> str:
-    """Return the user of who looks with *token*, which differs from that of each other token: who
-    looks beside him must not hear his answers.
+    """Return the user of a reader that logs in with *token*. Each token has a user of its own, so
+    that readers cannot hear each other's answers.
     """
     digest = hashlib.blake2b(token.encode(), digest_size=_NAME_CHARS_MAX // 2).hexdigest()
     return f"{READER}-{digest}"

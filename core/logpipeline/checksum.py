@@ -29,7 +29,7 @@ def encode(checksum: Checksum) -> str:
 
 
 def decode(text: str) -> Checksum:
-    """Return what `encode` wrote.
+    """Return the checksum that `encode` wrote.
 
     Raises:
         ValueError: it is not a checksum.

@@ -81,7 +81,7 @@ class Letter:
 
     @property
     def identifier(self) -> str:
-        """The ``Nats-Msg-Id``: one message makes one letter for each who gave it up."""
+        """The ``Nats-Msg-Id``: one message makes one letter for each consumer that gave it up."""
         name = f"{self.stream}.{self.created}.{self.sequence}.{self.time_ns}"
         return f"{name}.{self.consumer}" if self.consumer else name
 

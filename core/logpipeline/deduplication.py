@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """What is archived of one source; the generation that was seen last stands last.
+    """The archived ranges of one source; the generation that was seen last stands last.
 
     *archived* and *lost* are bytes, since the source was first seen: of what is archived, and of
     what a shipper named as lost. *losses* lists the latest of the latter; these may still be found
@@ -172,7 +172,7 @@ def _begun(known: GenerationState, batch: Batch, *, is_midway: bool) -> Generati
 
 
 def _ranges(new: Iterable[Span], high: int) -> tuple[Range, ...]:
-    """Return what is to be written, cut where late bytes end."""
+    """Return the ranges to be written, cut where late bytes end."""
     cut = [
         part
         for start, end in new
@@ -237,7 +237,7 @@ def _new_holes(before: SourceState, after: SourceState) -> tuple[tuple[str, int,
 
 
 def committed_of(source: str, state: SourceState) -> Committed:
-    """Return what is known of the newest generation of *source*, with the holes of all, as it is
+    """Return the state of the newest generation of *source*, with the holes of all, as it is
     reported to shippers.
     """
     holes = tuple((g.name, start, end) for g in state.generations for start, end in g.holes)
@@ -247,7 +247,7 @@ def committed_of(source: str, state: SourceState) -> Committed:
 def all_committed_of(
     source: str, state: SourceState, only: Container[str] | None = None
 ) -> list[Committed]:
-    """Return what is known of each generation of *source*, or of those among *only*, oldest
+    """Return the state of each generation of *source*, or of those among *only*, oldest
     first.
     """
     return [
@@ -285,7 +285,7 @@ def encode(state: SourceState) -> dict[str, object]:
 
 
 def decode(value: object) -> SourceState:
-    """Return what `encode` made, now or in a former version.
+    """Return the state that `encode` made, now or in a former version.
 
     Raises:
         ValueError, TypeError, KeyError: *value* is something else.
@@ -346,7 +346,7 @@ def _extent(row: Sequence[Any]) -> Extent:
 
 
 def _former(row: Sequence[Any]) -> GenerationState:
-    """Return what a former version knew of a generation: the checksum at its end, at most."""
+    """Return a generation's state from a former version's row, which has one checksum at most."""
     name, high, holes, *rest = row
     at_end, begun = rest or (None, 0)
     spans = outside((int(begun), int(high)), [(int(start), int(end)) for start, end in holes])

@@ -222,7 +222,7 @@ class EmbeddedServer:
             self._owner = None
 
     async def health(self) -> Health:
-        """Return what the server says of its health; a write that failed once is part of it."""
+        """Return the server's report of its health; a write that failed once is part of it."""
         return await _healthz(self._monitor_port)
 
     def store_problem(self) -> str:

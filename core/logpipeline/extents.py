@@ -99,7 +99,7 @@ class GenerationState(NamedTuple):
 
     @property
     def high(self) -> int:
-        """How far it is archived or named as lost, but for *holes*."""
+        """The offset up to which it is archived or named as lost, but for *holes*."""
         high = self.extents[-1].end if self.extents else self.begun
         if self.lost:
             high = max(high, self.lost[-1][1])
@@ -147,7 +147,8 @@ class GenerationState(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What is *known* once the bytes of the *new* spans are archived. *contradicted* is bytes of
+    """The result of taking a batch: *known* is the state once the bytes of the *new* spans are
+    archived. *contradicted* is bytes of
     others that one of both must have forged.
     """
 
@@ -164,7 +165,7 @@ def take(
     sums: Sums | None,
     is_midway: bool = False,
 ) -> Taken | None:
-    """Return what is new of *batch*, or None where it does not continue what is known.
+    """Return the new bytes of *batch*, or None where it does not continue what is known.
 
     Where it cannot *repeat* anything, what is archived in its place is something else. Without
     *sums* only the ends of the batch are compared. *is_midway* says that what comes first of a
@@ -185,7 +186,7 @@ def take(
 
 
 def lose(known: GenerationState, span: Span) -> tuple[GenerationState, list[Span]]:
-    """Return what is known once *span* was named as lost, and what of it was not named before."""
+    """Return the state once *span* was named as lost, and the parts that were not named before."""
     have = [extent.span for extent in known.extents]
     fresh = outside(span, [*have, *known.lost])
     # The oldest are missing then, which may be found just as well.
@@ -218,7 +219,7 @@ class _Placing:
         self._asides: list[Extent] = []
 
     def place(self, *, is_midway: bool) -> Taken | None:
-        """Return what is new, or None where the batch is to be put aside."""
+        """Return the new bytes, or None where the batch is to be put aside."""
         known, is_again = self._known, self._repeat is not Repeat.NEVER
         near = self._matches(known.extents)
         continued = [match for match in near if self._is_continued(match)]

@@ -44,7 +44,7 @@ class BadRecord(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """How far a stream was read: everything up to *sequence*.
+    """A position in a stream: everything up to *sequence* was read.
 
     A server that lost its tail uses sequence numbers again, so a sequence alone names nothing:
     *created* is the stream's own, *time_ns* the server's time of the message at *sequence*;
@@ -58,8 +58,8 @@ class StreamPosition:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a stream was read, and of which of its incarnations that was: up to *position*, after
-    it had gone back *rollbacks* times; None where an older collector did not say.
+    """The progress of a read, with the stream's incarnation: up to *position*, after the stream had
+    gone back *rollbacks* times; None where an older collector did not say.
 
     A sequence alone does not order two commits: behind a roll-back the same sequence is reached
     again, with other lines.
@@ -141,7 +141,7 @@ class Succession:
     gone: tuple[GoneFolder, ...] = ()
 
     def of(self, folder: str) -> Former | None:
-        """Return what is known of *folder*."""
+        """Return the record of *folder*."""
         return next((each for each in self.former if each.folder == folder), None)
 
     def encode(self) -> str:
@@ -155,7 +155,9 @@ class Succession:
 
     @staticmethod
     def decode(text: str) -> Succession | None:
-        """Return what `encode` made; None where it is none, as in an older collector's record."""
+        """Return the succession that `encode` made; None for anything else, as the empty text of an
+        older collector.
+        """
         try:
             start, since, rows, gone, *_ = json.loads(text)
             former = tuple(
@@ -221,7 +223,7 @@ class EpochRecord:
 
     @property
     def reached(self) -> Reached:
-        """How far the partition is committed."""
+        """The progress that is committed."""
         return Reached(self.position, self.rollbacks)
 
     @property
@@ -328,8 +330,8 @@ def assign(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How far one generation of a source is archived: up to *offset*, but for *holes*, ranges below
-    it that never came. Shipping of it began at *begun*; *checksum* is its running checksum at
+    """The archived part of one generation of a source: up to *offset*, but for *holes*, ranges
+    below it that never came. Shipping of it began at *begun*; *checksum* is its running checksum at
     *offset*, None where its shipper sent none.
     """
 

@@ -81,7 +81,7 @@ def judge(
 
 
 def state_of(info: dict[str, Any]) -> StreamState:
-    """Return what JetStream's answer to STREAM.INFO says about the stream."""
+    """Return the state that JetStream's answer to STREAM.INFO describes."""
     state, config = info["state"], info["config"]
     last = int(state["last_seq"])
     # What comes from another stream, or is renamed, is stored under subjects that stand elsewhere.

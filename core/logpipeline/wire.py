@@ -192,7 +192,7 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def decode_headers(fields: dict[str, str]) -> Batch | None:
-    """Return what *fields* say, or None for a message that carries none of our headers.
+    """Return the batch that *fields* describe, or None for a message without our headers.
 
     Raises:
         BadMessage: they are ours, and contradict themselves or a limit.

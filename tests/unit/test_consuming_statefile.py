@@ -9,16 +9,16 @@ import pytest
 
 from logpipeline.consuming.options import ReaderBusy, StateForeign
 from logpipeline.consuming.ordered import KIND, VERSION, StateFile
-from logpipeline.consuming.records import Progress
+from logpipeline.consuming.records import ReadProgress
 from logpipeline.records import StreamPosition
 from logpipeline.statefile import write_state
 
 CREATED = "2026-11-21T10:00:00Z"
 
 
-def progress(sequence: int, working: int = 0) -> Progress:
-    """Progress up to *sequence*."""
-    return Progress(StreamPosition(CREATED, sequence, sequence * 1000), working)
+def progress(sequence: int, working: int = 0) -> ReadProgress:
+    """ReadProgress up to *sequence*."""
+    return ReadProgress(StreamPosition(CREATED, sequence, sequence * 1000), working)
 
 
 def test_what_was_put_is_there_at_the_next_start(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from logpipeline.consuming.options import StateForeign
-from logpipeline.consuming.records import Claim, Progress, claim_key
+from logpipeline.consuming.records import Claim, ReadProgress, claim_key
 from logpipeline.group.ownership import (
     Fenced,
     HeldRecord,
@@ -31,11 +31,11 @@ class HeldClaim:
         self._held = held
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> ReadProgress | None:
         """How far the partition was processed, as it was saved last."""
         return self._held.record.progress
 
-    async def save(self, progress: Progress) -> None:
+    async def save(self, progress: ReadProgress) -> None:
         """Write how far the partition was processed, however long the server is away.
 
         Raises:

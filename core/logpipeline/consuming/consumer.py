@@ -63,7 +63,7 @@ class PushReader:
             self._listener = None
 
     async def take(self, *, timeout_s: float) -> list[Delivered]:
-        """Return what has come, at once if there is something, else after at most *timeout_s*.
+        """Return the messages that came: at once if there are some, else after at most *timeout_s*.
 
         Raises:
             NotSent: the connection is gone.

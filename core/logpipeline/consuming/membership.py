@@ -1,4 +1,6 @@
-"""The members of a consumer: who may read beside whom, who is alive, and each one's share."""
+"""The members of a consumer: which of them may read side by side, which are alive, and the share of
+each.
+"""
 
 from __future__ import annotations
 

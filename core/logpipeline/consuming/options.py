@@ -177,8 +177,8 @@ def _check_positions(options: ConsumeOptions) -> None:
 
 
 def parse_acks(text: str) -> Acks:
-    """Return what *text* means: ``each``, ``all``, ``none``, ``every=100``, ``interval=30s``, or
-    the last two with a comma between them.
+    """Return the mode that *text* names: ``each``, ``all``, ``none``, ``every=100``,
+    ``interval=30s``, or the last two with a comma between them.
 
     Raises:
         BadOption: none of these.

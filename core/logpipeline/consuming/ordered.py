@@ -21,7 +21,7 @@ from logpipeline.consuming.consumer import find, wind
 from logpipeline.consuming.message import PROCESSED, Batch, Message
 from logpipeline.consuming.options import KV, ReaderBusy, StateForeign
 from logpipeline.consuming.partition_reader import PartitionReader, Reading, replies_of
-from logpipeline.consuming.records import NEXT_ALONE, Progress, position_of
+from logpipeline.consuming.records import NEXT_ALONE, ReadProgress, position_of
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, StoredMessage
@@ -61,11 +61,11 @@ class StateFile:
         """The streams of which something is known."""
         return list(self._streams)
 
-    def get(self, stream: str) -> Progress | None:
+    def get(self, stream: str) -> ReadProgress | None:
         """Return how far *stream* was processed, or None where nothing is known."""
         return self._streams.get(stream)
 
-    def put(self, stream: str, progress: Progress) -> None:
+    def put(self, stream: str, progress: ReadProgress) -> None:
         """Store *progress* of *stream*, durably.
 
         Raises:
@@ -98,12 +98,12 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def _read(path: Path, consumer: str) -> dict[str, Progress]:
+def _read(path: Path, consumer: str) -> dict[str, ReadProgress]:
     try:
         data = read_state(path, KIND, VERSION)
         if data is None:
             return {}
-        streams = {str(name): Progress.of_json(each) for name, each in data["streams"].items()}
+        streams = {str(name): ReadProgress.of_json(each) for name, each in data["streams"].items()}
         whose = str(data["consumer"])
     except (StateBroken, BadRecord, TypeError, KeyError, AttributeError) as error:
         raise StateForeign(
@@ -126,7 +126,7 @@ class OrderedReader(PartitionReader):
         super().__init__(reading, partition)
         self.claim = claim
         self._file = file
-        self._progress: Progress | None = None
+        self._progress: ReadProgress | None = None
         self._in_hand: list[Message] = []
         # Messages up to here were delivered to some reader: the consumer may not bring them again.
         self._fill_until = 0
@@ -164,7 +164,7 @@ class OrderedReader(PartitionReader):
         if self._progress is None:
             time_ns = await time_at(self.reading.js, self.stream, stream, self.consumer.done)
             position = StreamPosition(stream.created, self.consumer.done, time_ns or 0)
-            await self._save(Progress(position))
+            await self._save(ReadProgress(position))
         else:
             position = self._progress.position
             found = await time_at(self.reading.js, self.stream, stream, position.sequence)
@@ -190,15 +190,15 @@ class OrderedReader(PartitionReader):
             return "begin anew under another name, and without positions"
         return "begin anew with --reset, or another state" if self.options.state else "start again"
 
-    def _stored(self) -> Progress | None:
+    def _stored(self) -> ReadProgress | None:
         if self.options.positions is not None:
             text = self.options.positions.get(self.stream)
-            return None if text is None else Progress(position_of(text))
+            return None if text is None else ReadProgress(position_of(text))
         if self._file is not None:
             return self._file.get(self.stream)
         return self.claim.progress if self.claim and self.options.state == KV else None
 
-    async def _save(self, progress: Progress) -> None:
+    async def _save(self, progress: ReadProgress) -> None:
         """Keep *progress*, however long the server is away.
 
         Raises:
@@ -238,7 +238,7 @@ class OrderedReader(PartitionReader):
         return Batch(messages, created=created, may_repeat=may_repeat, tries=tries)
 
     async def _look_for_strays(self) -> None:
-        """Notice what the consumer delivered to one who reads no more: a pull of a reader that
+        """Notice what the consumer delivered to a reader that is gone: a pull of a reader that
         hangs, or whose machine is gone, waits at the server for a while yet.
         """
         now_s = asyncio.get_running_loop().time()
@@ -332,7 +332,7 @@ class OrderedReader(PartitionReader):
         assert self._progress is not None
         working = NEXT_ALONE if self.options.batch_max == 1 else batch.last
         if self.options.state is not None and working != self._progress.working:
-            await self._save(Progress(self._progress.position, working))
+            await self._save(ReadProgress(self._progress.position, working))
         await self.claim_is_ours()
 
     async def claim_is_ours(self) -> None:
@@ -374,7 +374,7 @@ class OrderedReader(PartitionReader):
     async def _advance(self, done: Sequence[Delivered]) -> None:
         working, last = NEXT_ALONE if self.options.batch_max == 1 else 0, done[-1]
         position = StreamPosition(self._created, last.sequence, last.time_ns)
-        await self._save(Progress(position, working))
+        await self._save(ReadProgress(position, working))
         # The position is kept, the server does not know yet: what it delivers again is skipped.
         reach("consume.saved")
         await self.book.add(replies_of(done), len(done))

@@ -272,7 +272,7 @@ class PartitionReader(ABC):
     async def admit(
         self, delivered: Delivered, created: str, *, was_begun: bool = False
     ) -> Message | None:
-        """Return what a delivery is to the reader, or None where it is to be passed by: too old
+        """Return the message of a delivery, or None where the reader skips it: too old
         (unless it *was_begun* in time), another consumer's, or nothing but lines that the stream,
         *created* then, held before.
         """

@@ -103,7 +103,7 @@ class Reader:
         self._incarnation = secrets.token_hex(8)
         options = checked(options)
         if options.ephemeral:
-            # Two who look on at the same time must not share one consumer.
+            # Two ephemeral readers at the same time must not share one consumer.
             options = replace(options, name=f"{options.name[:NAME_CHARS]}-{self._incarnation[:8]}")
         self.options = replace(options, member=options.member or default_member())
         self._partitions = partitions_of(options, pipeline.spec.partitions)

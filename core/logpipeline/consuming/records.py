@@ -13,8 +13,8 @@ NEXT_ALONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a stream was processed: everything up to *position*.
+class ReadProgress:
+    """Progress in a stream: everything up to *position* was processed.
 
     *working* is the last sequence of the batch behind it that is being processed; when its reader
     dies, the next one hands out the same batch again, to the message. 0: none is; `NEXT_ALONE`: the
@@ -29,15 +29,15 @@ class Progress:
         return asdict(self)
 
     @staticmethod
-    def of_json(data: Any) -> Progress:
-        """Return what `as_json` made.
+    def of_json(data: Any) -> ReadProgress:
+        """Return the progress that `as_json` made.
 
         Raises:
             BadRecord: it is none.
         """
         try:
             position = StreamPosition(**data["position"])
-            return Progress(position, int(data["working"]))
+            return ReadProgress(position, int(data["working"]))
         except (TypeError, KeyError, ValueError) as error:
             raise BadRecord(f"no progress of a reader: {str(data)[:80]!r}") from error
 
@@ -71,7 +71,7 @@ class Claim:
     owner: str
     incarnation: str
     released: bool = False
-    progress: Progress | None = None
+    progress: ReadProgress | None = None
 
     def encode(self) -> bytes:
         """Return the claim as JSON."""
@@ -87,7 +87,7 @@ class Claim:
         try:
             data = json.loads(value)
             progress = data["progress"]
-            data["progress"] = None if progress is None else Progress.of_json(progress)
+            data["progress"] = None if progress is None else ReadProgress.of_json(progress)
             return Claim(**data)
         except (ValueError, TypeError, KeyError) as error:
             raise BadRecord(f"no claim of a reader: {value[:80]!r}") from error

@@ -87,7 +87,7 @@ class Sightings:
         self._session = 0
 
     def note(self, member: str, entry: Entry | None) -> Sighting:
-        """Take in what the bucket holds of *member*, and return what is known of it."""
+        """Note the *entry* of *member* in the bucket, and return what was seen of it so far."""
         if self._session != self._connection.sessions:
             # Without a connection no heartbeat could be seen: silence counts from here.
             self._seen.clear()
@@ -102,7 +102,7 @@ class Sightings:
         return sighting
 
     def note_all(self, entries: dict[str, Entry]) -> dict[str, Sighting]:
-        """Take in *entries*, which are all members that there are, and return what is known."""
+        """Note the *entries* of all members that there are, and return what was seen so far."""
         for name in self._seen.keys() - entries.keys():
             del self._seen[name]
         return {name: self.note(name, entry) for name, entry in entries.items()}

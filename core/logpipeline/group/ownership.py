@@ -29,7 +29,7 @@ class Fenced(Exception):
 
 
 class OwnerRecord(Protocol):
-    """What each record of an owner has."""
+    """The fields that each record of an owner has."""
 
     @property
     def epoch(self) -> int:
@@ -56,8 +56,8 @@ def _no_headers(_: object) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat(Generic[R]):
-    """How a kind of record is read, and the headers with which it is stored. *decode* raises
-    `BadRecord`.
+    """The format of a kind of record: its decoder, which raises `BadRecord`, and the headers with
+    which it is stored.
     """
 
     decode: Callable[[Entry], R]

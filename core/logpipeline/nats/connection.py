@@ -237,8 +237,8 @@ class Connection:
             raise OutcomeUnknown(f"the connection broke: {error}") from error
 
     async def answer(self, question: RawMessage, payload: bytes) -> None:
-        """Send *payload* to who asked *question*, without waiting. A server lets us answer wherever
-        we were asked to, whatever else we may not say: so we say nothing but at an inbox.
+        """Send *payload* to the client that asked *question*, without waiting. A server allows an
+        answer at any reply subject, whatever else we may not publish to: so only inboxes get one.
 
         Raises:
             NotSent: there is no connection, the message is `TooLarge`, or it is `NoInbox`.

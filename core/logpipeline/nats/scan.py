@@ -204,7 +204,7 @@ class Scan:
         self._is_done = False
 
     async def batches(self) -> AsyncGenerator[list[Delivered], None]:
-        """Yield what comes, in order; an empty list about once a second while nothing does.
+        """Yield the messages in order; an empty list about once a second while none comes.
 
         Raises:
             StreamChanged: what follows does not continue it.

@@ -107,7 +107,7 @@ class Metrics:
         return Family(made, labels, self._series_max)
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Return what *name*, with its suffix and without our prefix, says now."""
+        """Return the present value of *name*, given with its suffix and without our prefix."""
         return self._registry.get_sample_value(self._prefix + name, labels)
 
     def exposition(self) -> bytes:

@@ -30,7 +30,7 @@ from logpipeline.spec import LogPipeline
 # A request whose answer is lost is looked after and sent again so often.
 ATTEMPTS_MAX = 5
 RETRY_S = 0.2
-# A server that restarts is waited for, each time; people who wait want to hear of one that is gone.
+# For each request, a server that restarts is waited for; one that is gone must be reported soon.
 RECONNECT_S = 10.0
 
 # What people can do about a refusal, by the server's error code.
@@ -57,7 +57,7 @@ async def plan_pipeline(
     storage_bytes: int | None = None,
     installation: str = "",
 ) -> Plan:
-    """Return what must change on the server for *pipeline*; see `desired` for the arguments.
+    """Return the changes that the server needs for *pipeline*; see `desired` for the arguments.
 
     Raises:
         JetStreamOff: there is no JetStream.

@@ -17,7 +17,7 @@ REPLICATED_ASSETS_WARN = 1000
 
 
 def check_external(desired: Desired, observed: Observed) -> Iterator[Problem]:
-    """Yield what keeps the streams that are there from being used as they are."""
+    """Yield the problems that keep existing streams from being used as they are."""
     missing = [wanted.name for wanted in desired.streams if wanted.name not in observed.streams]
     if missing:
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"

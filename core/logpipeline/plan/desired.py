@@ -208,8 +208,8 @@ def desired(
     """Return the streams and consumers that *pipeline* wants.
 
     Sizes that the resource does not give are shares of its storage, or of *storage_bytes* where
-    less is there, or of what the *account* may hold. *installation* tells pipelines of the same
-    name apart that share a server; who does not know it leaves it empty.
+    less is there, or of what the *account* may hold. *installation* distinguishes pipelines of
+    the same name that share a server; a caller that does not know it leaves it empty.
     """
     mark = mark_of(pipeline, installation)
     shares = shares_of(pipeline, account, storage_bytes)

@@ -62,7 +62,9 @@ _BY_WEIGHT = (Kind.REFUSED, Kind.DELETES_DATA, Kind.IN_PLACE)
 
 
 def reckon(field: str, wanted: Mapping[str, Any], stream: FoundStream) -> Loss:
-    """Return what the change of *field* to *wanted* (normalised) would delete of *stream* now."""
+    """Return the data of *stream* that the change of *field* to *wanted* (normalised) would delete
+    now.
+    """
     held = stream.state.get("messages", 0)
     if field == "max_msgs":
         return _oldest(stream, held - wanted[field])
@@ -363,6 +365,6 @@ def _change(
 
 
 def _keep_installation(found: Config, wanted: Full) -> None:
-    # Who plans without knowing the installation, as the command does, leaves the mark alone.
+    # A plan that does not know the installation, as the command's, leaves the mark alone.
     if INSTALLATION_KEY in found:
         wanted.setdefault(INSTALLATION_KEY, found[INSTALLATION_KEY])

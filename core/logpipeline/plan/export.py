@@ -1,4 +1,4 @@
-"""Existing streams as a LogPipeline resource, for people who bring their streams along."""
+"""Existing streams as a LogPipeline resource, for users that have streams already."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class JetStreamOff(Exception):
 
 
 async def observe(js: JetStream, desired: Desired) -> Observed:
-    """Return what there is of *desired*, and in its neighbourhood.
+    """Return the existing streams of *desired*, and those beside them.
 
     Raises:
         JetStreamOff: there is no JetStream to observe.
@@ -96,7 +96,7 @@ async def found_stream(js: JetStream, name: str) -> FoundStream | None:
 
 
 async def consumers_of(js: JetStream, stream: str) -> list[dict[str, Any]]:
-    """Return what the server says of each consumer of *stream*."""
+    """Return the server's description of each consumer of *stream*."""
     return await _pages(js, f"CONSUMER.LIST.{stream}", {}, "consumers")
 
 
@@ -130,7 +130,7 @@ async def account_of(js: JetStream) -> Account:
 
 
 def read_account(answer: dict[str, Any]) -> Account:
-    """Return what JetStream's answer to ``INFO`` says."""
+    """Return the account that JetStream's answer to ``INFO`` describes."""
     tiers = {
         int(name.removeprefix("R")): _account(tier)
         for name, tier in (answer.get("tiers") or {}).items()

@@ -196,7 +196,7 @@ async def table_progress(bucket: Bucket, key: str) -> TableProgress | None:
 
 
 async def missed_by(bucket: Bucket, key: str) -> Missed:
-    """Return what a table missed, by the record at *key*; nothing where that cannot be read."""
+    """Return the messages that a table missed; none where the record at *key* cannot be read."""
     entry = await bucket.get(key)
     try:
         return Missed.decode(entry.value) if entry is not None else Missed()
@@ -263,7 +263,7 @@ class Levels:
 
     @staticmethod
     def of(stream: Stream) -> Levels:
-        """Return what the resource says."""
+        """Return the levels of the resource."""
         above = stream.trim_above / 100
         return Levels(above=above, skip_tables=max(above, stream.skip_tables_above / 100))
 

@@ -209,7 +209,7 @@ def parse_class(resource: Any) -> LogPipelineClass:
 
 
 def _check(value: Any, path: str) -> Iterator[Mistake]:
-    """Yield what is wrong with *value*, the part of a class at *path*."""
+    """Yield the mistakes in *value*, the part of a class at *path*."""
     yield from check_object(value, path)
     for rule in CLASS_RULES:
         if isinstance(value, rule.kind) and not rule.holds(value):

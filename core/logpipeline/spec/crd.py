@@ -122,7 +122,7 @@ _COLLECTORS = _status_object(
         "ready": _text("Ready and wanted ones, such as 2/2."),
         "selector": _text("Labels of their pods, for autoscalers."),
         "assignments": _keyed_list(
-            "Who owns which partitions.", "name", _ASSIGNMENT, maxItems=1024
+            "The partitions that each collector owns.", "name", _ASSIGNMENT, maxItems=1024
         ),
     },
 )
@@ -242,7 +242,7 @@ def class_crd() -> Schema:
     }
     schema = {
         "type": "object",
-        "description": "What LogPipelines may choose beyond the rights of who writes them.",
+        "description": "What LogPipelines may choose beyond the rights of their authors.",
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": f"Always {CLASS_KIND}."},

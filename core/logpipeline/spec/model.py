@@ -66,7 +66,7 @@ class LogPipelineSpec:
         ),
     )
     network_policy: NetworkPolicy = spec(
-        "Who may talk to whom in the cluster.", factory=NetworkPolicy
+        "Restrictions of network traffic in the cluster.", factory=NetworkPolicy
     )
     local: Local = spec(
         "What one machine needs for `logpipeline up`; nothing of it is for Kubernetes.",
@@ -76,7 +76,7 @@ class LogPipelineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPipeline:
-    """A resource: who it is, and what is wanted."""
+    """A resource: its identity and its spec."""
 
     name: str
     namespace: str = "default"

@@ -98,7 +98,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_document(path: Path) -> Any:
-    """Return what the one document in *path* holds.
+    """Return the content of the one document in *path*.
 
     Raises:
         SpecError: it is too long, not YAML, or not one document.
@@ -410,7 +410,7 @@ def dump(pipeline: LogPipeline) -> dict[str, Any]:
 
 
 def check_update(old: LogPipeline, new: LogPipeline) -> list[Mistake]:
-    """Return what may not change from *old* to *new*."""
+    """Return the changes from *old* to *new* that are refused."""
     return list(check_change(old.spec, new.spec))
 
 

@@ -46,7 +46,7 @@ class LabelSelector:
 
 
 def both(first: LabelSelector | None, second: LabelSelector | None) -> LabelSelector | None:
-    """Return what selects the objects that *first* and *second* select; None selects all."""
+    """Return the selector of the objects that *first* and *second* select; None selects all."""
     found = [each for each in (first, second) if each is not None]
     if len(found) < 2:
         return found[0] if found else None

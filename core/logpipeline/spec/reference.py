@@ -140,7 +140,7 @@ def _table(fields: Schema, *, required: Iterable[str], path: str = "") -> Iterat
 
 
 def _kind(schema: Schema) -> str:
-    """Return what a field holds, in words."""
+    """Return the type of a field, in words."""
     if "enum" in schema:
         return " \\| ".join(f"`{choice}`" for choice in schema["enum"])
     if schema.get("type") == "array":

@@ -492,14 +492,14 @@ ENTRY_RULES = (
 
 
 def check_object(value: Any, path: str) -> Iterator[Mistake]:
-    """Yield what is wrong between the fields of *value*, an entry of a list at *path*."""
+    """Yield the mistakes between the fields of *value*, an entry of a list at *path*."""
     for rule in ENTRY_RULES:
         if isinstance(value, rule.kind) and not rule.holds(value):
             yield Mistake(f"{path}.{rule.path}" if rule.path else path, rule.message)
 
 
 def check_spec(spec: LogPipelineSpec, known: tuple[Mistake, ...]) -> Iterator[Mistake]:
-    """Yield what is wrong between the fields of *spec*, but for fields with *known* mistakes."""
+    """Yield the mistakes between the fields of *spec*, but for fields with *known* mistakes."""
     for rule in SPEC_RULES:
         # A field with a mistake stands at its default, of which nothing should be said.
         if not _touches(rule, known) and not rule.holds(spec):

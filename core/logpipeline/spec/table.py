@@ -148,7 +148,7 @@ class S3Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3:
-    """Where S3 is, and who we are; what is not given comes from the environment, as AWS does it."""
+    """The address of S3, and our login; what is not given comes from the environment, as in AWS."""
 
     endpoint: str | None = spec(
         "URL of a server that speaks S3; by default AWS.",
@@ -287,7 +287,7 @@ class Table(PodOptions):
         default=None,
         is_for_operator=True,
     )
-    s3: S3 = spec("Where S3 is, and who we are.", factory=S3, is_for_operator=True)
+    s3: S3 = spec("The address of S3, and the login.", factory=S3, is_for_operator=True)
 
     @property
     def interval_ns(self) -> int:

@@ -90,7 +90,7 @@ COLUMN_ENTRY_RULES = (
 
 
 def untried(spec: LogPipelineSpec) -> Iterator[Mistake]:
-    """Yield what the API server cannot see in *spec*: it tries no expression and knows no zone."""
+    """Yield mistakes that the API server cannot find: it tries no expression and knows no zone."""
     table = spec.table
     for number, rule in enumerate(table.parse):
         yield from _of_rule(rule, f"spec.table.parse[{number}]")

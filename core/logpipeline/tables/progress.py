@@ -43,7 +43,7 @@ class TableProgress:
 
     @staticmethod
     def decode(value: bytes) -> TableProgress:
-        """Return what `encode` wrote.
+        """Return the record that `encode` wrote.
 
         Raises:
             BadRecord: *value* is something else.
@@ -169,7 +169,7 @@ class Missed:
 
     @staticmethod
     def decode(value: bytes) -> Missed:
-        """Return what `encode` wrote.
+        """Return the record that `encode` wrote.
 
         Raises:
             BadRecord: *value* is something else.
