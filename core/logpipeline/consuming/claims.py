@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -20,6 +21,9 @@ from logpipeline.nats.jetstream import ApiError
 from logpipeline.records import BadRecord
 
 log = logging.getLogger(__name__)
+
+# A command must end soon; other members take the partition over after a while, released or not.
+RELEASE_DEADLINE_S = 5.0
 
 FORMAT = RecordFormat(lambda entry: Claim.decode(entry.value))
 
@@ -57,11 +61,14 @@ class HeldClaim:
         not waited for.
         """
         try:
-            is_released = await self._held.try_change(lambda claim: replace(claim, released=True))
-        except (Fenced, NotSent, ApiError) as error:
+            async with asyncio.timeout(RELEASE_DEADLINE_S):
+                is_written = await self._held.try_change(
+                    lambda claim: replace(claim, released=True)
+                )
+        except (Fenced, NotSent, ApiError, TimeoutError) as error:
             log.debug("a claim was not released", extra={"reason": str(error)})
         else:
-            if not is_released:
+            if not is_written:
                 log.debug("it is unknown whether a claim was released")
 
 

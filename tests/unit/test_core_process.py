@@ -13,9 +13,9 @@ BATCH_BYTES = 512 * 1024
 PAGE_BYTES = 4096
 COUNTS_FAULTS = f"""
 import resource, sys
-from logpipeline import allocator
+from logpipeline.process import keep_freed_memory
 if "keep" in sys.argv:
-    assert allocator.keep_freed()
+    assert keep_freed_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range({BATCHES}):
     read, packed, sent = (bytearray({BATCH_BYTES}) for _ in range(3))
