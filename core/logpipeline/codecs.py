@@ -16,7 +16,7 @@ import zstandard
 
 # Bytes that one step may produce: a bomb unpacks no faster than it is read.
 OUTPUT_BYTES = 256 * 1024
-# The library for zstd cannot stop in the midst of its input. A block of three bytes may stand for
+# The library for zstd cannot stop inside its input. A block of three bytes may stand for
 # 128 KiB, so that one step of it may produce some 8 MiB.
 ZSTD_INPUT_BYTES = 192
 # Larger windows are for archives.

@@ -149,7 +149,7 @@ class EmbeddedServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there, be it suspended."""
+        """Whether the process exists, also while it is suspended."""
         return self._process is not None and self._process.poll() is None
 
     async def start(self, deadline_s: float = START_DEADLINE_S) -> None:

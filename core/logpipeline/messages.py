@@ -14,7 +14,7 @@ SIZE_HEADER = "Nats-Msg-Size"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A message whose subject and headers can be believed; *batch* is None for a stranger's."""
+    """A message whose subject and headers are valid; *batch* is None without our headers."""
 
     host: str
     batch: Batch | None

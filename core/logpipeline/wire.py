@@ -297,7 +297,7 @@ def _quoted(text: str) -> str:
 def _unquoted(text: str) -> str:
     if "%" not in text:
         return text
-    # A stranger may write any byte, also such that are not text.
+    # Any client may write any byte, also such that are not text.
     raw = text.encode("utf-8", "surrogateescape")
     return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
 

@@ -86,3 +86,12 @@ def test_keys_tell_consumers_apart() -> None:
     """No claim of one is a member of another."""
     assert claim_key("billing", 2) == "consume.billing.p2"
     assert reader_key("billing", "p2") == "consume.billing.member.p2"
+
+
+def test_a_claim_is_stored_as_ever() -> None:
+    """Members of two versions share a consumer during an update."""
+    assert CLAIM.encode() == (
+        b'{"epoch":3,"owner":"web-1-42","incarnation":"0123456789abcdef","released":false,'
+        b'"progress":{"position":{"created":"2026-11-21T10:00:00.123456789Z","sequence":17,'
+        b'"time_ns":1795255200000000000},"working":20}}'
+    )

@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_refused_and_left_alone(tmp_path: Path, spoil: ob
     first.close()
     spoil(path)  # type: ignore[operator]
     before = path.read_bytes()
-    with pytest.raises(StateForeign, match="is no state that can be read"):
+    with pytest.raises(StateForeign, match="cannot be read as a state"):
         StateFile(path, "billing")
 
     assert path.read_bytes() == before

@@ -1,8 +1,8 @@
-"""A connection to NATS that is made again whenever it breaks, and that says of each request what
-became of it.
+"""A connection to NATS that is made again whenever it breaks, and reports the outcome of each
+request.
 
-Three outcomes are kept apart, because a log line's fate hangs on it: answered, certainly not sent,
-unknown.
+There are three outcomes, because a log line may be lost or doubled by them: answered, certainly not
+sent, unknown.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Observed:
 
 
 def owner_of(config: Config) -> str:
-    """Return the pipeline that a stream or consumer belongs to, empty for a stranger's."""
+    """Return the pipeline that a stream or consumer belongs to, empty where it has no mark."""
     return str((config.get("metadata") or {}).get(OWNER_KEY, ""))
 
 
