@@ -19,8 +19,8 @@ from pathlib import Path
 
 import yaml
 
-from logpipeline.assignment import ensure_assigned
 from logpipeline.embedded import LOOPBACK, EmbeddedServer
+from logpipeline.group.assignment import ensure_assigned
 from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream

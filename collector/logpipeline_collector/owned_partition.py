@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
 from logpipeline_collector.archive.state import ArchiveFull
-from logpipeline_collector.epochs import Fenced, HeldEpoch
+from logpipeline_collector.epochs import HeldEpoch
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.stream_position import Marks, Verified
 from logpipeline_collector.stream_reader import Missed

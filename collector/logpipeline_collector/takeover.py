@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.nats.pull import Delivered
@@ -27,7 +28,7 @@ from logpipeline.streamstate import state_of
 from logpipeline_collector.archive.partition import PartitionArchive, PayloadNeeded
 from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
-from logpipeline_collector.epochs import Fenced, Seen
+from logpipeline_collector.epochs import StoredEpoch
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.owned_partition import Tenure, in_thread
 from logpipeline_collector.recovery import (
@@ -334,7 +335,7 @@ class TakeOver:
             raise
         return tenure
 
-    async def _read(self) -> Seen:
+    async def _read(self) -> StoredEpoch:
         """Return the bucket's record; where it is lost, the one of the last snapshot."""
         seen = await self._context.epochs.read(self._partition)
         if seen.record is not None:
@@ -357,7 +358,7 @@ class TakeOver:
             takeover_after_s=self._context.config.takeover_after_s,
         )
 
-    async def _take(self, archive: PartitionArchive, seen: Seen, free: Claim) -> Tenure:
+    async def _take(self, archive: PartitionArchive, seen: StoredEpoch, free: Claim) -> Tenure:
         config = self._context.config
         found = settle(self._context, self._partition, archive, seen.record)
         is_beginning = seen.record is None and found.source is Source.NOTHING

@@ -8,13 +8,13 @@ import logging
 import time
 
 from logpipeline.failpoints import reach
+from logpipeline.group.ownership import Fenced
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.nats.pull import Delivered
 from logpipeline.streamstate import Verdict
 from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
-from logpipeline_collector.epochs import Fenced
 from logpipeline_collector.owned_partition import FULL_RETRY_S, Tenure, in_thread
 from logpipeline_collector.stream_position import StreamMissing, save_marks, verify
 from logpipeline_collector.stream_reader import Interrupted, StreamReader

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from logpipeline.behind import asked, behind_of
+from logpipeline.backlog import asked, backlog_of
 from logpipeline.nats.connection import Connection, NotSent
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.session import RawMessage
@@ -347,7 +347,7 @@ class Shipper:
             answer = describe(self._fleet, self._shared, self._health, name)
         else:
             problem = self._health.live() or self._health.ready()
-            told = behind_of(name, problem, self._fleet.backlogs(), behind_s)
+            told = backlog_of(name, problem, self._fleet.backlogs(), behind_s)
             if told is None:
                 return
             answer = told.encode()

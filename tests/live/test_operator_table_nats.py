@@ -19,7 +19,7 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import Missed, MissedRange, TableProgress, missed_key_of, table_key
-from logpipeline.tables.standing import TableState, table_of, tables_of
+from logpipeline.tables.state import TableState, table_of, tables_of
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
 from logpipeline_spark.lines.schema import LINES_ENCODED

@@ -14,7 +14,7 @@ from logpipeline.plan.model import FieldChange, Kind, Plan, Problem, Step
 from logpipeline.records import StreamPosition, assign
 from logpipeline.spec import LogPipeline, Mistake, SpecError, parse
 from logpipeline.tables.progress import TableProgress
-from logpipeline.tables.standing import TableState, TableStream
+from logpipeline.tables.state import TableState, TableStream
 from logpipeline_operator.status import (
     Facts,
     Finding,

@@ -237,7 +237,7 @@ def states(lake: Lake) -> list[Path]:
 def spans_of(known: Known) -> dict[tuple[str, str, str], list[Span]]:
     """Return which bytes are known to have been read, by host, source and generation."""
     return {
-        (*name, each.name): joined(strand.span for strand in each.strands)
+        (*name, each.name): joined(extent.span for extent in each.extents)
         for name, knowledge in known.items()
         for each in knowledge.generations
     }

@@ -32,7 +32,7 @@ NATS_CASES = [
     (ConnectFailed(AT + "nats: secure connection not available"), Reason.NATS_TLS_FAILED),
     (JetStreamOff("the nats-server has no JetStream: enable it"), Reason.JETSTREAM_DISABLED),
     (OutcomeUnknown("no answer on $JS.API.INFO in 5 s"), Reason.NATS_SILENT),
-    (NoResponders("nobody answers on x"), Reason.NATS_SILENT),
+    (NoResponders("nothing answers on x"), Reason.NATS_SILENT),
     (NotSent("not connected to NATS"), Reason.NATS_UNREACHABLE),
     (TooLarge(2, 1), Reason.PAYLOAD_TOO_SMALL),
     (ApiError("INFO", 503, 10008, "temporarily unavailable"), Reason.NATS_SILENT),

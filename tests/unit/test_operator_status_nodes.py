@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from logpipeline.behind import Behind
+from logpipeline.backlog import ShipperBacklog
 from logpipeline_operator.status import Facts, Reason, Workload, former, status_of
 from status_facts import NOW, condition, jetstream, working
 
-LATE = Behind("prod-shipper-x", "", {"node-7": (10**9, 900.0), "node-3": (5, 301.0)})
+LATE = ShipperBacklog("prod-shipper-x", "", {"node-7": (10**9, 900.0), "node-3": (5, 301.0)})
 
 
 def test_nodes_that_are_behind_are_counted_and_named() -> None:
@@ -33,7 +33,9 @@ def test_nodes_that_do_not_ship_are_named() -> None:
 
 def test_trouble_of_a_shipper_is_said_in_its_words() -> None:
     """Of several that have the same, once."""
-    told = tuple(Behind(f"prod-shipper-{name}", "positions: disk full", {}) for name in "ab")
+    told = tuple(
+        ShipperBacklog(f"prod-shipper-{name}", "positions: disk full", {}) for name in "ab"
+    )
     status = status_of(working(jetstream=jetstream(behind=told)), None, NOW)
 
     message = former.condition(status, "Ready")["message"]
@@ -43,7 +45,9 @@ def test_trouble_of_a_shipper_is_said_in_its_words() -> None:
 
 def test_message_does_not_change_with_each_byte() -> None:
     """The same nodes, further behind, are no write."""
-    further = Behind("prod-shipper-x", "", {"node-7": (10**12, 1900.0), "node-3": (6, 400.0)})
+    further = ShipperBacklog(
+        "prod-shipper-x", "", {"node-7": (10**12, 1900.0), "node-3": (6, 400.0)}
+    )
     first = status_of(working(jetstream=jetstream(behind=(LATE,))), None, NOW)
 
     assert status_of(working(jetstream=jetstream(behind=(further,))), first, NOW) == first

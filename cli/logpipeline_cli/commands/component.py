@@ -9,10 +9,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from logpipeline import allocator
 from logpipeline.credentials import nats_options
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.observe import logs
+from logpipeline.process import keep_freed_memory
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.parts import die_with_parent
@@ -25,7 +25,7 @@ LOGIN_VARIABLE = "LOGPIPELINE_NATS_LOGIN"
 def run_until_stopped(component: str, serve: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     """Run *serve* until SIGTERM or SIGINT sets its event; return its exit code."""
     die_with_parent()
-    allocator.keep_freed()
+    keep_freed_memory()
     logs.setup(component, format="text" if sys.stderr.isatty() else "json")
 
     async def main() -> int:

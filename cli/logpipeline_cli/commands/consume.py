@@ -18,7 +18,7 @@ from logpipeline.consuming.message import UNREADABLE, Batch, Message, Outcome
 from logpipeline.consuming.options import ConsumeOptions, checked, parse_acks
 from logpipeline.consuming.reader import Reader, reset
 from logpipeline.nats.jetstream import rfc3339_of
-from logpipeline.processes import end_with_parent
+from logpipeline.process import end_with_parent
 from logpipeline.quantity import QuantityError, parse_duration
 from logpipeline.wire import BadMessage
 from logpipeline_cli.errors import CliError

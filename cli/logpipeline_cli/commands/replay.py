@@ -10,7 +10,7 @@ from pathlib import Path
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.scan import StreamChanged
 from logpipeline.partition import partition_of
-from logpipeline.spec.selection import selects
+from logpipeline.spec.partition_list import selects
 from logpipeline.subjects import Subjects, check_host
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_OK

@@ -14,7 +14,7 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream
 from logpipeline.observe.logs import printable
-from logpipeline.tables.standing import tables_of
+from logpipeline.tables.state import tables_of
 from logpipeline_cli.balance import acknowledged, conflicts, lost, problems, untold
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.letters.entries import room_of

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logpipeline.processes import end_with_parent
+from logpipeline.process import end_with_parent
 
 log = logging.getLogger(__name__)
 

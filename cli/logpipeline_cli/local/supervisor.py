@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import COLLECTOR, OPERATOR, TABLE, shipper_user
 from logpipeline.embedded import EmbeddedServer
+from logpipeline.group.assignment import GroupTaken, ensure_assigned
+from logpipeline.group.membership import LEFT, shows_life
 from logpipeline.lag import survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import NotSent, OutcomeUnknown
@@ -31,8 +32,6 @@ from logpipeline_cli.local.layout import Component, Layout, RunRecord
 from logpipeline_cli.local.parts import Part
 from logpipeline_cli.target import ask
 from logpipeline_collector.folder import known_identity
-
-LOOK_EVERY_S = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -80,25 +79,16 @@ async def _is_alive_elsewhere(
     bucket: Bucket, pipeline: LogPipeline, layout: Layout, member: str
 ) -> bool:
     group = pipeline.spec.collectors.group
-    first = await _heartbeat(bucket, group, member)
-    if first is None or _is_here(layout, group, member, first):
-        return False
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(pipeline.spec.collectors.takeover_after_ns / 1e9):
-            while (now := await _heartbeat(bucket, group, member)) is not None:
-                if now.revision != first.revision:
-                    return True
-                await asyncio.sleep(LOOK_EVERY_S)
-    return False
-
-
-async def _heartbeat(bucket: Bucket, group: str, member: str) -> Entry | None:
-    """Return the member's last heartbeat; None where it left, or the server does not answer."""
+    key = member_key(group, member)
+    takeover_after_s = pipeline.spec.collectors.takeover_after_ns / 1e9
     try:
-        entry = await bucket.get(member_key(group, member))
+        first = await bucket.get(key)
+        if first is None or first.value == LEFT or _is_here(layout, group, member, first):
+            return False
+        return await shows_life(bucket, key, first, takeover_after_s=takeover_after_s)
     except (NotSent, OutcomeUnknown, ApiError):
-        return None
-    return entry if entry is not None and entry.value else None
+        # The collector itself looks again, as soon as the server answers.
+        return False
 
 
 def _is_here(layout: Layout, group: str, member: str, entry: Entry) -> bool:

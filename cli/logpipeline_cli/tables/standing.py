@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from logpipeline.tables.standing import TableState
+from logpipeline.tables.state import TableState
 from logpipeline_cli.output import bytes_text
 
 Status = Mapping[str, Any]

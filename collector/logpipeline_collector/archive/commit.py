@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from logpipeline.deduplication import SourceState
 from logpipeline.failpoints import reach
-from logpipeline.knowledge import Knowledge
 from logpipeline_collector.archive import safe_open
 from logpipeline_collector.archive.maintenance import TEMPORARY_SUFFIX
 from logpipeline_collector.archive.output import OutputFile, OutputFiles
@@ -53,7 +53,7 @@ class PendingCommit:
 
     commit: LocalCommit
     files: dict[OutputFile, Mark]
-    sources: Mapping[SourceName, Knowledge | None]
+    sources: Mapping[SourceName, SourceState | None]
 
 
 def write(pending: PendingCommit, output: OutputFiles, state: State) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from logpipeline.knowledge import Range
+from logpipeline.deduplication import Range
 from logpipeline.wire import Batch
 from logpipeline_collector.archive import safe_open
 from logpipeline_collector.archive.config import ArchiveConfig

@@ -14,9 +14,9 @@ from typing import Self
 
 from logpipeline import wire
 from logpipeline.checksum import Checksum, extend
-from logpipeline.knowledge import Decision, Loss, Range
+from logpipeline.deduplication import Decision, Loss, Range
+from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question, Reached
-from logpipeline.strands import Repeat, Sums
 from logpipeline_collector.archive import commit, state
 from logpipeline_collector.archive.commit import Mark, PendingCommit, recover
 from logpipeline_collector.archive.config import ArchiveConfig

@@ -6,17 +6,17 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 
-from logpipeline.knowledge import (
+from logpipeline.deduplication import (
     NOTHING,
     Decision,
-    Knowledge,
     Loss,
+    SourceState,
     all_committed_of,
     committed_of,
     decide,
 )
+from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question
-from logpipeline.strands import Repeat, Sums
 from logpipeline.wire import Batch
 from logpipeline_collector.archive.state import LocalCommit, SourceName
 
@@ -41,15 +41,15 @@ class Sources:
         self.lost_bytes = 0
         # Whether the group left out what was stored before it began.
         self.is_from_midway = False
-        self._known: dict[SourceName, Knowledge] = {}
-        self._committed: dict[SourceName, Knowledge] = {}
-        self._changed: dict[SourceName, Knowledge | None] = {}
+        self._known: dict[SourceName, SourceState] = {}
+        self._committed: dict[SourceName, SourceState] = {}
+        self._changed: dict[SourceName, SourceState | None] = {}
         self._told: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_TOLD_MAX)
         self._complete_since = 0
         self._last = 0
         self._named = 0
 
-    def load(self, committed: dict[SourceName, Knowledge], last: LocalCommit | None) -> None:
+    def load(self, committed: dict[SourceName, SourceState], last: LocalCommit | None) -> None:
         """Forget everything but what is *committed*."""
         self._known, self._committed = dict(committed), committed
         self._changed = {}
@@ -60,8 +60,8 @@ class Sources:
     def decide(
         self, host: str, batch: Batch, *, repeat: Repeat | None = None, sums: Sums | None = None
     ) -> Decision:
-        """Return what is new in *batch* of *host*, as `logpipeline.knowledge.decide` takes *repeat*
-        and *sums*; nothing is changed by it.
+        """Return what is new in *batch* of *host*; `logpipeline.deduplication.decide` explains
+        *repeat* and *sums*. Nothing is changed by it.
         """
         known = self._known.get((host, batch.source), NOTHING)
         midway = self.is_from_midway
@@ -83,18 +83,18 @@ class Sources:
         if len(self._known) > SOURCES_MAX:
             self._forget_oldest()
 
-    def replace(self, sources: dict[SourceName, Knowledge]) -> None:
+    def replace(self, sources: dict[SourceName, SourceState]) -> None:
         """Know *sources* and no others, from the next commit on."""
         self._changed = {**dict.fromkeys(self._committed), **sources}
         self._known = dict(sources)
         self._sum_up()
 
-    def take_changes(self) -> Mapping[SourceName, Knowledge | None]:
+    def take_changes(self) -> Mapping[SourceName, SourceState | None]:
         """Return what changed since this was last called; None: is known no more."""
         changed, self._changed, self._named = self._changed, {}, 0
         return changed
 
-    def commit(self, number: int, changed: Mapping[SourceName, Knowledge | None]) -> None:
+    def commit(self, number: int, changed: Mapping[SourceName, SourceState | None]) -> None:
         """Note that *changed* is committed, as commit *number*."""
         for name, known in changed.items():
             if known is None:

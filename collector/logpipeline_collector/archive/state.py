@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from logpipeline.knowledge import Knowledge, decode, encode
+from logpipeline.deduplication import SourceState, decode, encode
 from logpipeline.records import Reached, StreamPosition
 from logpipeline_collector.archive.render import Tail
 
@@ -188,7 +188,7 @@ def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
     return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
 
 
-def decode_snapshot(data: bytes) -> dict[SourceName, Knowledge]:
+def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
     """Return the sources of a snapshot; the empty one has none.
 
     Raises:
@@ -288,7 +288,7 @@ class State:
             rows = db.execute("SELECT key, value FROM files")
             return {key: FileRow.decode(value) for key, value in rows}
 
-    def sources(self) -> dict[SourceName, Knowledge]:
+    def sources(self) -> dict[SourceName, SourceState]:
         """Return what is known of each source."""
         with self._reading() as db:
             rows = db.execute("SELECT key, value FROM sources")
@@ -309,7 +309,7 @@ class State:
         self,
         commit: LocalCommit,
         files: Mapping[int, FileRow],
-        sources: Mapping[SourceName, Knowledge | None],
+        sources: Mapping[SourceName, SourceState | None],
     ) -> None:
         """Make *commit* the last one, and keep what it replaces until the next one. Files that are
         gone, and sources that are None, are forgotten.

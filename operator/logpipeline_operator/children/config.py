@@ -22,7 +22,7 @@ from logpipeline.spec.components import (
     LocalShipper,
     Shippers,
 )
-from logpipeline.spec.fields import rule_of
+from logpipeline.spec.declaration import rule_of
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import Nats, Stream
 from logpipeline.spec.table import S3, TableVolume

@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 
-from logpipeline.assignment import GroupTaken, ensure_assigned
 from logpipeline.authority import CALLOUT
-from logpipeline.behind import Behind, decode, question
+from logpipeline.backlog import ShipperBacklog, decode, question
+from logpipeline.group.assignment import GroupTaken, ensure_assigned
 from logpipeline.lag import PartitionState, survey
 from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import Connection, NoResponders, gather
@@ -24,7 +24,7 @@ from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
-from logpipeline.tables.standing import TableState, table_of
+from logpipeline.tables.state import TableState, table_of
 from logpipeline_operator.callout.tokens import Refusals
 from logpipeline_operator.jetstream.removal import forget_table
 from logpipeline_operator.status import Sync
@@ -83,7 +83,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Behind, ...]:
+async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[ShipperBacklog, ...]:
     """Return the answers of shippers that are behind, or have a problem, by their names.
 
     Raises:
@@ -91,7 +91,7 @@ async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Behind,
     """
     if not pipeline.spec.shippers.enabled:
         return ()
-    answers: dict[str, Behind] = {}
+    answers: dict[str, ShipperBacklog] = {}
 
     def keep(message: RawMessage) -> None:
         answer = decode(message.data)
@@ -133,7 +133,7 @@ class JetStreamSeen:
     # When the assignment was written, in the server's time.
     assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
-    behind: tuple[Behind, ...] = ()
+    behind: tuple[ShipperBacklog, ...] = ()
     # Of each callout beside a managed server.
     refused_logins: tuple[Refusals, ...] = ()
     # None where there shall be no table.

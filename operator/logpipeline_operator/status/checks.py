@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logpipeline.behind import BEHIND_S
+from logpipeline.backlog import BEHIND_S
 from logpipeline.plan.apply import Outcome, Result
 from logpipeline.plan.model import Kind, Plan
 from logpipeline.spec import LogPipeline

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from logpipeline.behind import Behind
+from logpipeline.backlog import ShipperBacklog
 from logpipeline.lag import PartitionState
 from logpipeline.plan.apply import Report
 from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
 from logpipeline.spec import LogPipeline, SpecError
-from logpipeline.tables.standing import TableState
+from logpipeline.tables.state import TableState
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
@@ -149,7 +149,7 @@ class JetStreamFacts:
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
     # What shippers say that are behind, or have a problem.
-    behind: tuple[Behind, ...] = ()
+    behind: tuple[ShipperBacklog, ...] = ()
     # None where there shall be no table.
     table: TableState | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.crd import CHECKED_EVERY_S
 from logpipeline.tables.progress import TableProgress
-from logpipeline.tables.standing import TableState
+from logpipeline.tables.state import TableState
 from logpipeline_operator.children.model import Component, selector
 from logpipeline_operator.status import former
 from logpipeline_operator.status.checks import behind_hosts, findings

@@ -117,7 +117,7 @@ class Run(NamedTuple):
 
     @property
     def batch(self) -> Batch:
-        """The run as the headers of one message, as `logpipeline.knowledge.decide` takes it."""
+        """The run as the headers of one message, as `logpipeline.deduplication.decide` takes it."""
         named = Previous(self.previous, self.previous_length) if self.previous else None
         return Batch(
             source=self.source,

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline.knowledge import GENERATIONS_MAX, NOTHING, Knowledge
+from logpipeline.deduplication import GENERATIONS_MAX, NOTHING, SourceState
+from logpipeline.extents import HOLES_MAX, Extent, GenerationState
 from logpipeline.spans import joined
-from logpipeline.strands import HOLES_MAX, Known, Strand
 from logpipeline_spark.formats.choosing import AREAS, Logs
 from logpipeline_spark.lines.crilines import WIDTHS
 from logpipeline_spark.lines.schema import LINES
@@ -96,18 +96,18 @@ class StreamEvidence:
         found = [Range(life, first, last) for life, (first, last) in self.lives.items()]
         return sorted(found, key=lambda each: order_of(each.incarnation))
 
-    def knowledge_of(self, name: SourceName, before: Knowledge = NOTHING) -> Knowledge:
+    def knowledge_of(self, name: SourceName, before: SourceState = NOTHING) -> SourceState:
         """Return what is known of a source: what is proven, and what was known *before*."""
         known = {each.name: each for each in before.generations}
         for generation, spans in self.sources[name].items():
-            former = known.pop(generation, Known(generation))
-            had = [strand.span for strand in former.strands]
+            former = known.pop(generation, GenerationState(generation))
+            had = [extent.span for extent in former.extents]
             parts = joined([*had, *((span.start, span.end) for span in _joined(spans))])
-            strands = tuple(Strand(*part) for part in parts[-HOLES_MAX - 1 :])
-            begun = min(former.begun, strands[0].start)
-            known[generation] = former._replace(begun=begun, strands=strands)
+            extents = tuple(Extent(*part) for part in parts[-HOLES_MAX - 1 :])
+            begun = min(former.begun, extents[0].start)
+            known[generation] = former._replace(begun=begun, extents=extents)
         generations = tuple(known.values())[-GENERATIONS_MAX:]
-        sizes = (strand.end - strand.start for each in generations for strand in each.strands)
+        sizes = (extent.end - extent.start for each in generations for extent in each.extents)
         return before._replace(generations=generations, archived=max(before.archived, sum(sizes)))
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from logpipeline.knowledge import NOTHING, Knowledge, Range, decide
+from logpipeline.deduplication import NOTHING, Range, SourceState, decide
 from logpipeline_spark.lines.opening import Seen
 
 # As many as a collector knows; those that were silent the longest are forgotten first.
 SOURCES_MAX = 250_000
 
 SourceName = tuple[str, str]
-Known = dict[SourceName, Knowledge]
+Known = dict[SourceName, SourceState]
 
 
 class Wanted(NamedTuple):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from logpipeline.knowledge import decode, encode
+from logpipeline.deduplication import decode, encode
 from logpipeline.nats.bucket import Bucket
 from logpipeline.records import BadRecord, StreamPosition
 from logpipeline.tables.progress import TableProgress

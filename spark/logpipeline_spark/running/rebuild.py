@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logpipeline.knowledge import NOTHING
+from logpipeline.deduplication import NOTHING
 from logpipeline.nats.jetstream import rfc3339_of
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.choosing import Logs

@@ -1,7 +1,6 @@
-"""What a reader knows of a source: how far each generation is archived, and which ranges are
-missing.
+"""Deduplication: which bytes of a batch are new, from what is archived of its source.
 
-Pure: the same batches lead to the same knowledge, whether their bytes were written or only their
+Pure: the same batches lead to the same state, whether their bytes were written or only their
 headers read.
 """
 
@@ -11,9 +10,9 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from logpipeline import checksum
+from logpipeline.extents import HOLES_MAX, Extent, GenerationState, Repeat, Sums, lose, take
 from logpipeline.records import Committed
 from logpipeline.spans import Span, inside, outside
-from logpipeline.strands import HOLES_MAX, Known, Repeat, Strand, Sums, lose, take
 from logpipeline.wire import Batch
 
 # kubelet keeps five generations, logrotate some weeks of them; the oldest are forgotten first.
@@ -32,8 +31,8 @@ class Loss(NamedTuple):
     time_ns: int
 
 
-class Knowledge(NamedTuple):
-    """All that is known of one source; the generation that was seen last stands last.
+class SourceState(NamedTuple):
+    """The archived ranges of one source; the generation that was seen last stands last.
 
     *archived* and *lost* are bytes, since the source was first seen: of what is archived, and of
     what a shipper named as lost. *losses* lists the latest of the latter; these may still be found
@@ -41,7 +40,7 @@ class Knowledge(NamedTuple):
     any more.
     """
 
-    generations: tuple[Known, ...] = ()
+    generations: tuple[GenerationState, ...] = ()
     given_up: int = 0
     archived: int = 0
     lost: int = 0
@@ -61,19 +60,19 @@ class Knowledge(NamedTuple):
                 return place
         return None
 
-    def with_known(self, place: int | None, known: Known) -> Knowledge:
+    def with_known(self, place: int | None, known: GenerationState) -> SourceState:
         """Return this with *known* at *place*, None for a new one; limits are kept, and what they
         cost is counted.
         """
         given_up, generations = self.given_up, self.generations
-        while len(known.strands) > HOLES_MAX + 1 and not known.is_chained:
-            first, second, *rest = known.strands
+        while len(known.extents) > HOLES_MAX + 1 and not known.is_chained:
+            first, second, *rest = known.extents
             given_up += second.start - first.end
-            known = known._replace(strands=(Strand(first.start, second.end), *rest))
+            known = known._replace(extents=(Extent(first.start, second.end), *rest))
         if place is not None:
             former = generations[place]
             if known.high > former.high and place < len(generations) - 1:
-                # Who goes on stands last, whatever others were named meanwhile.
+                # The one that grows stands last, whatever others were named meanwhile.
                 generations = (*generations[:place], *generations[place + 1 :], known)
             else:
                 generations = (*generations[:place], known, *generations[place + 1 :])
@@ -94,7 +93,7 @@ class Range(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The decision about one batch. *after* is the knowledge once the bytes of *ranges* are
+    """The decision about one batch. *after* is the state once the bytes of *ranges* are
     written, *holes* are the ranges that the batch shows to be missing.
 
     *is_misfit* says that the batch does not continue what is known of its generation: it is forged,
@@ -102,7 +101,7 @@ class Decision(NamedTuple):
     archived in one place twice, since one of two batches that both continue the file is forged.
     """
 
-    after: Knowledge
+    after: SourceState
     ranges: tuple[Range, ...]
     holes: tuple[tuple[str, int, int], ...] = ()
     cut_bytes: int = 0
@@ -111,11 +110,11 @@ class Decision(NamedTuple):
     contradicted: int = 0
 
 
-NOTHING = Knowledge()
+NOTHING = SourceState()
 
 
 def decide(
-    before: Knowledge,
+    before: SourceState,
     batch: Batch,
     *,
     is_from_midway: bool = False,
@@ -131,40 +130,40 @@ def decide(
     """
     if repeat is None:
         repeat = Repeat.MARKED if batch.resend else Repeat.NEVER
-    knowledge, is_unknown_chain = _with_previous(before, batch)
-    place = knowledge.find(batch.generation)
+    state, is_unknown_chain = _with_previous(before, batch)
+    place = state.find(batch.generation)
     is_midway = is_from_midway and not before.generations
-    known = knowledge.generations[place] if place is not None else Known(batch.generation)
+    known = state.generations[place] if place is not None else GenerationState(batch.generation)
     known = _begun(known, batch, is_midway=is_midway)
     if batch.lost:
         after, named = lose(known, (batch.start, batch.end))
-        knowledge = _with_losses(knowledge.with_known(place, after), batch, named)
-        return Decision(knowledge, (), is_unknown_chain=is_unknown_chain)
+        state = _with_losses(state.with_known(place, after), batch, named)
+        return Decision(state, (), is_unknown_chain=is_unknown_chain)
     taken = take(known, batch, repeat=repeat, sums=sums, is_midway=is_midway)
     if taken is None:
         return Decision(before, (), is_misfit=True)
-    found, losses = 0, knowledge.losses
+    found, losses = 0, state.losses
     if known.lost:
         found, losses = _found(known, losses, taken.new)
-    holes = () if knowledge is before else _new_holes(before, knowledge)
+    holes = () if state is before else _new_holes(before, state)
     if batch.start > known.high and taken.new:
         holes = (*holes, (batch.generation, known.high, batch.start))
     ranges = _ranges(taken.new, known.high)
     fresh = sum(part.end - part.start for part in ranges)
-    knowledge = knowledge.with_known(place, taken.known)._replace(
-        archived=knowledge.archived + fresh, lost=knowledge.lost - found, losses=losses
+    state = state.with_known(place, taken.known)._replace(
+        archived=state.archived + fresh, lost=state.lost - found, losses=losses
     )
     cut_bytes = batch.end - batch.start - fresh if ranges else 0
     return Decision(
-        knowledge, ranges, holes, cut_bytes, is_unknown_chain, contradicted=taken.contradicted
+        state, ranges, holes, cut_bytes, is_unknown_chain, contradicted=taken.contradicted
     )
 
 
-def _begun(known: Known, batch: Batch, *, is_midway: bool) -> Known:
+def _begun(known: GenerationState, batch: Batch, *, is_midway: bool) -> GenerationState:
     """Return *known* with what *batch* says of where shipping of it began."""
     if is_midway and not batch.lost:
         return known._replace(begun=batch.start)
-    if not batch.begins or known.begun or any(s.start < batch.start for s in known.strands):
+    if not batch.begins or known.begun or any(s.start < batch.start for s in known.extents):
         return known
     if batch.checksums is not None and batch.checksums.before != checksum.NOTHING:
         return known
@@ -173,7 +172,7 @@ def _begun(known: Known, batch: Batch, *, is_midway: bool) -> Known:
 
 
 def _ranges(new: Iterable[Span], high: int) -> tuple[Range, ...]:
-    """Return what is to be written, cut where late bytes end."""
+    """Return the ranges to be written, cut where late bytes end."""
     cut = [
         part
         for start, end in new
@@ -183,16 +182,16 @@ def _ranges(new: Iterable[Span], high: int) -> tuple[Range, ...]:
     return tuple(Range(*part, is_late=part[0] < high) for part in cut)
 
 
-def _with_losses(knowledge: Knowledge, batch: Batch, named: Iterable[Span]) -> Knowledge:
+def _with_losses(state: SourceState, batch: Batch, named: Iterable[Span]) -> SourceState:
     losses = [Loss(batch.generation, *span, batch.lost, batch.first_time_ns) for span in named]
-    return knowledge._replace(
-        lost=knowledge.lost + sum(loss.end - loss.start for loss in losses),
-        losses=(*knowledge.losses, *losses)[-LOSSES_MAX:],
+    return state._replace(
+        lost=state.lost + sum(loss.end - loss.start for loss in losses),
+        losses=(*state.losses, *losses)[-LOSSES_MAX:],
     )
 
 
 def _found(
-    known: Known, losses: tuple[Loss, ...], new: Sequence[Span]
+    known: GenerationState, losses: tuple[Loss, ...], new: Sequence[Span]
 ) -> tuple[int, tuple[Loss, ...]]:
     """Return how many of the *new* bytes had been named as lost, and what stays lost."""
     found = sum(end - start for span in new for start, end in inside(span, known.lost))
@@ -208,11 +207,11 @@ def _found(
     return found, tuple(kept[-LOSSES_MAX:])
 
 
-def _with_previous(before: Knowledge, batch: Batch) -> tuple[Knowledge, bool]:
+def _with_previous(before: SourceState, batch: Batch) -> tuple[SourceState, bool]:
     """Note what *batch* says about the generation before its own."""
     previous = batch.previous
     # A shipper without checksums keeps no account: what its predecessor lacks is missing. Where
-    # there are some, losses are named, and what somebody else says is not believed.
+    # there are some, losses are named, and another sender's word is not believed.
     if previous is None or batch.checksums is not None or not before.generations:
         return before, False
     if any(known.is_chained for known in before.generations):
@@ -223,7 +222,7 @@ def _with_previous(before: Knowledge, batch: Batch) -> tuple[Knowledge, bool]:
             return before, False
         # Nothing of it ever came: all of it is missing, and may still come late.
         return before.with_known(
-            None, Known(previous.generation, claimed=previous.length or 0)
+            None, GenerationState(previous.generation, claimed=previous.length or 0)
         ), True
     known = before.generations[place]
     if previous.length is None or previous.length <= known.high:
@@ -231,74 +230,76 @@ def _with_previous(before: Knowledge, batch: Batch) -> tuple[Knowledge, bool]:
     return before.with_known(place, known._replace(claimed=previous.length)), False
 
 
-def _new_holes(before: Knowledge, after: Knowledge) -> tuple[tuple[str, int, int], ...]:
+def _new_holes(before: SourceState, after: SourceState) -> tuple[tuple[str, int, int], ...]:
     known = {(g.name, *hole) for g in before.generations for hole in g.holes}
     found = [(g.name, *hole) for g in after.generations for hole in g.holes]
     return tuple(hole for hole in found if hole not in known)
 
 
-def committed_of(source: str, knowledge: Knowledge) -> Committed:
-    """Return what is known of the newest generation of *source*, with the holes of all, as it is
-    told to shippers.
+def committed_of(source: str, state: SourceState) -> Committed:
+    """Return the state of the newest generation of *source*, with the holes of all, as it is
+    reported to shippers.
     """
-    holes = tuple((g.name, start, end) for g in knowledge.generations for start, end in g.holes)
-    return _told(source, knowledge.generations[-1], holes)
+    holes = tuple((g.name, start, end) for g in state.generations for start, end in g.holes)
+    return _committed(source, state.generations[-1], holes)
 
 
 def all_committed_of(
-    source: str, knowledge: Knowledge, only: Container[str] | None = None
+    source: str, state: SourceState, only: Container[str] | None = None
 ) -> list[Committed]:
-    """Return what is known of each generation of *source*, or of those among *only*, oldest
+    """Return the state of each generation of *source*, or of those among *only*, oldest
     first.
     """
     return [
-        _told(source, known, tuple((known.name, start, end) for start, end in known.holes))
-        for known in knowledge.generations
+        _committed(source, known, tuple((known.name, start, end) for start, end in known.holes))
+        for known in state.generations
         if only is None or known.name in only
     ]
 
 
-def _told(source: str, known: Known, holes: tuple[tuple[str, int, int], ...]) -> Committed:
+def _committed(
+    source: str, known: GenerationState, holes: tuple[tuple[str, int, int], ...]
+) -> Committed:
     return Committed(source, known.name, known.high, holes, known.begun, known.checksum)
 
 
-def encode(knowledge: Knowledge) -> dict[str, object]:
-    """Return *knowledge* as JSON values."""
+def encode(state: SourceState) -> dict[str, object]:
+    """Return *state* as JSON values."""
     return {
         "strands": [
             [
                 known.name,
                 known.begun,
-                _rows(known.strands),
+                _rows(known.extents),
                 _rows(known.asides),
                 known.lost,
                 known.claimed,
             ]
-            for known in knowledge.generations
+            for known in state.generations
         ],
-        "given_up": knowledge.given_up,
-        "archived": knowledge.archived,
-        "lost": knowledge.lost,
-        "losses": knowledge.losses,
+        "given_up": state.given_up,
+        "archived": state.archived,
+        "lost": state.lost,
+        "losses": state.losses,
     }
 
 
-def decode(value: object) -> Knowledge:
-    """Return what `encode` made, now or in a former version.
+def decode(value: object) -> SourceState:
+    """Return the state that `encode` made, now or in a former version.
 
     Raises:
-        ValueError, TypeError, KeyError: it is nothing of the kind.
+        ValueError, TypeError, KeyError: *value* is something else.
     """
     if isinstance(value, list):
         # Before there were checksums and losses.
         given_up, generations = value
-        return Knowledge(tuple(map(_former, generations)), int(given_up))
+        return SourceState(tuple(map(_former, generations)), int(given_up))
     if not isinstance(value, dict):
-        raise ValueError("no knowledge of a source")
+        raise ValueError("not the state of a source")
     generations = (
         map(_known, value["strands"]) if "strands" in value else map(_former, value["generations"])
     )
-    return Knowledge(
+    return SourceState(
         tuple(generations),
         int(value["given_up"]),
         int(value["archived"]),
@@ -310,33 +311,33 @@ def decode(value: object) -> Knowledge:
     )
 
 
-def _rows(strands: Iterable[Strand]) -> list[list[object]]:
+def _rows(extents: Iterable[Extent]) -> list[list[object]]:
     return [
         [
-            strand.start,
-            strand.end,
-            None if strand.before is None else checksum.encode(strand.before),
-            [[offset, checksum.encode(at)] for offset, at in strand.marks],
+            extent.start,
+            extent.end,
+            None if extent.before is None else checksum.encode(extent.before),
+            [[offset, checksum.encode(at)] for offset, at in extent.marks],
         ]
-        for strand in strands
+        for extent in extents
     ]
 
 
-def _known(row: Sequence[Any]) -> Known:
-    name, begun, strands, asides, lost, claimed = row
-    return Known(
+def _known(row: Sequence[Any]) -> GenerationState:
+    name, begun, extents, asides, lost, claimed = row
+    return GenerationState(
         str(name),
         int(begun),
-        tuple(map(_strand, strands)),
+        tuple(map(_extent, extents)),
         tuple((int(start), int(end)) for start, end in lost),
         int(claimed),
-        tuple(map(_strand, asides)),
+        tuple(map(_extent, asides)),
     )
 
 
-def _strand(row: Sequence[Any]) -> Strand:
+def _extent(row: Sequence[Any]) -> Extent:
     start, end, before, marks = row
-    return Strand(
+    return Extent(
         int(start),
         int(end),
         None if before is None else checksum.decode(before),
@@ -344,12 +345,12 @@ def _strand(row: Sequence[Any]) -> Strand:
     )
 
 
-def _former(row: Sequence[Any]) -> Known:
-    """Return what a former version knew of a generation: the checksum at its end, at most."""
+def _former(row: Sequence[Any]) -> GenerationState:
+    """Return a generation's state from a former version's row, which has one checksum at most."""
     name, high, holes, *rest = row
-    told, begun = rest or (None, 0)
+    at_end, begun = rest or (None, 0)
     spans = outside((int(begun), int(high)), [(int(start), int(end)) for start, end in holes])
-    strands = [Strand(*span) for span in spans]
-    if told is not None and strands and strands[-1].end == int(high):
-        strands[-1] = strands[-1]._replace(marks=((int(high), checksum.decode(told)),))
-    return Known(str(name), int(begun), tuple(strands), claimed=int(high))
+    extents = [Extent(*span) for span in spans]
+    if at_end is not None and extents and extents[-1].end == int(high):
+        extents[-1] = extents[-1]._replace(marks=((int(high), checksum.decode(at_end)),))
+    return GenerationState(str(name), int(begun), tuple(extents), claimed=int(high))

@@ -10,12 +10,11 @@ import pytest
 
 BATCHES = 200
 BATCH_BYTES = 512 * 1024
-PAGE_BYTES = 4096
 COUNTS_FAULTS = f"""
 import resource, sys
-from logpipeline import allocator
+from logpipeline.process import keep_freed_memory
 if "keep" in sys.argv:
-    assert allocator.keep_freed()
+    assert keep_freed_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range({BATCHES}):
     read, packed, sent = (bytearray({BATCH_BYTES}) for _ in range(3))
@@ -34,7 +33,5 @@ def faults(*words: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that hands it back")
 def test_the_memory_of_a_batch_serves_the_next_one() -> None:
-    """By default each batch faults in all of its pages."""
-    pages = BATCHES * BATCH_BYTES // PAGE_BYTES
-    assert faults() > pages
-    assert faults("keep") < pages / 10
+    """By default, batches fault in their pages again, as far as the heap has no hole for them."""
+    assert faults("keep") < faults() / 5

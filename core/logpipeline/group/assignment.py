@@ -1,4 +1,4 @@
-"""Shares the partitions among a group's collectors, where collectors read it."""
+"""The assignment of partitions to a group's collectors, in the state bucket."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupTaken(Exception):
-    """Another pipeline shares partitions out to the group; with two the shares would go back and
-    forth.
-    """
+    """Another pipeline assigns the group's partitions; two would overwrite each other for ever."""
 
     def __init__(self, group: str, pipeline: str) -> None:
         super().__init__(
@@ -38,13 +36,13 @@ class GroupTaken(Exception):
 async def ensure_assigned(
     bucket: Bucket, pipeline: LogPipeline, members: list[str], *, installation: str = ""
 ) -> Assignment:
-    """Return the assignment of *pipeline*'s group, written anew under the next generation if it is
-    another. *installation* tells pipelines of the same name in two clusters apart.
+    """Return the assignment of *pipeline*'s group, written anew under the next generation if it
+    changed. *installation* distinguishes pipelines of the same name in two clusters.
 
     Raises:
         GroupTaken: another pipeline assigns the group.
         NotSent, OutcomeUnknown, ApiError: the bucket could not be read or written.
-        Conflict: somebody else assigns as well; look again.
+        Conflict: another process assigns as well; look again.
     """
     group, partitions = pipeline.spec.collectors.group, pipeline.spec.partitions
     who = _who(pipeline, installation)
@@ -75,7 +73,7 @@ async def ensure_assigned(
 
 async def forget_group(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> bool:
     """Delete what the bucket and the snapshots know of *pipeline*'s group, so that nothing is kept
-    for it any more; return False where the group is another pipeline's, or nobody's.
+    for it any more; return False where the group is another pipeline's, or was never assigned.
 
     Raises:
         NotSent, OutcomeUnknown, ApiError, Conflict: not all is deleted; the next call goes on.
@@ -92,8 +90,8 @@ async def forget_group(js: JetStream, pipeline: LogPipeline, *, installation: st
     if not _is_same(current.pipeline, _who(pipeline, installation)):
         return False
     # Collectors that still run let go, and take nothing over again.
-    nobody = replace(current, generation=current.generation + 1, members=())
-    await bucket.swap(assignment_key(group), nobody.encode(), revision=entry.revision)
+    empty = replace(current, generation=current.generation + 1, members=())
+    await bucket.swap(assignment_key(group), empty.encode(), revision=entry.revision)
     everything = [
         (names.snapshot_stream, f"{names.snapshot_subject}.{group}.>"),
         (bucket.stream, key_value_subject(bucket.name, f"{epoch_root(group)}.>")),
@@ -112,11 +110,11 @@ def _who(pipeline: LogPipeline, installation: str) -> str:
 
 
 def _is_same(there: str, who: str) -> bool:
-    """Return whether both are one pipeline, as far as both tell; older versions told nothing."""
+    """Return whether both name one pipeline; an assignment of an older version names none."""
     return not there or is_ours(_marked(there), _marked(who))
 
 
 def _marked(who: str) -> Config:
-    """Return what a stream of *who* would bear: whose it is, is told by one rule."""
+    """Return the metadata that a stream of *who* has: one rule decides about both."""
     name, _, installation = who.partition("@")
     return {"metadata": {OWNER_KEY: name, INSTALLATION_KEY: installation}}

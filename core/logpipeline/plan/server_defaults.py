@@ -132,7 +132,7 @@ def normal_consumer(config: Config) -> dict[str, Any]:
 
 
 def without_defaults(full: Config, defaults: Config) -> dict[str, Any]:
-    """Return what must be sent so that the server comes to the normalised configuration *full*."""
+    """Return the fields to send so that the server comes to the normalised configuration *full*."""
     return {field: value for field, value in full.items() if value and value != defaults.get(field)}
 
 

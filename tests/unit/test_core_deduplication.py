@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.checksum import NOTHING, extend
-from logpipeline.knowledge import (
+from logpipeline.deduplication import (
     GENERATIONS_MAX,
     LOSSES_MAX,
-    Knowledge,
     Loss,
+    SourceState,
     decide,
     decode,
     encode,
 )
-from logpipeline.strands import HOLES_MAX, Known, Strand
+from logpipeline.extents import HOLES_MAX, Extent, GenerationState
 from logpipeline.wire import Batch, Checksums, Previous
 
 OLD, NEW = "a" * 16, "b" * 16
@@ -38,15 +38,15 @@ def batch(start: int, end: int, generation: str = NEW, previous: Previous | None
     )
 
 
-def taken(*batches: Batch) -> Knowledge:
+def taken(*batches: Batch) -> SourceState:
     """Return what is known after *batches*."""
-    knowledge = Knowledge()
+    knowledge = SourceState()
     for each in batches:
         knowledge = decide(knowledge, each).after
     return knowledge
 
 
-def new_ranges(knowledge: Knowledge, each: Batch) -> list[tuple[int, int, bool]]:
+def new_ranges(knowledge: SourceState, each: Batch) -> list[tuple[int, int, bool]]:
     """Return what is new of *each*."""
     return [(part.start, part.end, part.is_late) for part in decide(knowledge, each).ranges]
 
@@ -75,7 +75,7 @@ def test_an_overlap_is_cut() -> None:
 
 def test_a_reader_from_midway_misses_nothing_of_what_it_left_out() -> None:
     """A source is taken from where it is first seen, and from then on as ever."""
-    decision = decide(Knowledge(), batch(50, 60), is_from_midway=True)
+    decision = decide(SourceState(), batch(50, 60), is_from_midway=True)
     later = decide(decision.after, batch(70, 80), is_from_midway=True)
 
     assert [(part.start, part.end) for part in decision.ranges] == [(50, 60)]
@@ -165,7 +165,7 @@ def test_a_batch_that_continues_other_bytes_is_a_misfit_and_hides_nothing() -> N
 
     assert (forged.is_misfit, forged.ranges, forged.after) == (True, (), knowledge)
     assert new_ranges(knowledge, summed(4, b"two\n", after=b"one\n")) == [(4, 8, False)]
-    assert decide(Knowledge(), summed(0, b"x\n", after=b"something")).is_misfit
+    assert decide(SourceState(), summed(0, b"x\n", after=b"something")).is_misfit
 
 
 def test_the_checksum_goes_on_behind_what_was_left_out_on_purpose() -> None:
@@ -231,7 +231,7 @@ def test_every_byte_is_written_once_whatever_comes_in_whatever_order(
     """The new ranges are exactly the bytes that came, the rest of what was named is lost, and the
     holes are the others: at every moment.
     """
-    knowledge = Knowledge()
+    knowledge = SourceState()
     written: list[int] = []
     came: set[int] = set()
     named: set[int] = set()
@@ -257,6 +257,6 @@ def test_knowledge_survives_being_stored(ranges: list[tuple[int, int, str]]) -> 
 
 def test_what_a_former_version_stored_is_read() -> None:
     """It knew neither checksums nor losses."""
-    assert decode([5, [[OLD, 10, [[2, 4]]]]]) == Knowledge(
-        (Known(OLD, 0, (Strand(0, 2), Strand(4, 10)), claimed=10),), 5
+    assert decode([5, [[OLD, 10, [[2, 4]]]]]) == SourceState(
+        (GenerationState(OLD, 0, (Extent(0, 2), Extent(4, 10)), claimed=10),), 5
     )

@@ -1,4 +1,4 @@
-"""How the tables stand that read a pipeline's streams: how far they are, whether trimming waits for
+"""State of the tables that read a pipeline's streams: their progress, whether trimming waits for
 them, and what they missed. From streams and bucket alone: the jobs may be gone.
 """
 
@@ -36,7 +36,7 @@ from logpipeline.tables.progress import (
 )
 
 _TABLE, _GROUP = "table", "group"
-# A stream as the server tells of it.
+# A stream as the server describes it.
 _Info = Mapping[str, Any]
 
 
@@ -60,7 +60,7 @@ class TableStream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
     """One table, by the *name* of its pipeline, with its namespace: the *progress* that its job
-    told, None before the first, and how it stands in each of the *streams* that are there.
+    wrote, None before the first, and how it stands in each of the *streams* that are there.
     """
 
     name: str
@@ -70,7 +70,7 @@ class TableState:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether its job told why it could not begin, and nothing of the table."""
+        """Whether its job wrote why it could not begin, and nothing of the table."""
         return self.progress is not None and self.progress.commit < 0
 
     @property
@@ -94,7 +94,7 @@ class TableState:
 async def table_of(
     js: JetStream, pipeline: LogPipeline, partitions: Sequence[PartitionState] = ()
 ) -> TableState:
-    """Return how the table of *pipeline* stands, whose *partitions* a survey found.
+    """Return the state of *pipeline*'s table; a survey found the *partitions*.
 
     Raises:
         NotSent, OutcomeUnknown, ApiError: the server could not be asked.
@@ -122,7 +122,7 @@ async def tables_of(
 
 
 async def _infos(js: JetStream, streams: Iterable[str]) -> list[_Info]:
-    """Return what the server tells of those of *streams* that are there."""
+    """Return the server's description of those of *streams* that exist."""
     gate = asyncio.Semaphore(REQUESTS_MAX)
 
     async def info_of(stream: str) -> _Info | None:

@@ -1,7 +1,7 @@
 """One partition as it is read: its consumer, the messages that came, and what was acknowledged.
 
-What is done with order, positions and failures, the two kinds of lanes decide: `ordered` and
-`shared`.
+There are two kinds: `SharedReader` keeps no order and no position; `ordered.OrderedReader` keeps
+both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from logpipeline.subjects import Subjects
 
 IN_PROGRESS = b"+WPI"
 ACK = b"+ACK"
-# A server that waits for an acknowledgement is told so many times in that span that it comes yet.
+# Signs that a message is in progress, for each time in which the server waits for its
+# acknowledgement.
 SIGNS_PER_ACK_WAIT = 3
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class AckBook:
     """The acknowledgements of one partition. *policy* is the consumer's, as soon as that is known:
     with ``all`` the last one says it of all before.
 
-    A lost one costs nothing but a second delivery, which is recognised or processed again.
+    A lost one costs a second delivery, which is recognised, or processed again.
     """
 
     def __init__(self, connection: Connection, acks: Acks) -> None:
@@ -108,7 +109,7 @@ class AckBook:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of messages, over all partitions."""
+    """Outcomes of messages, over all partitions."""
 
     processed: int = 0
     redelivered: int = 0
@@ -121,12 +122,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all lanes of a reader have in common; *lanes* is how many there are at most."""
+    """What the readers of all partitions share; there are *partitions* of them at most."""
 
     js: JetStream
     pipeline: LogPipeline
     options: ConsumeOptions
-    lanes: int
+    partitions: int
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -135,7 +136,7 @@ class Reading:
         return Subjects(self.pipeline.names.subject, self.pipeline.spec.partitions)
 
 
-class Lane(ABC):
+class PartitionReader(ABC):
     """The reading of *partition*."""
 
     def __init__(self, reading: Reading, partition: int) -> None:
@@ -236,7 +237,7 @@ class Lane(ABC):
             await self.open()
 
     def _start_signs(self) -> None:
-        """Tell the server, as long as a message is in hand, that its acknowledgement comes yet."""
+        """Send signs of progress to the server, as long as a message is in hand."""
         if self.consumer.ack_policy == "none":
             return
         self._signs = asyncio.create_task(self._give_signs(), name=f"consume-signs-{self.stream}")
@@ -252,7 +253,7 @@ class Lane(ABC):
             await self.book.send(self.in_hand() + self.book.waiting + waiting, IN_PROGRESS)
 
     def _make_reader(self) -> PullReader | PushReader:
-        js, bytes_max = self.reading.js, BYTES_MAX // self.reading.lanes
+        js, bytes_max = self.reading.js, BYTES_MAX // self.reading.partitions
         if self.consumer.deliver_subject:
             group = str(self.consumer.config.get("deliver_group", ""))
             return PushReader(js, self.consumer.deliver_subject, group, bytes_max=bytes_max)
@@ -266,12 +267,12 @@ class Lane(ABC):
             pulls=1,
         )
 
-    # What both kinds of lanes do with messages.
+    # What both kinds of partition readers do with messages.
 
     async def admit(
         self, delivered: Delivered, created: str, *, was_begun: bool = False
     ) -> Message | None:
-        """Return what a delivery is to the reader, or None where it is to be passed by: too old
+        """Return the message of a delivery, or None where the reader skips it: too old
         (unless it *was_begun* in time), another consumer's, or nothing but lines that the stream,
         *created* then, held before.
         """
@@ -347,7 +348,7 @@ def replies_of(messages: Iterable[Delivered]) -> list[str]:
     return [each.message.reply.decode() for each in messages if each.message.reply]
 
 
-class SharedLane(Lane):
+class SharedReader(PartitionReader):
     """The reading of *partition* beside others."""
 
     def __init__(self, reading: Reading, partition: int) -> None:
@@ -394,7 +395,7 @@ class SharedLane(Lane):
             await self.book.add(replies_of(batch.deliveries), len(batch.messages))
 
     async def settle(self, batch: Batch) -> None:
-        """Do what the batch's outcome asks for; see `Lane.settle`."""
+        """Do what the batch's outcome asks for; see `PartitionReader.settle`."""
         outcome = batch.outcome or PROCESSED
         messages = list(batch.messages)
         self._in_hand = []

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.checksum import NOTHING, Checksum, extend
-from logpipeline.knowledge import Decision, Knowledge, decide, decode, encode
-from logpipeline.strands import HOLE_BYTES_COUNTED_MAX, STRANDS_MAX, Repeat
+from logpipeline.deduplication import Decision, SourceState, decide, decode, encode
+from logpipeline.extents import EXTENTS_MAX, HOLE_BYTES_COUNTED_MAX, Repeat
 from logpipeline.wire import Batch, Checksums
 
 NAME = "a" * 16
@@ -37,7 +37,7 @@ def batch(data: bytes, start: int, before: Checksum, *, resend: bool = False) ->
 class Archive:
     """What a collector writes, decided batch by batch."""
 
-    knowledge: Knowledge = field(default_factory=Knowledge)
+    knowledge: SourceState = field(default_factory=SourceState)
     written: list[int] = field(default_factory=list)
 
     def take(self, each: Batch, data: bytes, repeat: Repeat | None = None) -> Decision:
@@ -153,7 +153,7 @@ def test_bytes_that_come_again_in_other_pieces_and_any_order_are_written_once(
 
     assert sorted(archive.true_bytes()) == list(TRUTH)
     assert archive.knowledge.missing == 0
-    assert len(archive.knowledge.generations[0].strands) == 1
+    assert len(archive.knowledge.generations[0].extents) == 1
 
 
 def test_a_message_that_is_read_again_brings_nothing() -> None:
@@ -189,12 +189,12 @@ def test_a_hole_that_nobody_can_believe_is_not_counted() -> None:
     assert archive.genuine(10, 20).ranges != ()
 
 
-def test_strands_are_bounded() -> None:
+def test_extents_are_bounded() -> None:
     """What is one too many is put aside, and what continues the file is not."""
     archive = Archive()
     archive.genuine(0, 10)
     decisions = [
-        archive.forged(100 + 20 * number, 10, UNKNOWN) for number in range(STRANDS_MAX + 5)
+        archive.forged(100 + 20 * number, 10, UNKNOWN) for number in range(EXTENTS_MAX + 5)
     ]
 
     assert sum(decision.is_misfit for decision in decisions) == 6

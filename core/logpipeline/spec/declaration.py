@@ -1,4 +1,4 @@
-"""How a field of the resource is declared: what it is for, and its limits.
+"""Declarations of the resource's fields, with their limits, and of rules between fields.
 
 The parser and the CRD are both made from these declarations, so that they cannot disagree.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -17,7 +18,7 @@ METADATA_KEY = "logpipeline"
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A field that there was; a resource that still has it is refused, and told *message*."""
+    """A field that there was; a resource that still has it is refused with *message*."""
 
     name: str
     message: str
@@ -27,7 +28,7 @@ class Former:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What a value must be, beyond its type; for a list, what each of its entries must be."""
+    """The limits of a value, beyond its type; for a list, those of each entry."""
 
     description: str
     unit: Unit | None = None
@@ -100,3 +101,33 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     # Python's `$` also matches before a last newline, and its classes know more than ASCII.
     go = pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern
     return re.compile(go, re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossRule:
+    """A rule between fields of a *kind*; a mistake is reported at the field *path*, if any."""
+
+    id: str
+    kind: type[Any]
+    path: str
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+
+
+def nanoseconds_cel(text: str) -> str:
+    """Return the CEL for the nanoseconds that the CEL *text*, a time span, stands for, as a double.
+
+    CEL's own durations know no days. Made of substrings and numbers: the API server takes what a
+    regular expression finds, and a number made a text, for unbounded, and refuses the cost.
+    """
+    week, day = f"{text}.indexOf('w')", f"{text}.indexOf('d')"
+    weeks = f"double('0' + {text}.substring(0, {week} < 0 ? 0 : {week}))"
+    days = f"double('0' + {text}.substring({week} + 1, {day} < 0 ? {week} + 1 : {day}))"
+    rest = f"duration('0s' + {text}.substring(({day} < 0 ? {week} : {day}) + 1))"
+    return f"({weeks} * 604800e9 + {days} * 86400e9 + double(int({rest})))"
+
+
+def quantity_cel(value: str) -> str:
+    """Return the CEL for the size that the CEL *value*, a number or a text, holds."""
+    return f"quantity(string({value}))"
