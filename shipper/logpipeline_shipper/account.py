@@ -61,29 +61,29 @@ class Sent(NamedTuple):
         return self.start, self.end
 
 
-class Word(NamedTuple):
+class Confirmed(NamedTuple):
     """What a group said of a generation: archived up to *offset*, but for *holes*. All of them are
     told up to *told_to*; behind it there may be further ones.
     """
 
     offset: int
     holes: tuple[Span, ...] = ()
-    told_to: int = 0
+    complete_to: int = 0
 
     @staticmethod
-    def of(known: Committed) -> Word:
+    def of(known: Committed) -> Confirmed:
         """Return what *known* says of its generation. The holes of a source are told oldest first,
         so many at once.
         """
-        told_to = known.offset
+        complete_to = known.offset
         if len(known.holes) >= PROGRESS_HOLES_MAX:
             name, _, end = known.holes[-1]
-            told_to = end if name == known.generation else 0
-        return Word(known.offset, _holes_of(known), told_to)
+            complete_to = end if name == known.generation else 0
+        return Confirmed(known.offset, _holes_of(known), complete_to)
 
     def has(self, span: Span) -> bool:
         """Return whether the group certainly has all of *span*."""
-        return span[1] <= self.told_to and not self.lacks(span)
+        return span[1] <= self.complete_to and not self.lacks(span)
 
     def lacks(self, span: Span) -> list[Span]:
         """Return the parts of *span* that the group does not have."""
@@ -92,7 +92,7 @@ class Word(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class GenerationAccount:
     """One generation: shipping of it began at *begin*, *sent* is what not every group has yet.
 
     *owed* is to be sent again, *lost* to be named as lost, each with its cause.
@@ -100,7 +100,7 @@ class Entry:
 
     begin: int
     sent: list[Sent] = field(default_factory=list)
-    words: dict[str, Word] = field(default_factory=dict)
+    confirmed: dict[str, Confirmed] = field(default_factory=dict)
     owed: list[tuple[int, int, str]] = field(default_factory=list)
     lost: list[tuple[int, int, str]] = field(default_factory=list)
 
@@ -109,9 +109,9 @@ class Entry:
         """Whether nothing of it waits for anything."""
         return not (self.sent or self.owed or self.lost)
 
-    def word_of(self, group: str) -> Word:
+    def confirmed_by(self, group: str) -> Confirmed:
         """Return what *group* said last."""
-        return self.words.get(group, Word(self.begin))
+        return self.confirmed.get(group, Confirmed(self.begin))
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Account:
 
     groups: dict[str, int] = field(default_factory=dict)
     answered_s: float = 0.0
-    _entries: dict[str, Entry] = field(default_factory=dict)
+    _entries: dict[str, GenerationAccount] = field(default_factory=dict)
 
     # -- what was sent
 
@@ -135,7 +135,7 @@ class Account:
         """Note that the bytes from *start* of *generation* are about to be sent."""
         if generation in self._entries:
             return
-        self._entries[generation] = Entry(start)
+        self._entries[generation] = GenerationAccount(start)
         if len(self._entries) > ENTRIES_MAX:
             name, entry = next(iter(self._entries.items()))
             log.error(
@@ -146,7 +146,7 @@ class Account:
 
     def acknowledged(self, generation: str, span: Span, *, sequence: int, now_s: float) -> None:
         """Note that the server has the bytes of *span*, in message *sequence*."""
-        entry = self._entries.setdefault(generation, Entry(span[0]))
+        entry = self._entries.setdefault(generation, GenerationAccount(span[0]))
         made = [Sent(*span, sequence, now_s)]
         for sent in entry.sent:
             made += [sent._replace(start=a, end=b) for a, b in outside(sent.span, [span])]
@@ -158,7 +158,7 @@ class Account:
 
     def recall(self, known: Committed, now_s: float) -> None:
         """Take in what collectors lack of a generation that another process sent."""
-        entry = self._entries.setdefault(known.generation, Entry(known.begun))
+        entry = self._entries.setdefault(known.generation, GenerationAccount(known.begun))
         entry.sent = [Sent(*hole, 0, now_s) for hole in _holes_of(known)]
 
     # -- what collectors say
@@ -169,7 +169,7 @@ class Account:
             return []
         entry = self._entries.get(known.generation)
         if entry is not None:
-            entry.words[group] = Word.of(known)
+            entry.confirmed[group] = Confirmed.of(known)
         # A word on the newest generation names the holes of all.
         gaps = [
             Gap(name, *part, REMOVED)
@@ -194,12 +194,12 @@ class Account:
             # An answer may come late: who confirmed the generation since does not doubt it.
             if (entry := self._entries.get(name)) is None:
                 continue
-            word = Word.of(told) if told is not None else Word(entry.begin)
-            entry.words[progress.group] = word
+            confirmed = Confirmed.of(told) if told is not None else Confirmed(entry.begin)
+            entry.confirmed[progress.group] = confirmed
             for sent in entry.sent:
                 if _was_read(sent, progress, now_s):
                     cause = _cause(sent, progress, now_s)
-                    for start, end in word.lacks(sent.span):
+                    for start, end in confirmed.lacks(sent.span):
                         _add(gaps, Gap(name, start, end, cause))
         self._prune()
         return gaps
@@ -221,9 +221,9 @@ class Account:
             if entry.is_settled and name != newest:
                 del self._entries[name]
 
-    def _is_everywhere(self, entry: Entry, sent: Sent) -> bool:
+    def _is_everywhere(self, entry: GenerationAccount, sent: Sent) -> bool:
         return all(
-            sent.sequence <= begun or entry.word_of(group).has(sent.span)
+            sent.sequence <= begun or entry.confirmed_by(group).has(sent.span)
             for group, begun in self.groups.items()
         )
 
@@ -249,7 +249,7 @@ class Account:
                         part
                         for group, begun in self.groups.items()
                         if sent.sequence > begun
-                        for part in entry.word_of(group).lacks(sent.span)
+                        for part in entry.confirmed_by(group).lacks(sent.span)
                     )
                 for part in lacking:
                     is_any = True
@@ -268,7 +268,7 @@ class Account:
 
     def lose(self, gap: Gap) -> None:
         """Note that the bytes of *gap* can never be sent, which is to be told to collectors."""
-        entry = self._entries.setdefault(gap.generation, Entry(gap.start))
+        entry = self._entries.setdefault(gap.generation, GenerationAccount(gap.start))
         span = (gap.start, gap.end)
         entry.owed = _without(entry.owed, span)
         entry.lost = sorted([*_without(entry.lost, span), (*span, gap.cause)])
@@ -391,24 +391,26 @@ def _without(rows: list[tuple[int, int, str]], span: Span) -> list[tuple[int, in
     return [(*part, cause) for start, end, cause in rows for part in outside((start, end), [span])]
 
 
-def _row(entry: Entry) -> list[Any]:
+def _row(entry: GenerationAccount) -> list[Any]:
     return [
         entry.begin,
         [[sent.start, sent.end, sent.sequence] for sent in entry.sent],
-        {group: list(word) for group, word in entry.words.items()},
+        {group: list(confirmed) for group, confirmed in entry.confirmed.items()},
         entry.owed,
         entry.lost,
     ]
 
 
-def _entry(row: list[Any], now_s: float) -> Entry:
-    begin, sent, words, owed, lost = row
-    return Entry(
+def _entry(row: list[Any], now_s: float) -> GenerationAccount:
+    begin, sent, confirmed, owed, lost = row
+    return GenerationAccount(
         int(begin),
         [Sent(int(start), int(end), int(sequence), now_s) for start, end, sequence in sent],
         {
-            str(group): Word(int(offset), tuple((int(a), int(b)) for a, b in holes), int(told_to))
-            for group, (offset, holes, told_to) in words.items()
+            str(group): Confirmed(
+                int(offset), tuple((int(a), int(b)) for a, b in holes), int(complete_to)
+            )
+            for group, (offset, holes, complete_to) in confirmed.items()
         },
         [(int(start), int(end), str(cause)) for start, end, cause in owed],
         [(int(start), int(end), str(cause)) for start, end, cause in lost],

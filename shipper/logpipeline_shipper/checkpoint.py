@@ -18,7 +18,7 @@ from logpipeline import checksum, statefile
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.failpoints import reach
 from logpipeline_shipper.account import Account
-from logpipeline_shipper.folder import DataFolder, DataFolderBusy
+from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy
 
 log = logging.getLogger(__name__)
 
@@ -346,7 +346,7 @@ def peek(folder: Path) -> dict[Key, SourceRecord]:
         raise statefile.StateBroken(f"{path}: {type(error).__name__}: {error}") from error
 
 
-class PositionKeeper:
+class CheckpointWriter:
     """Writes the snapshot that *take* returns whenever `changed` was called since the last time."""
 
     def __init__(

@@ -11,8 +11,8 @@ from logpipeline.nats.connection import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import LocalShipper
 from logpipeline_shipper.files.chain import ReadFrom
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 from logpipeline_shipper.kubernetes.client import Access
 
 Compression = Literal["zstd", "none"]

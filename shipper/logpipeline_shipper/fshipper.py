@@ -14,8 +14,8 @@ from pathlib import Path
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import check_host
 from logpipeline_shipper.config import KIB, BatchOptions, ShipperConfig
+from logpipeline_shipper.files.listing import HostSources
 from logpipeline_shipper.files.source_filter import Rules
-from logpipeline_shipper.files.sources import HostSources
 
 # What is read at once; each line of it is a message.
 READ_BYTES = 64 * KIB

@@ -12,7 +12,7 @@ import zstandard
 from logpipeline import wire
 from logpipeline.nats.connection import headers_size
 from logpipeline_shipper.account import Gap
-from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.files.listing import SourceId
 from logpipeline_shipper.resend import Piece
 
 # Level 1: measured as the fastest end to end; level 3 costs more here and at the server.
@@ -24,7 +24,7 @@ COMPRESSED_BYTES_MIN = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Message:
     """One message, ready to be sent as often as it takes; *batch* tells of its bytes, which
     *is_line* keeps to ourselves: the message is a line alone.
     """
@@ -43,7 +43,7 @@ class Parcel:
         batch = replace(self.batch, resend=True) if resend else self.batch
         return wire.encode_headers(batch, self.identifier)
 
-    def known_as_sent(self) -> Parcel:
+    def known_as_sent(self) -> Message:
         """Return the same message, of which it is certain that it was sent before."""
         return replace(self, batch=replace(self.batch, unsure=False))
 
@@ -52,7 +52,7 @@ class Parcel:
         return len(self.payload) + headers_size(self.headers(resend=True))
 
 
-class Packer:
+class MessageBuilder:
     """Packs the chunks of one source; with *is_line* each of them is a line."""
 
     __slots__ = ("_cluster", "_id", "_is_compressing", "_is_line", "_key", "labels", "subject")
@@ -76,7 +76,7 @@ class Packer:
         self._is_compressing = is_compressing and not is_line
         self._is_line = is_line
 
-    def pack(self, piece: Piece) -> Parcel:
+    def build(self, piece: Piece) -> Message:
         """Return *piece* as a message; its attempt makes its id a fresh one."""
         chunk = piece.chunk
         compressor = _compressor() if self._is_compressing else None
@@ -108,9 +108,9 @@ class Packer:
         identifier = wire.message_id(self._key, batch, attempt=piece.attempt)
         if self._is_line:
             payload = payload.removesuffix(b"\n")
-        return Parcel(self.subject, batch, identifier, payload, self._is_line)
+        return Message(self.subject, batch, identifier, payload, self._is_line)
 
-    def pack_loss(self, gap: Gap, *, begins: bool) -> Parcel:
+    def build_loss(self, gap: Gap, *, begins: bool) -> Message:
         """Return the message that names the bytes of *gap* as lost; *begins* says that nothing was
         shipped of its generation before.
         """
@@ -130,7 +130,7 @@ class Packer:
             container=self._id.container,
         )
         identifier = wire.message_id(self._key, batch, attempt=secrets.token_hex(ATTEMPT_BYTES))
-        return Parcel(self.subject, batch, identifier, b"")
+        return Message(self.subject, batch, identifier, b"")
 
 
 _threads = threading.local()

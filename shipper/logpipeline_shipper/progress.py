@@ -17,8 +17,8 @@ from logpipeline.records import BadRecord, Committed, Progress, Question, questi
 from logpipeline.subjects import ControlSubjects
 from logpipeline_shipper.account import REFUSED, Gap
 from logpipeline_shipper.checkpoint import Key
-from logpipeline_shipper.fleet import ASK_EVERY_S, Fleet, Known, Recall
 from logpipeline_shipper.resend import Due, Rollbacks, Tries
+from logpipeline_shipper.source_manager import ASK_EVERY_S, Known, Recall, SourceManager
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ ASK_AFTER_S = 10.0
 
 
 class ProgressListener:
-    """Listens for the hosts of a fleet, and asks where nothing was heard yet."""
+    """Listens for the hosts of a source manager, and asks where nothing was heard yet."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ProgressListener:
         self.malformed = 0
         self.unhealable_gaps = 0
         self.rollbacks = rollbacks
-        self.fleet: Fleet | None = None
+        self.manager: SourceManager | None = None
         self._connection = connection
         self._control = control
         self._partitions = partitions
@@ -109,8 +109,8 @@ class ProgressListener:
         """
         while True:
             await asyncio.sleep(ASK_AFTER_S)
-            assert self.fleet is not None
-            hosts = self.fleet.lacking_word(ASK_AFTER_S)
+            assert self.manager is not None
+            hosts = self.manager.lacking_word(ASK_AFTER_S)
             try:
                 for token, host in list(self._answering.items()):
                     if host in hosts:
@@ -119,8 +119,8 @@ class ProgressListener:
                 continue
 
     async def _ask_unconfirmed(self, host: str, token: str) -> None:
-        assert self.fleet is not None
-        for question in questions(self.fleet.unconfirmed(host)):
+        assert self.manager is not None
+        for question in questions(self.manager.unconfirmed(host)):
             await self._ask(host, token, question)
 
     async def _ask(self, host: str, token: str, question: Question) -> None:
@@ -144,7 +144,7 @@ class ProgressListener:
         """Compare what a group has of what it was asked for with what was sent. Of what it does
         not speak of, it says nothing: it was sent since, or stands in another part.
         """
-        assert self.fleet is not None
+        assert self.manager is not None
         known: defaultdict[str, dict[str, Committed | None]] = defaultdict(dict)
         for committed in progress.sources:
             known[committed.source][committed.generation] = committed
@@ -152,10 +152,10 @@ class ProgressListener:
             known[source][generation] = None
         for source, generations in known.items():
             key = Key(host, source)
-            self._mend(key, self.fleet.answer(key, progress, generations))
+            self._mend(key, self.manager.answer(key, progress, generations))
 
     def _take(self, host: str, payload: bytes) -> Progress | None:
-        assert self.fleet is not None
+        assert self.manager is not None
         try:
             progress = Progress.decode(payload)
         except BadRecord as error:
@@ -165,26 +165,26 @@ class ProgressListener:
             return None
         for committed in progress.sources:
             key = Key(host, committed.source)
-            self._mend(key, self.fleet.confirm(key, committed, progress.group))
+            self._mend(key, self.manager.confirm(key, committed, progress.group))
         if self.rollbacks.rose(progress.group, progress.partition, progress.rollbacks):
             log.error(
                 "a collector reports that the stream lost messages; what is not archived is sent "
                 "again",
                 extra={"host": host, "partition": progress.partition, "group": progress.group},
             )
-            self.fleet.doubt_partition(progress.partition)
+            self.manager.doubt_partition(progress.partition)
         return progress
 
     def _mend(self, key: Key, gaps: Iterable[Gap]) -> None:
-        assert self.fleet is not None
+        assert self.manager is not None
         for gap in gaps:
             match self._tries.due(key, gap, self._clock()):
                 case Due.NOW:
-                    self.fleet.owe(key, gap)
+                    self.manager.owe(key, gap)
                 case Due.NEVER:
                     self.unhealable_gaps += 1
                     log.error(
                         "bytes were sent again and again, and are still missing",
                         extra={**key._asdict(), **gap._asdict()},
                     )
-                    self.fleet.lose(key, gap._replace(cause=REFUSED))
+                    self.manager.lose(key, gap._replace(cause=REFUSED))

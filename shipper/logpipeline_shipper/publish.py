@@ -14,7 +14,7 @@ from typing import Protocol
 from logpipeline.failpoints import reach
 from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, TooLarge
 from logpipeline.nats.jetstream import STILL_IN_PROCESS, ApiError, JetStream, PubAck
-from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.message import Message
 
 # Error codes of nats-server (its errors.json): what is wrong with the message itself. Every other
 # refusal speaks of a stream, an account or a server, and ends when somebody raises a limit, trims,
@@ -35,7 +35,7 @@ IN_PROCESS_WAIT_S = 0.05
 
 # Only what is wrong with the *message* may ever put it aside. What is wrong with the stream, the
 # server or the network is waited for: the file is the buffer.
-class Verdict(Enum):
+class PublishFailure(Enum):
     """What to do next with the bytes of a publish that was not acknowledged."""
 
     UNKNOWN = "unknown"  # they may be stored: the same again, under the same id, marked
@@ -47,41 +47,41 @@ class Verdict(Enum):
     REFUSED = "refused"  # never as it is: quarantine
 
 
-def judge(error: Exception) -> Verdict:
+def classify(error: Exception) -> PublishFailure:
     """Return what *error* says about the bytes that were to be sent."""
     match error:
         case TooLarge():
-            return Verdict.SPLIT
+            return PublishFailure.SPLIT
         case NoResponders():
-            return Verdict.NO_STREAM
+            return PublishFailure.NO_STREAM
         case NotSent():
-            return Verdict.NOT_SENT
+            return PublishFailure.NOT_SENT
         case OutcomeUnknown():
-            return Verdict.UNKNOWN
+            return PublishFailure.UNKNOWN
         case ApiError():
-            return _judge_refusal(error)
+            return _classify_refusal(error)
     raise error
 
 
-def _judge_refusal(error: ApiError) -> Verdict:
+def _classify_refusal(error: ApiError) -> PublishFailure:
     match error.err_code:
         case code if code == STILL_IN_PROCESS:
-            return Verdict.SOON
+            return PublishFailure.SOON
         case code if code == MESSAGE_EXCEEDS_STREAM_MAXIMUM:
-            return Verdict.SPLIT
+            return PublishFailure.SPLIT
         case code if code == HEADERS_EXCEED_MAXIMUM:
-            return Verdict.REFUSED
-    return Verdict.FULL
+            return PublishFailure.REFUSED
+    return PublishFailure.FULL
 
 
-def advice(verdict: Verdict, subject: str, error: Exception) -> str:
-    """Return what a human is told while *verdict* lasts."""
-    match verdict:
-        case Verdict.NO_STREAM:
+def advice(failure: PublishFailure, subject: str, error: Exception) -> str:
+    """Return what a human is told while *failure* lasts."""
+    match failure:
+        case PublishFailure.NO_STREAM:
             return f"no stream listens on {subject}; run `logpipeline apply`"
-        case Verdict.FULL:
+        case PublishFailure.FULL:
             return f"the stream takes nothing on {subject}: {error}; lines wait in their files"
-        case Verdict.UNKNOWN:
+        case PublishFailure.UNKNOWN:
             return f"no acknowledgement on {subject}: {error}; the same batch is sent again"
     return f"waiting to send on {subject}: {error}"
 
@@ -103,7 +103,7 @@ class IdTaken(Exception):
     """
 
 
-class Gate(Protocol):
+class SendGate(Protocol):
     """What is waited for before each try: a connection, and a look at what the server still has."""
 
     async def wait(self) -> None:
@@ -118,10 +118,10 @@ class Sender:
     def __init__(
         self,
         js: JetStream,
-        gate: Gate,
+        gate: SendGate,
         *,
         ack_timeout_s: float,
-        on_ack: Callable[[Parcel, PubAck, int], None],
+        on_ack: Callable[[Message, PubAck, int], None],
         floor: Callable[[str], int],
     ) -> None:
         self.acks = 0
@@ -138,18 +138,18 @@ class Sender:
         self._floor = floor
         self._turns: dict[str, asyncio.Semaphore] = {}
 
-    def check_size(self, parcel: Parcel) -> None:
+    def check_size(self, message: Message) -> None:
         """Refuse what the server's ``max_payload`` forbids, before anything is noted or sent.
 
         Raises:
             Unsendable: it is too large.
         """
-        size, limit = parcel.size(), self._js.connection.max_payload_bytes
+        size, limit = message.size(), self._js.connection.max_payload_bytes
         if size > limit:
             raise Unsendable(str(TooLarge(size, limit)), is_too_large=True)
 
-    async def send(self, parcel: Parcel, *, resend: bool) -> PubAck:
-        """Publish *parcel* until the server says that it is stored, and return what it said.
+    async def send(self, message: Message, *, resend: bool) -> PubAck:
+        """Publish *message* until the server says that it is stored, and return what it said.
         *resend*: it may be already.
 
         Raises:
@@ -161,59 +161,59 @@ class Sender:
             while True:
                 await self._gate.wait()
                 try:
-                    async with self._turn(parcel.subject):
-                        ack = await self._try(parcel, resend=resend)
+                    async with self._turn(message.subject):
+                        ack = await self._try(message, resend=resend)
                     if ack.duplicate and not resend:
-                        raise IdTaken(parcel.identifier)
+                        raise IdTaken(message.identifier)
                     return ack
                 except (ApiError, NotSent, OutcomeUnknown) as error:
-                    verdict = judge(error)
-                    if verdict in (Verdict.SPLIT, Verdict.REFUSED):
-                        is_too_large = verdict is Verdict.SPLIT
+                    failure = classify(error)
+                    if failure in (PublishFailure.SPLIT, PublishFailure.REFUSED):
+                        is_too_large = failure is PublishFailure.SPLIT
                         raise Unsendable(str(error), is_too_large=is_too_large) from error
-                    if verdict is Verdict.UNKNOWN:
+                    if failure is PublishFailure.UNKNOWN:
                         # From here on it is known to have been sent.
-                        resend, parcel = True, parcel.known_as_sent()
-                    self._note_problem(parcel.subject, verdict, error)
-                if verdict is Verdict.SOON:
+                        resend, message = True, message.known_as_sent()
+                    self._note_problem(message.subject, failure, error)
+                if failure is PublishFailure.SOON:
                     await asyncio.sleep(IN_PROCESS_WAIT_S)
                 else:
                     await asyncio.sleep(waiting_s)
                     waiting_s = min(2 * waiting_s, BACKOFF_MAX_S)
         finally:
-            self._note_solved(parcel.subject)
+            self._note_solved(message.subject)
 
-    async def send_unacknowledged(self, parcel: Parcel, *, resend: bool) -> None:
-        """Publish *parcel* once there is a connection, and do not ask what became of it."""
+    async def send_unacknowledged(self, message: Message, *, resend: bool) -> None:
+        """Publish *message* once there is a connection, and do not ask what became of it."""
         while True:
             await self._gate.wait()
             try:
-                headers = None if parcel.is_line else parcel.headers(resend=resend)
-                await self._js.connection.publish(parcel.subject, parcel.payload, headers=headers)
+                headers = None if message.is_line else message.headers(resend=resend)
+                await self._js.connection.publish(message.subject, message.payload, headers=headers)
                 self.unacknowledged += 1
                 return
             except TooLarge as error:
                 raise Unsendable(str(error), is_too_large=True) from error
             except NotSent:
-                self.retries[Verdict.NOT_SENT.value] += 1
+                self.retries[PublishFailure.NOT_SENT.value] += 1
                 await asyncio.sleep(BACKOFF_FIRST_S)
 
-    async def _try(self, parcel: Parcel, *, resend: bool) -> PubAck:
+    async def _try(self, message: Message, *, resend: bool) -> PubAck:
         reach("shipper.before-send")
-        floor = self._floor(parcel.subject)
+        floor = self._floor(message.subject)
         self.resends += resend
         ack = await self._js.publish(
-            parcel.subject,
-            parcel.payload,
-            parcel.headers(resend=resend),
+            message.subject,
+            message.payload,
+            message.headers(resend=resend),
             timeout_s=self._ack_timeout_s,
         )
         # Sent and stored, and nobody here knows it yet: the same as an answer that was lost.
         reach("shipper.after-send")
         self.acks += 1
-        self.acked_bytes += parcel.batch.end - parcel.batch.start
+        self.acked_bytes += message.batch.end - message.batch.start
         self.duplicates += ack.duplicate
-        self._on_ack(parcel, ack, floor)
+        self._on_ack(message, ack, floor)
         return ack
 
     def _turn(self, subject: str) -> asyncio.Semaphore:
@@ -221,11 +221,11 @@ class Sender:
             self._turns[subject] = asyncio.Semaphore(IN_FLIGHT_PER_SUBJECT_MAX)
         return self._turns[subject]
 
-    def _note_problem(self, subject: str, verdict: Verdict, error: Exception) -> None:
-        self.retries[verdict.value] += 1
-        if verdict in (Verdict.SOON, Verdict.NOT_SENT):
+    def _note_problem(self, subject: str, failure: PublishFailure, error: Exception) -> None:
+        self.retries[failure.value] += 1
+        if failure in (PublishFailure.SOON, PublishFailure.NOT_SENT):
             return
-        text = advice(verdict, subject, error)
+        text = advice(failure, subject, error)
         if subject not in self.problems:
             log.warning("a batch cannot be delivered yet", extra={"reason": text})
         self.problems[subject] = text

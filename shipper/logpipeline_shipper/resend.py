@@ -173,7 +173,7 @@ class Piece(NamedTuple):
     is_unsure: bool = False
 
 
-class Past:
+class EarlierSends:
     """The past of one source. *is_in_doubt*: anything that stands in its files may have been sent,
     until everything has been read once.
     """

@@ -79,7 +79,7 @@ class Totals:
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """The means of every pump. *changed* is called when there is something to save."""
+    """What every source works with. *changed* is called when there is something to save."""
 
     sender: Sender
     budget: ByteBudget

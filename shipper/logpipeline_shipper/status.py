@@ -10,11 +10,11 @@ from prometheus_client import Counter
 
 from logpipeline.nats.connection import Connection
 from logpipeline.observe.metrics import Family, Metrics
-from logpipeline_shipper.checkpoint import PositionKeeper
-from logpipeline_shipper.files.source_filter import Gate
-from logpipeline_shipper.fleet import COUNTERS, Fleet
+from logpipeline_shipper.checkpoint import CheckpointWriter
+from logpipeline_shipper.files.source_filter import SourceFilter
 from logpipeline_shipper.progress import ProgressListener
 from logpipeline_shipper.shared import Shared
+from logpipeline_shipper.source_manager import COUNTERS, SourceManager
 
 Read = Callable[[], float]
 
@@ -30,19 +30,23 @@ _HELP = {
 # So long may a backlog stand still, with a connection and no reason known, before we are stuck.
 STALL_S = 60.0
 # Sources in one answer, those with the largest backlog first: 300 bytes each.
-SOURCES_TOLD_MAX = 1000
+SOURCES_SHOWN_MAX = 1000
 
 
 class ShipperMetrics:
     """All metrics of one shipper; `refresh` brings them up to date."""
 
     def __init__(
-        self, fleet: Fleet, shared: Shared, listener: ProgressListener, gate: Gate
+        self,
+        manager: SourceManager,
+        shared: Shared,
+        listener: ProgressListener,
+        source_filter: SourceFilter,
     ) -> None:
         self.metrics = Metrics("shipper")
-        self._fleet = fleet
+        self._manager = manager
         self._shared = shared
-        self._gate = gate
+        self._source_filter = source_filter
         self._seen: dict[tuple[str, str], float] = {}
         self._hosts: set[str] = set()
         made = self.metrics
@@ -54,12 +58,12 @@ class ShipperMetrics:
         self._backlog = made.gauge("backlog_bytes", "Bytes not yet acknowledged.", ["host"])
         self._behind = made.gauge("backlog_seconds", "Time since a host was level.", ["host"])
         made.watch("in_flight_bytes", "Bytes read, not acknowledged.", lambda: shared.budget.used)
-        made.watch("sources", "Sources known now.", lambda: len(fleet.pumps))
-        made.watch("on_the_way_bytes", "Sent, not confirmed.", fleet.on_the_way_bytes)
-        made.watch("open_files", "Log files open now.", lambda: len(fleet.descriptors))
-        made.watch("undecided", "Containers whose pod is not known yet.", gate.waiting)
+        made.watch("sources", "Sources known now.", lambda: len(manager.sources))
+        made.watch("on_the_way_bytes", "Sent, not confirmed.", manager.on_the_way_bytes)
+        made.watch("open_files", "Log files open now.", lambda: len(manager.descriptors))
+        made.watch("undecided", "Containers whose pod is not known yet.", source_filter.waiting)
         self._left_out = made.gauge("left_out", "Containers not shipped, by reason.", ["reason"])
-        made.watch("refused_hosts", "Hosts with a bad name.", lambda: len(fleet.refused_hosts))
+        made.watch("refused_hosts", "Hosts with a bad name.", lambda: len(manager.refused_hosts))
 
     def refresh(self) -> None:
         """Count what came since the last time."""
@@ -67,18 +71,18 @@ class ShipperMetrics:
             self._add(counter, (name, ""), read())
         for reason, count in self._shared.sender.retries.items():
             self._add(self._retries, ("retries", reason), count, reason)
-        for reason, count in self._fleet.unreadable.items():
+        for reason, count in self._manager.unreadable.items():
             self._add(self._unreadable, ("unreadable", reason), count, reason)
-        for reason, count in self._gate.left_out.items():
+        for reason, count in self._source_filter.left_out.items():
             self._left_out.labels(reason).set(count)
         self._refresh_hosts()
 
     def _counters(self, listener: ProgressListener) -> list[tuple[str, str, Read]]:
-        shared, fleet, gate = self._shared, self._fleet, self._gate
+        shared, manager, source_filter = self._shared, self._manager, self._source_filter
         sender, totals, quarantine = shared.sender, shared.totals, shared.quarantine
 
         def chains(name: str) -> Read:
-            return lambda: fleet.counts[name]
+            return lambda: manager.counts[name]
 
         return [
             ("acks", "Messages acknowledged.", lambda: sender.acks),
@@ -97,9 +101,13 @@ class ShipperMetrics:
             ("quarantined", "Messages put aside.", lambda: quarantine.kept),
             ("dropped", "Refused messages lost.", lambda: quarantine.dropped),
             ("dropped_bytes", "Bytes of those.", lambda: quarantine.dropped_bytes),
-            ("decided_by_path", "Pods not known in time.", lambda: gate.by_path_alone),
-            ("refused_acks", "Bad annotations of pods.", lambda: gate.refused_acks),
-            ("vanished_undecided", "Logs gone in that time.", lambda: gate.vanished_undecided),
+            ("decided_by_path", "Pods not known in time.", lambda: source_filter.by_path_alone),
+            ("refused_acks", "Bad annotations of pods.", lambda: source_filter.refused_acks),
+            (
+                "vanished_undecided",
+                "Logs gone in that time.",
+                lambda: source_filter.vanished_undecided,
+            ),
             *((name, _HELP[name], chains(name)) for name in COUNTERS),
         ]
 
@@ -110,7 +118,7 @@ class ShipperMetrics:
         self._seen[key] = value
 
     def _refresh_hosts(self) -> None:
-        backlogs = self._fleet.backlogs()
+        backlogs = self._manager.backlogs()
         for host in self._hosts - backlogs.keys():
             self._backlog.forget(host)
             self._behind.forget(host)
@@ -126,9 +134,9 @@ class Health:
     def __init__(
         self,
         connection: Connection,
-        fleet: Fleet,
+        manager: SourceManager,
         shared: Shared,
-        keeper: PositionKeeper,
+        checkpoint: CheckpointWriter,
         *,
         root: str,
     ) -> None:
@@ -136,9 +144,9 @@ class Health:
         # and no other: what else is denied only makes us less certain.
         self._denial = f'publish to "{root}.'.lower()
         self._connection = connection
-        self._fleet = fleet
+        self._manager = manager
         self._shared = shared
-        self._keeper = keeper
+        self._checkpoint = checkpoint
         self._progress = -1
         self._moved_s = shared.clock()
 
@@ -146,7 +154,7 @@ class Health:
         """Look whether anything moved, or has a reason not to."""
         progress = self._shared.totals.progress
         waits = not self._connection.is_connected or bool(self._shared.sender.problems)
-        if progress != self._progress or waits or not self._fleet.backlog_bytes():
+        if progress != self._progress or waits or not self._manager.backlog_bytes():
             self._progress, self._moved_s = progress, self._shared.clock()
 
     def live(self) -> str | None:
@@ -163,29 +171,29 @@ class Health:
         denied = self._connection.problem or ""
         problems = [
             denied if self._denial in denied.lower() else None,
-            self._keeper.problem,
+            self._checkpoint.problem,
             self._shared.intents.problem,
             next(iter(self._shared.sender.problems.values()), None),
         ]
         return next((problem for problem in problems if problem), None)
 
 
-def describe(fleet: Fleet, shared: Shared, health: Health, name: str) -> bytes:
+def describe(manager: SourceManager, shared: Shared, health: Health, name: str) -> bytes:
     """Return the answer to who asks how the shipper is."""
-    pumps = sorted(fleet.pumps.values(), key=lambda pump: -pump.chain.backlog_bytes())
-    sources: list[dict[str, Any]] = []
-    for pump in pumps[:SOURCES_TOLD_MAX]:
-        position = pump.chain.position()
-        sources.append(
+    sources = sorted(manager.sources.values(), key=lambda source: -source.chain.backlog_bytes())
+    rows: list[dict[str, Any]] = []
+    for source in sources[:SOURCES_SHOWN_MAX]:
+        position = source.chain.position()
+        rows.append(
             {
-                "host": pump.key.host,
-                "source": pump.key.source,
-                "backlog_bytes": pump.chain.backlog_bytes(),
-                "missing_bytes": pump.chain.missing_bytes,
-                "unseen_generations": pump.chain.unseen_generations,
+                "host": source.key.host,
+                "source": source.key.source,
+                "backlog_bytes": source.chain.backlog_bytes(),
+                "missing_bytes": source.chain.missing_bytes,
+                "unseen_generations": source.chain.unseen_generations,
                 "position": list(position) if position else None,
-                "on_the_way_bytes": pump.account.on_the_way,
-                "to_be_named_bytes": pump.account.to_be_named,
+                "on_the_way_bytes": source.account.on_the_way,
+                "to_be_named_bytes": source.account.to_be_named,
             }
         )
     answer = {
@@ -193,18 +201,18 @@ def describe(fleet: Fleet, shared: Shared, health: Health, name: str) -> bytes:
         "name": name,
         "ready": health.ready(),
         "live": health.live(),
-        "hosts": len(fleet.hosts),
-        "refused_hosts": sorted(fleet.refused_hosts)[:100],
-        "sources_total": len(pumps),
-        "backlog_bytes": fleet.backlog_bytes(),
-        "missing_bytes": fleet.counts["missing_bytes"],
-        "unseen_generations": fleet.counts["unseen_generations"],
-        "unconfirmed_s": fleet.unconfirmed_s(),
-        "on_the_way_bytes": fleet.on_the_way_bytes(),
-        "to_be_named_bytes": fleet.to_be_named_bytes(),
+        "hosts": len(manager.hosts),
+        "refused_hosts": sorted(manager.refused_hosts)[:100],
+        "sources_total": len(sources),
+        "backlog_bytes": manager.backlog_bytes(),
+        "missing_bytes": manager.counts["missing_bytes"],
+        "unseen_generations": manager.counts["unseen_generations"],
+        "unconfirmed_s": manager.unconfirmed_s(),
+        "on_the_way_bytes": manager.on_the_way_bytes(),
+        "to_be_named_bytes": manager.to_be_named_bytes(),
         "unhealed_bytes": shared.totals.unhealed_bytes,
         "quarantined": shared.quarantine.kept,
         "dropped_bytes": shared.quarantine.dropped_bytes,
-        "sources": sources,
+        "sources": rows,
     }
     return json.dumps(answer, separators=(",", ":")).encode()

@@ -13,9 +13,9 @@ import pytest
 
 from log_chain import HEADER, Folder, OldFolder, append, joined, pack
 from logpipeline.checksum import NOTHING
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import open_reader
 from logpipeline_shipper.files.reader import Part, Reader, Recent
-from logpipeline_shipper.files.sources import ChainFile
 from logpipeline_shipper.files.tail import Tail
 
 # More files than are opened to tell what a copy is.

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from log_chain import GRACE_S, HEADER, Folder, OldFolder, append, joined, pack
-from logpipeline_shipper import adoption
-from logpipeline_shipper.adoption import HELD_GROWING_S, HELD_S
+from logpipeline_shipper import file_owners
+from logpipeline_shipper.file_owners import HELD_GROWING_S, HELD_S
 from logpipeline_shipper.files.chunk import Chunk
 from logpipeline_shipper.files.generation import ALIKE_BYTES_MAX, Generation
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Unreadable, open_reader
 from logpipeline_shipper.files.reader import Reader
-from logpipeline_shipper.files.sources import ChainFile
 
 
 def write_and_read_most(folder: Folder) -> tuple[bytes, list[Chunk]]:
@@ -360,7 +360,7 @@ def test_a_growing_file_that_cannot_be_read_is_soon_a_log_of_its_own(
     def refuse(file: ChainFile, *, follow_link: bool) -> Reader:
         raise Unreadable("EACCES")
 
-    monkeypatch.setattr(adoption, "open_reader", refuse)
+    monkeypatch.setattr(file_owners, "open_reader", refuse)
     owners = []
     for _ in range(4):
         append(secret, b"a line\n")

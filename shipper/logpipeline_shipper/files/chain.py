@@ -13,13 +13,8 @@ from typing import Any, Literal, TypeVar
 from logpipeline.checksum import Checksum
 from logpipeline.records import Committed
 from logpipeline.wire import Previous
-from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Counts, Lost
-from logpipeline_shipper.files.generation import Generation, Place
-from logpipeline_shipper.files.generations import Holding, Remembered, Turns, as_before, with_hidden
-from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.open_file import NotNow, Unreadable, look_now
-from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
-from logpipeline_shipper.files.recognition import (
+from logpipeline_shipper.files.chunk import DAMAGED, DELETED, ROTATED, Chunk, Lost, ReadCounters
+from logpipeline_shipper.files.file_identity import (
     NOT_READ,
     Copy,
     Finding,
@@ -31,7 +26,18 @@ from logpipeline_shipper.files.recognition import (
     recognise,
     resemblance,
 )
-from logpipeline_shipper.files.sources import ChainFile, FolderSight, Listing, Sight, SourceId
+from logpipeline_shipper.files.generation import Generation, Place
+from logpipeline_shipper.files.generations import (
+    OpenFiles,
+    PastGenerations,
+    UnsureFiles,
+    as_before,
+    with_hidden,
+)
+from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import ChainFile, Listing, ScanWatermark, SourceId, Watermark
+from logpipeline_shipper.files.open_file import NotNow, Unreadable, look_now
+from logpipeline_shipper.files.reader import PACKED_BADLY, Reader
 from logpipeline_shipper.files.tail import MOVED, Outcome, Patience, Tail, patience_with
 
 __all__ = ["Chain", "Chunk", "Lost"]
@@ -55,7 +61,7 @@ _REWRITTEN_S = 0.5
 _LISTINGS_UNTIL_GONE = 2
 
 
-class Chain(Counts):
+class Chain(ReadCounters):
     """See the module. *read_from* ``end`` leaves out what the first listing shows, ``live`` the
     rotated files of it; whoever makes a chain gives them for sources that were there before the
     first start, not for new ones. Without *sight*, listings are taken to be always up to date.
@@ -68,24 +74,24 @@ class Chain(Counts):
         saved: dict[str, Any] | None,
         read_from: ReadFrom,
         limits: ReadLimits,
-        sight: Sight | None = None,
+        watermark: Watermark | None = None,
     ) -> None:
         super().__init__()
         self.id = id
         self._limits = limits
-        self._sight = sight if sight is not None else FolderSight()
+        self._watermark = watermark if watermark is not None else ScanWatermark()
         self._tail = Tail(id.format, limits, self)
-        self._holding = Holding(self._tail, limits)
+        self._open_files = OpenFiles(self._tail, limits)
         self._files: tuple[ChainFile, ...] = ()
         self._generations: list[Generation] = []
-        self._past = Remembered()
+        self._past = PastGenerations()
         self._pending: deque[tuple[Generation, Chunk]] = deque()
         self._lost: list[Lost] = []
         self._position: tuple[str, int] | None = None
         self._skips_existing = read_from != "beginning" and saved is None
         self._read_from: ReadFrom = read_from
         self._is_ending = False
-        self._turns = Turns(_PATIENCE_S)
+        self._unsure = UnsureFiles(_PATIENCE_S)
         self._gone_after_s = _LISTINGS_UNTIL_GONE * limits.grace_s
         # When files are looked at once more that could not be looked at, or that changed without
         # getting longer.
@@ -106,7 +112,7 @@ class Chain(Counts):
         if self._skips_existing:
             self._skips_existing = False
             self._skip_existing()
-        self._holding.hold(self._generations, now_s)
+        self._open_files.hold(self._generations, now_s)
         self._settle(now_s)
 
     def identities(self) -> list[tuple[int, int, int]]:
@@ -134,7 +140,7 @@ class Chain(Counts):
             if found is not None:
                 lying[finding.file] = found
         found_ids = [(each, lying[each.file].id if each.file in lying else "") for each in findings]
-        self._turns.note(found_ids, now_s)
+        self._unsure.note(found_ids, now_s)
         listed = as_before([lying[file] for file in self._files if file in lying], before)
         there = set(map(id, listed))
         for generation in self._generations:
@@ -249,7 +255,7 @@ class Chain(Counts):
 
     def hold(self, now_s: float) -> None:
         """Open what is to be read later: it may be deleted before."""
-        self._holding.hold_all(self._generations, now_s)
+        self._open_files.hold_all(self._generations, now_s)
 
     def read(self, now_s: float) -> Chunk | None:
         """Return the next bytes after the last chunk that was read, or None while nothing is
@@ -268,7 +274,7 @@ class Chain(Counts):
                 self._cut_off(found, file, now_s)
             else:
                 found.close_handle()
-            self._holding.hold(self._generations, now_s)
+            self._open_files.hold(self._generations, now_s)
         return None
 
     def _cut_off(self, generation: Generation, file: ChainFile, now_s: float) -> None:
@@ -281,7 +287,7 @@ class Chain(Counts):
         for generation in list(self._generations):
             if generation.is_read or self._is_passed(generation, now_s):
                 continue
-            if not self._is_ending and self._turns.has_to_wait(generation.id, now_s):
+            if not self._is_ending and self._unsure.has_to_wait(generation.id, now_s):
                 return None
             if generation.retry_at_s > now_s:
                 if self._may_pass(generation, now_s):
@@ -471,7 +477,7 @@ class Chain(Counts):
 
     def close_idle(self, now_s: float) -> None:
         """Close descriptors that were not used for a while, and deleted files over the limits."""
-        self._holding.close_idle(self._generations, now_s)
+        self._open_files.close_idle(self._generations, now_s)
         self._settle(now_s)
 
     def release(self) -> None:
@@ -502,8 +508,8 @@ class Chain(Counts):
 
     def _is_gone(self, since_s: float, now_s: float) -> bool:
         """Return whether what no listing has shown since *since_s* will not be in the next one."""
-        unseen_s = self._sight.at(now_s) - since_s
-        return unseen_s >= self._gone_after_s and not self._turns.is_unsure(now_s)
+        unseen_s = self._watermark.at(now_s) - since_s
+        return unseen_s >= self._gone_after_s and not self._unsure.is_unsure(now_s)
 
     def _lose(self, generation: Generation, end: int, cause: str) -> None:
         """Give up what is left of *generation*, which reached up to *end* as far as is known.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from logpipeline import cri
 from logpipeline.wire import Checksums, Previous
-from logpipeline_shipper.files.sources import Format
+from logpipeline_shipper.files.listing import Format
 
 # Why bytes that stood in a file were never read.
 ROTATED = "rotated"  # the file was gone before its turn came
@@ -111,7 +111,7 @@ def times_of(data: bytes, format: Format) -> tuple[int, int]:
     return cri.time_ns(data[:40]), cri.time_ns(data[last : last + 40])
 
 
-class Counts:
+class ReadCounters:
     """Counted since the start of the process."""
 
     def __init__(self) -> None:

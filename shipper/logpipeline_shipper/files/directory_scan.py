@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from logpipeline.codecs import Codec
-from logpipeline_shipper.files.naming import ASIDE, chains_of, restart_of, rotation_of
+from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, look_at, open_reader
 from logpipeline_shipper.files.reader import leading_nuls
+from logpipeline_shipper.files.rotation_names import ASIDE, chains_of, restart_of, rotation_of
 from logpipeline_shipper.files.source_filter import Patterns, State
-from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from logpipeline_shipper.files.directory_scan import Folder, roots_of
-from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
 
 # A watch costs the kernel 1 KiB. Folders beyond are looked at in every rescan.
 WATCHES_MAX = 32_768
@@ -223,11 +223,11 @@ class Discovery:
             watcher = Watcher() if self._is_watching else None
         except OSError:
             watcher = None
-        patrol = _Patrol(self._roots(), watcher, self._rescan_s, on_listing, on_write)
+        scanner = _Scanner(self._roots(), watcher, self._rescan_s, on_listing, on_write)
         try:
-            await patrol.run(on_looked)
+            await scanner.run(on_looked)
         finally:
-            patrol.close()
+            scanner.close()
 
     def _roots(self) -> list[Folder]:
         return [root for host in self._hosts for root in roots_of(host, self._report)]
@@ -238,7 +238,7 @@ class Discovery:
             self._skipped(path, reason)
 
 
-class _Patrol:
+class _Scanner:
     """One run of a `Discovery`: which folders are due, and what was told of each."""
 
     def __init__(

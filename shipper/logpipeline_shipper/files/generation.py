@@ -18,9 +18,9 @@ from logpipeline import checksum
 from logpipeline.checksum import NOTHING, Checksum
 from logpipeline.records import Committed
 from logpipeline_shipper.files.chunk import Chunk
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Handle
 from logpipeline_shipper.files.reader import Content, Part
-from logpipeline_shipper.files.sources import ChainFile
 
 ID_BYTES = 8
 # The bytes before an offset by which a read is checked: whoever cut the file has changed them.

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from logpipeline_shipper.files.file_identity import NOT_READ, Finding, Unsure
 from logpipeline_shipper.files.generation import Generation
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.recognition import NOT_READ, Finding, Unsure
 from logpipeline_shipper.files.tail import Tail
 
 # Beside the files that there were: logrotate compresses one rotation later. Its usual 4 and
@@ -39,7 +39,7 @@ def with_hidden(listed: Sequence[Generation], every: Sequence[Generation]) -> li
     return order
 
 
-class Holding:
+class OpenFiles:
     """Opens generations through *tail*, and closes them, within *limits*."""
 
     def __init__(self, tail: Tail, limits: ReadLimits) -> None:
@@ -87,7 +87,7 @@ class Holding:
             return  # reading meets it again, and says so
 
 
-class Turns:
+class UnsureFiles:
     """What is newer than an unsure file of the last listing waits, for *patience_s* at most."""
 
     def __init__(self, patience_s: float) -> None:
@@ -116,7 +116,7 @@ class Turns:
 
 # A folder may be out of sight for a while with all that it has: its disk is mounted late, or a look
 # at it comes late. So as many are remembered as there were files, and some more.
-class Remembered(Sequence[Generation]):
+class PastGenerations(Sequence[Generation]):
     """What is remembered of one source, oldest first."""
 
     def __init__(self) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.reader import PackedReader, PlainReader, Reader
-from logpipeline_shipper.files.sources import ChainFile
 
 # linux/stat.h: type, size and times as of `stat`, and the time of birth.
 _STATX_BASIC_AND_BIRTH = 0x0FFF
@@ -45,7 +45,7 @@ OPEN_FILES_MAX = 512
 # A rotation that deletes a file frees its inode, and the next file takes it: by device and inode
 # alone, a file that was looked at a moment ago and the one that is opened now would be the same.
 @dataclass(frozen=True, slots=True)
-class Found:
+class FileStat:
     """What stands at a path; *born_ns* is 0 where the file system does not say."""
 
     device: int
@@ -56,7 +56,7 @@ class Found:
     is_regular: bool
 
 
-def look_at(path: Path, *, follow_link: bool) -> Found:
+def look_at(path: Path, *, follow_link: bool) -> FileStat:
     """Return what stands at *path*.
 
     Raises:
@@ -67,13 +67,13 @@ def look_at(path: Path, *, follow_link: bool) -> Found:
     return found or _of(os.stat(path, follow_symlinks=follow_link))
 
 
-def look_at_open(descriptor: int) -> Found:
+def look_at_open(descriptor: int) -> FileStat:
     """Return what *descriptor* is open on."""
     return _statx(descriptor, b"", _AT_EMPTY_PATH) or _of(os.fstat(descriptor))
 
 
-def _of(found: os.stat_result) -> Found:
-    return Found(
+def _of(found: os.stat_result) -> FileStat:
+    return FileStat(
         device=found.st_dev,
         inode=found.st_ino,
         born_ns=0,
@@ -93,7 +93,7 @@ def _load() -> ctypes.CDLL | None:
 _LIBC = _load()
 
 
-def _statx(folder: int, path: bytes, flags: int) -> Found | None:
+def _statx(folder: int, path: bytes, flags: int) -> FileStat | None:
     """Return what statx(2) tells; None where there is no such call."""
     if _LIBC is None:
         return None
@@ -106,7 +106,7 @@ def _statx(folder: int, path: bytes, flags: int) -> Found | None:
     (mask,) = _MASK.unpack_from(told)
     mode, inode, size = _MODE.unpack_from(told)
     born_s, born, changed_s, changed = _TIMES.unpack_from(told)
-    return Found(
+    return FileStat(
         device=os.makedev(*_DEVICE.unpack_from(told)),
         inode=inode,
         born_ns=born_s * _S_TO_NS + born if mask & _STATX_BIRTH else 0,
@@ -249,7 +249,7 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        return self._told(lambda reader: reader.size())
+        return self._ask(lambda reader: reader.size())
 
     def written_ns(self) -> int:
         """Return when the file was written to last, in nanoseconds since 1970.
@@ -257,7 +257,7 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        return self._told(lambda reader: reader.written_ns())
+        return self._ask(lambda reader: reader.written_ns())
 
     def data_start(self) -> int:
         """Return where the first byte of the file is that stands in no hole.
@@ -265,9 +265,9 @@ class Handle:
         Raises:
             Closed: the budget closed the descriptor.
         """
-        return self._told(lambda reader: reader.data_start())
+        return self._ask(lambda reader: reader.data_start())
 
-    def _told(self, ask: Callable[[Reader], int]) -> int:
+    def _ask(self, ask: Callable[[Reader], int]) -> int:
         self._budget.borrow(self)
         try:
             return ask(self.reader)

@@ -16,7 +16,7 @@ from logpipeline.spec.api import ACK_ANNOTATION, PIPELINE_LABEL
 from logpipeline.spec.components import Match, PodSelector
 from logpipeline.spec.streams import Acknowledge
 from logpipeline.wire import LABELS_MAX
-from logpipeline_shipper.files.sources import HostSources, Listing, SourceId
+from logpipeline_shipper.files.listing import HostSources, Listing, SourceId
 
 _WILD = re.compile(r"[*?\[]")
 _ANY_FOLDERS = "**"
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 # kubelet has a pod from the API server before it makes the pod's folder: whoever is not heard of
 # for so long, is not heard of because nobody answers.
 METADATA_WAIT_S = 5.0
-OnLeave = Callable[[SourceId], None]
+OnSkip = Callable[[SourceId], None]
 
 
 class BadPattern(ValueError):
@@ -199,7 +199,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Ship:
     """Ship it as *ack* says; its lines carry *labels*. *refused* is an annotation's text that is
     no such word.
     """
@@ -210,7 +210,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Skip:
     """Do not open it; *reason* is one token."""
 
     reason: str
@@ -221,28 +221,28 @@ class Unknown:
     """It depends on what Kubernetes says."""
 
 
-Decision = Take | Leave | Unknown
+Decision = Ship | Skip | Unknown
 
 
 def decide(container: Container, metadata: Metadata | None, rules: Rules) -> Decision:
     """Return what becomes of *container*; without *metadata* only what no metadata can change."""
     if rules.only is not None and container.namespace not in rules.only:
-        return Leave(OTHER_NAMESPACE)
+        return Skip(OTHER_NAMESPACE)
     if _is_ours(container, metadata, rules):
-        return Leave("own-component")
+        return Skip("own-component")
     if metadata is None:
         # Any pod may turn out to be excluded by its annotation.
-        return Unknown() if any(_verdicts(container, None, rules)) else Leave("not-selected")
+        return Unknown() if any(_verdicts(container, None, rules)) else Skip("not-selected")
     if metadata.is_excluded:
-        return Leave("excluded-by-annotation")
+        return Skip("excluded-by-annotation")
     ack = next(_verdicts(container, metadata.labels, rules))
     if ack is None:
-        return Leave("not-selected")
-    taken = Take(_carried(metadata.labels, rules), ack)
+        return Skip("not-selected")
+    taken = Ship(_carried(metadata.labels, rules), ack)
     return taken if metadata.ack is None else _annotated(taken, metadata.ack)
 
 
-def decide_by_path(container: Container, rules: Rules) -> Take | Leave:
+def decide_by_path(container: Container, rules: Rules) -> Ship | Skip:
     """Return what becomes of *container* where its pod stays unknown: a line too many is better
     than a line lost, so what labels might exclude is taken, as the strictest entry says that its
     labels might fit.
@@ -251,10 +251,10 @@ def decide_by_path(container: Container, rules: Rules) -> Take | Leave:
     if not isinstance(decision, Unknown):
         return decision
     possible = [ack for ack in _verdicts(container, None, rules) if ack is not None]
-    return Take(ack=min(possible, key=ACKS.index))
+    return Ship(ack=min(possible, key=ACKS.index))
 
 
-def _annotated(taken: Take, text: str) -> Take:
+def _annotated(taken: Ship, text: str) -> Ship:
     if text in ACKS:
         return replace(taken, ack=text)
     # Who annotates a pod cares for its lines: a word that is misspelt must not let them be lost.
@@ -310,12 +310,12 @@ def _carried(labels: Mapping[str, str], rules: Rules) -> Labels:
     return tuple(carried[:LABELS_MAX])
 
 
-OnTake = Callable[[Listing, Take], None]
+OnShip = Callable[[Listing, Ship], None]
 
 
 # A container whose pod is not known yet waits for a few seconds, alone: every other source goes on.
 # After that its path decides, and what Kubernetes says later is heeded when it says it.
-class PodDirectory(Protocol):
+class PodLookup(Protocol):
     """Knows pods."""
 
     def find(self, container: Container, *, is_last: bool) -> Metadata | None:
@@ -353,7 +353,7 @@ class _Mode:
         )
 
 
-class Gate:
+class SourceFilter:
     """See the module. Without a *directory* the path alone decides. *files* say what is waited for
     when lines of plain files are sent, the first one that fits.
     """
@@ -361,11 +361,11 @@ class Gate:
     def __init__(
         self,
         rules: Rules,
-        directory: PodDirectory | None,
+        pods: PodLookup | None,
         *,
         files: tuple[HostSources, ...] = (),
-        on_take: OnTake,
-        on_leave: OnLeave,
+        on_ship: OnShip,
+        on_skip: OnSkip,
         clock: Callable[[], float],
     ) -> None:
         self.by_path_alone = 0
@@ -373,10 +373,10 @@ class Gate:
         self.refused_acks = 0
         self.left_out: Counter[str] = Counter()
         self._rules = rules
-        self._directory = directory
+        self._pods = pods
         self._modes = tuple(map(_Mode.of, files)) if any(each.ack for each in files) else ()
-        self._on_take = on_take
-        self._on_leave = on_leave
+        self._on_ship = on_ship
+        self._on_skip = on_skip
         self._clock = clock
         self._seen: dict[SourceId, _Seen] = {}
         self._of_pod: defaultdict[str, set[SourceId]] = defaultdict(set)
@@ -386,7 +386,7 @@ class Gate:
         """Take in what discovery saw of one source."""
         id = listing.id
         if id.format != "cri":
-            self._on_take(listing, Take(ack=self._ack_of(listing)))
+            self._on_ship(listing, Ship(ack=self._ack_of(listing)))
             return
         seen = self._seen.get(id)
         if seen is None:
@@ -398,8 +398,8 @@ class Gate:
             self._decide(seen)
             return
         seen.listing = listing
-        if isinstance(seen.decision, Take):
-            self._on_take(listing, seen.decision)
+        if isinstance(seen.decision, Ship):
+            self._on_ship(listing, seen.decision)
         if not listing.files:
             self._forget(id)
 
@@ -417,7 +417,7 @@ class Gate:
         """Read the pods of these *namespaces* from now on, and of no others."""
         self._rules = replace(self._rules, only=namespaces)
         for seen in list(self._seen.values()):
-            is_back = seen.decision == Leave(OTHER_NAMESPACE)
+            is_back = seen.decision == Skip(OTHER_NAMESPACE)
             if is_back and seen.listing.id.namespace in namespaces:
                 # Nothing was asked about its pod: it waits like one that is new.
                 self._count(seen.decision, -1)
@@ -429,7 +429,7 @@ class Gate:
         return {
             id.namespace
             for id, seen in self._seen.items()
-            if seen.decision != Leave(OTHER_NAMESPACE)
+            if seen.decision != Skip(OTHER_NAMESPACE)
         }
 
     def tick(self) -> None:
@@ -452,14 +452,14 @@ class Gate:
             return
         self._count(was, -1)
         self._count(decision, 1)
-        if isinstance(decision, Take):
+        if isinstance(decision, Ship):
             self._note_refused(seen.listing.id, decision, was)
-            self._on_take(seen.listing, decision)
-        elif isinstance(was, Take):
-            self._on_leave(id)
+            self._on_ship(seen.listing, decision)
+        elif isinstance(was, Ship):
+            self._on_skip(id)
 
-    def _note_refused(self, id: SourceId, decision: Take, was: Decision) -> None:
-        before = was.refused if isinstance(was, Take) else None
+    def _note_refused(self, id: SourceId, decision: Ship, was: Decision) -> None:
+        before = was.refused if isinstance(was, Ship) else None
         if decision.refused is None or decision.refused == before:
             return
         self.refused_acks += 1
@@ -482,13 +482,13 @@ class Gate:
         return (first.ack if first is not None else None) or self._rules.ack
 
     def _count(self, decision: Decision, change: int) -> None:
-        if isinstance(decision, Leave):
+        if isinstance(decision, Skip):
             self.left_out[decision.reason] += change
 
     def _decision(self, container: Container, seen: _Seen) -> Decision:
-        if self._directory is None:
+        if self._pods is None:
             return decide_by_path(container, self._rules)
-        known = self._directory.find(container, is_last=False)
+        known = self._pods.find(container, is_last=False)
         decision = decide(container, known, self._rules)
         if not isinstance(decision, Unknown):
             return decision
@@ -497,7 +497,7 @@ class Gate:
         if self._clock() - seen.since_s < METADATA_WAIT_S:
             return decision
         self.by_path_alone += 1
-        partly = self._directory.find(container, is_last=True)
+        partly = self._pods.find(container, is_last=True)
         if partly is not None and not isinstance(
             decision := decide(container, partly, self._rules), Unknown
         ):

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from logpipeline.wire import Checksums, Previous
-from logpipeline_shipper.files.chunk import Chunk, Counts, Cut, cut, open_streams, times_of
+from logpipeline_shipper.files.chunk import Chunk, Cut, ReadCounters, cut, open_streams, times_of
+from logpipeline_shipper.files.file_identity import NOT_OBSERVED
 from logpipeline_shipper.files.generation import Generation, Place
 from logpipeline_shipper.files.limits import ReadLimits
+from logpipeline_shipper.files.listing import ChainFile, Format
 from logpipeline_shipper.files.open_file import (
     Closed,
     Handle,
@@ -18,8 +20,6 @@ from logpipeline_shipper.files.open_file import (
     open_reader,
 )
 from logpipeline_shipper.files.reader import Part, Reader, leading_nuls
-from logpipeline_shipper.files.recognition import NOT_OBSERVED
-from logpipeline_shipper.files.sources import ChainFile, Format
 
 # Say nothing about a file: the next listing, or the next descriptor, does.
 MOVED = (Moved, TooManyOpen, Closed)
@@ -65,7 +65,7 @@ def patience_with(generation: Generation, now_s: float, limits: ReadLimits) -> P
 class Tail:
     """Reads generations of one source."""
 
-    def __init__(self, format: Format, limits: ReadLimits, counts: Counts) -> None:
+    def __init__(self, format: Format, limits: ReadLimits, counts: ReadCounters) -> None:
         self._format = format
         self._limits = limits
         self._counts = counts

@@ -42,7 +42,7 @@ class Access:
     token_file: Path | None = None
 
 
-class Away(Exception):
+class Unreachable(Exception):
     """The API server cannot be reached, or does not answer as one."""
 
 
@@ -69,12 +69,12 @@ async def list_all(access: Access, path: str, query: dict[str, str]) -> tuple[li
         async for data in body:
             raw += data
             if len(raw) > LIST_BYTES_MAX:
-                raise Away(f"a list of more than {LIST_BYTES_MAX} bytes")
+                raise Unreachable(f"a list of more than {LIST_BYTES_MAX} bytes")
         answer = _object(raw)
     try:
         return list(answer["items"]), str(answer["metadata"]["resourceVersion"])
     except (KeyError, TypeError) as error:
-        raise Away(f"the answer is no list: {error!r} is missing") from error
+        raise Unreachable(f"the answer is no list: {error!r} is missing") from error
 
 
 async def watch(
@@ -89,7 +89,7 @@ async def watch(
         async for line in _lines(body):
             event = _object(line)
             if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-                raise Away("an event without an object")
+                raise Unreachable("an event without an object")
             if event.get("type") == "ERROR":
                 raise _refusal(int(event["object"].get("code") or 0), event["object"])
             yield event
@@ -113,7 +113,7 @@ async def _request(
                 raise _refusal(status, await _message(body))
         yield body
     except (OSError, ValueError, EOFError, TimeoutError) as error:
-        raise Away(str(error) or type(error).__name__) from error
+        raise Unreachable(str(error) or type(error).__name__) from error
     finally:
         if writer is not None:
             writer.close()
@@ -187,7 +187,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             del rest[: end + 1]
             searched = 0
         if len(rest) > OBJECT_BYTES_MAX:
-            raise Away(f"an object of more than {OBJECT_BYTES_MAX} bytes")
+            raise Unreachable(f"an object of more than {OBJECT_BYTES_MAX} bytes")
 
 
 async def _message(body: AsyncIterator[bytes]) -> Any:
@@ -213,7 +213,7 @@ def _object(raw: bytes | bytearray) -> Any:
     try:
         return json.loads(raw)
     except ValueError as error:
-        raise Away(f"no JSON: {error}") from error
+        raise Unreachable(f"no JSON: {error}") from error
 
 
 @asynccontextmanager
@@ -222,4 +222,4 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise Away(f"no answer within {seconds:.0f} s") from error
+        raise Unreachable(f"no answer within {seconds:.0f} s") from error

@@ -18,9 +18,9 @@ from typing import Literal
 
 from logpipeline.codecs import unpacked
 from logpipeline_shipper.files.generation import Generation, Head, Place
+from logpipeline_shipper.files.listing import ChainFile
 from logpipeline_shipper.files.open_file import Closed, Moved, TooManyOpen, Unreadable
 from logpipeline_shipper.files.reader import Content, Reader, Recent
-from logpipeline_shipper.files.sources import ChainFile
 
 # How much of two files is compared that stand beside each other, in so many places.
 _COMPARED_BYTES = 64 * 1024

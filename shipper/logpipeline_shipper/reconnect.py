@@ -15,7 +15,7 @@ from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream, PubAck
 from logpipeline_shipper.account import REMOVED, ROLLED_BACK
 from logpipeline_shipper.checkpoint import LastAck
-from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.message import Message
 from logpipeline_shipper.resend import is_lost
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ LOOK_TIMEOUT_S = 2.0
 LOOKS_AT_ONCE_MAX = 16
 
 
-class Acks:
+class LastAcks:
     """The last word of the server on each subject. *on_rollback* gets a stream whose sequences
     went back: what it acknowledged beyond is lost.
     """
@@ -42,11 +42,11 @@ class Acks:
         last = self.last.get(subject)
         return self._highest.get(last.stream, 0) if last else 0
 
-    def note(self, parcel: Parcel, ack: PubAck, floor: int) -> None:
+    def note(self, message: Message, ack: PubAck, floor: int) -> None:
         """Take an acknowledgement in; *floor* was the highest one when its publish began."""
         if ack.duplicate:
             return
-        known = self.last.get(parcel.subject)
+        known = self.last.get(message.subject)
         is_same_stream = known is not None and known.stream == ack.stream
         highest = self._highest.get(ack.stream, 0)
         # A floor above the highest one is from before a roll-back that is known already.
@@ -55,8 +55,8 @@ class Acks:
             highest = 0
         self._highest[ack.stream] = max(highest, ack.sequence)
         if went_back or known is None or known.sequence < ack.sequence or not is_same_stream:
-            self.last[parcel.subject] = LastAck(
-                ack.stream, ack.sequence, parcel.identifier, time.time()
+            self.last[message.subject] = LastAck(
+                ack.stream, ack.sequence, message.identifier, time.time()
             )
         if went_back:
             self._on_rollback(ack.stream)
@@ -72,7 +72,7 @@ class Acks:
             self._highest.pop(lost.stream, None)
 
 
-class Watch:
+class ReconnectCheck:
     """The gate. *on_loss* gets each subject of which acknowledged messages are gone, with what
     became of them, and returns of how many sources something is to be sent again; *on_open* is
     awaited each time when sending may begin.
@@ -81,7 +81,7 @@ class Watch:
     def __init__(
         self,
         js: JetStream,
-        acks: Acks,
+        acks: LastAcks,
         on_loss: Callable[[str, str], int],
         on_open: Callable[[], Awaitable[None]],
     ) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.file_identity import NOT_OBSERVED, Resemblance
+from logpipeline_shipper.files.listing import ChainFile, Listing
 from logpipeline_shipper.files.open_file import look_now, open_reader
-from logpipeline_shipper.files.recognition import NOT_OBSERVED, Resemblance
-from logpipeline_shipper.files.sources import ChainFile, Listing
 
 Identity = tuple[int, int, int]
 
@@ -28,7 +28,7 @@ HELD_S = 5.0
 HELD_GROWING_S = 600.0
 
 
-class Adoption:
+class FileOwners:
     """The files that sources have of one another's names. *chains* are those that are read now,
     *expected* the sources of the process before, as long as their files may still be found.
     """

@@ -18,7 +18,14 @@ from urllib.parse import quote
 
 from logpipeline.spec.api import ACK_ANNOTATION, EXCLUDE_ANNOTATION
 from logpipeline_shipper.files.source_filter import Container, Metadata
-from logpipeline_shipper.kubernetes.client import Access, Away, Gone, Refused, list_all, watch
+from logpipeline_shipper.kubernetes.client import (
+    Access,
+    Gone,
+    Refused,
+    Unreachable,
+    list_all,
+    watch,
+)
 
 # A node runs 110 pods by default, a few hundred at most.
 PODS_MAX = 5_000
@@ -64,7 +71,7 @@ class Listeners:
     namespace: Callable[[str | None], None] = lambda _: None
 
 
-class Directory:
+class PodCache:
     """See the module; filled by two watches, asked by the gate."""
 
     def __init__(self) -> None:
@@ -181,34 +188,34 @@ class Collection:
     denied: Callable[[], None]
 
 
-def collections_of(node: str, directory: Directory, namespace: str = "") -> tuple[Collection, ...]:
+def collections_of(node: str, pods: PodCache, namespace: str = "") -> tuple[Collection, ...]:
     """Return the pods of *node*, and the namespaces; the pods alone where only those of *namespace*
     are read: a right to see namespaces shows all of them.
     """
     of_namespace = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    pods = Collection(
+    of_pods = Collection(
         name="pods",
         path=f"/api/v1{of_namespace}/pods",
         query={"fieldSelector": f"spec.nodeName={node}"},
-        replace=partial(directory.replace_pods, namespace=namespace),
-        put=directory.put_pod,
-        remove=directory.remove_pod,
+        replace=partial(pods.replace_pods, namespace=namespace),
+        put=pods.put_pod,
+        remove=pods.remove_pod,
         denied=lambda: None,
     )
     if namespace:
-        directory.do_without_namespaces()
-        return (pods,)
+        pods.do_without_namespaces()
+        return (of_pods,)
     return (
-        pods,
+        of_pods,
         Collection(
             name="namespaces",
             path="/api/v1/namespaces",
             query={},
-            replace=directory.replace_namespaces,
-            put=directory.put_namespace,
+            replace=pods.replace_namespaces,
+            put=pods.put_namespace,
             # Its last lines are as excluded as those before.
             remove=lambda _: None,
-            denied=directory.do_without_namespaces,
+            denied=pods.do_without_namespaces,
         ),
     )
 
@@ -219,7 +226,7 @@ class ChosenNamespaces:
 
     access: Access
     node: str
-    directory: Directory
+    pods: PodCache
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -227,13 +234,13 @@ class ChosenNamespaces:
         """Follow *namespaces* from now on, and no others."""
         for name in self._running.keys() - namespaces:
             self._running.pop(name).cancel()
-            self.directory.replace_pods((), name)
+            self.pods.replace_pods((), name)
         for name in sorted(namespaces - self._running.keys()):
-            [pods] = collections_of(self.node, self.directory, name)
-            self._running[name] = self.spawn(Follower(self.access, pods).run())
+            [pods] = collections_of(self.node, self.pods, name)
+            self._running[name] = self.spawn(Reflector(self.access, pods).run())
 
 
-class Follower:
+class Reflector:
     """Follows one collection; *problem* says why it is not level, None while it is."""
 
     def __init__(self, access: Access, collection: Collection) -> None:
@@ -265,7 +272,7 @@ class Follower:
                 if error.status == HTTPStatus.FORBIDDEN:
                     self._of.denied()
                 self._note(str(error))
-            except Away as error:
+            except Unreachable as error:
                 self._note(str(error))
             await asyncio.sleep(self._waiting_s * random.uniform(0.5, 1.0))
             self._waiting_s = min(2 * self._waiting_s, BACKOFF_MAX_S)
@@ -307,7 +314,7 @@ class Follower:
         try:
             what(found)
         except (KeyError, TypeError, AttributeError) as error:
-            raise Away(f"an object without {error}") from error
+            raise Unreachable(f"an object without {error}") from error
 
     def _note(self, problem: str) -> None:
         if self.problem is None:

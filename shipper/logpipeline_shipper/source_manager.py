@@ -14,16 +14,22 @@ from logpipeline.partition import partition_of
 from logpipeline.records import Committed, Named, Progress
 from logpipeline.subjects import BadHost, Subjects
 from logpipeline_shipper.account import ROLLED_BACK, Account, Gap
-from logpipeline_shipper.adoption import Adoption
 from logpipeline_shipper.checkpoint import Key, SourceRecord, State, bounded, encode_row
+from logpipeline_shipper.file_owners import FileOwners
 from logpipeline_shipper.files.chain import Chain, ReadFrom
 from logpipeline_shipper.files.generation import has_unread, saved_identities
 from logpipeline_shipper.files.limits import ReadLimits
-from logpipeline_shipper.files.source_filter import Take
-from logpipeline_shipper.files.sources import FolderSight, Listing, SourceId, SourceSight, id_of
-from logpipeline_shipper.message import Packer
-from logpipeline_shipper.pump import Pump
+from logpipeline_shipper.files.listing import (
+    Listing,
+    ScanWatermark,
+    SourceId,
+    SourceWatermark,
+    id_of,
+)
+from logpipeline_shipper.files.source_filter import Ship
+from logpipeline_shipper.message import MessageBuilder
 from logpipeline_shipper.shared import Shared
+from logpipeline_shipper.source import Source
 
 # How often is asked. Where nobody listens, the server says so at once.
 ASK_EVERY_S = 0.2
@@ -94,12 +100,12 @@ class SourceOptions:
     cluster: str
     read_from: ReadFrom
     limits: ReadLimits
-    sight: FolderSight
+    watermark: ScanWatermark
     is_compressing: bool
 
 
-class Fleet:
-    """The pumps by source. *on_host* is called for each host when its first source appears. With
+class SourceManager:
+    """The sources by key. *on_host* is called for each host when its first source appears. With
     *needs_recall* a host's sources wait until `recalled` says what collectors know of them.
     """
 
@@ -112,7 +118,7 @@ class Fleet:
         *,
         needs_recall: bool = False,
     ) -> None:
-        self.pumps: dict[Key, Pump] = {}
+        self.sources: dict[Key, Source] = {}
         self.hosts: dict[str, str] = {}
         self.refused_hosts: set[str] = set()
         self.counts: Counter[str] = Counter()
@@ -126,16 +132,16 @@ class Fleet:
         is_late = state.was_broken and options.read_from == "end"
         self._read_from: ReadFrom = "beginning" if is_late else options.read_from
         self.needs_recall = needs_recall
-        self._adoption = Adoption(self._chains, self._expected, shared.clock)
+        self._owners = FileOwners(self._chains, self._expected, shared.clock)
         self._own: dict[Key, Listing] = {}
-        self._held: dict[Key, tuple[Listing, Take]] = {}
+        self._held: dict[Key, tuple[Listing, Ship]] = {}
         self._recalled: dict[str, Known] = {}
-        self._awaiting: dict[Key, tuple[Listing, Take]] = {}
+        self._awaiting: dict[Key, tuple[Listing, Ship]] = {}
         self.groups: dict[str, dict[str, int]] = dict(state.groups)
         self._records = dict(state.sources)
         for key, record in self._records.items():
             record.account.groups = self.groups.setdefault(key.host, {})
-            self._adoption.claim(key, saved_identities(record.saved, record.births))
+            self._owners.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()
         self._is_ending = False
         # Until the folders were looked through, a source that has no file yet is not gone: however
@@ -149,12 +155,12 @@ class Fleet:
             wait_s = SCANS_UNTIL_GONE * self._options.limits.grace_s
             self._all_seen_s = self._shared.clock() + wait_s
 
-    def take(self, listing: Listing, how: Take) -> None:
+    def take(self, listing: Listing, how: Ship) -> None:
         """Take in what discovery saw of one source, which is to be shipped as *how* says."""
         key = Key(listing.id.host, listing.id.source)
         if listing.id.format == "plain":
             self._held.pop(key, None)
-            found = self._adoption.sort(key, listing)
+            found = self._owners.sort(key, listing)
             if found.is_held:
                 self._held[key] = (listing, how)
             if found.listing.files:
@@ -166,39 +172,41 @@ class Fleet:
             listing = self._whole(key, found.listing)
         self._take(key, listing, how)
 
-    def _relist(self, key: Key, how: Take) -> None:
+    def _relist(self, key: Key, how: Ship) -> None:
         """Have the source *key* look at the files that it has now, under whatever names."""
         id = SourceId(host=key.host, source=key.source, format="plain")
         own = self._own.get(key, Listing(id, ()))
         self._take(key, self._whole(key, own), how)
 
     def _whole(self, key: Key, own: Listing) -> Listing:
-        return Listing(own.id, (*self._adoption.of(key), *own.files))
+        return Listing(own.id, (*self._owners.of(key), *own.files))
 
     def _chains(self) -> dict[Key, Chain]:
-        return {key: pump.chain for key, pump in self.pumps.items() if pump.id.format == "plain"}
+        return {
+            key: source.chain for key, source in self.sources.items() if source.id.format == "plain"
+        }
 
     def _expected(self) -> Iterable[Key]:
         """Return the sources that were known before, and whose files may still be found."""
         return () if self._is_all_seen else self._records.keys()
 
-    def _take(self, key: Key, listing: Listing, how: Take) -> None:
-        pump = self.pumps.get(key)
-        if pump is None:
+    def _take(self, key: Key, listing: Listing, how: Ship) -> None:
+        source = self.sources.get(key)
+        if source is None:
             if not listing.files or not self._is_allowed(key.host):
                 self._awaiting.pop(key, None)
                 return
             if self.needs_recall and key.host not in self._recalled:
                 self._awaiting[key] = (listing, how)
                 return
-            pump = self.pumps[key] = self._made(listing.id, key)
+            source = self.sources[key] = self._made(listing.id, key)
             self._shared.changed()
         self._warm.add(key)
-        pump.is_wanted = True
-        pump.change(how)
-        pump.list(listing)
-        if pump.id.format == "plain":
-            self._adoption.claim(key, pump.chain.identities())
+        source.is_wanted = True
+        source.change(how)
+        source.list(listing)
+        if source.id.format == "plain":
+            self._owners.claim(key, source.chain.identities())
 
     def recalled(self, host: str, known: Known) -> None:
         """Begin with the sources of *host*, of which collectors know *known*."""
@@ -210,34 +218,34 @@ class Fleet:
         """Read no more of a source; what was read is sent, and its position is kept."""
         key = Key(id.host, id.source)
         self._awaiting.pop(key, None)
-        pump = self.pumps.get(key)
-        if pump is not None:
-            pump.is_wanted = False
+        source = self.sources.get(key)
+        if source is not None:
+            source.is_wanted = False
             self._warm.add(key)
 
     def hint(self, id: SourceId) -> None:
         """Look at a source that was just written to."""
         key = Key(id.host, id.source)
-        pump = self.pumps.get(key)
-        if pump is not None:
+        source = self.sources.get(key)
+        if source is not None:
             self._warm.add(key)
-            pump.wake()
+            source.wake()
 
     def end(self) -> None:
         """Note that nobody writes any more, so that all files are read to their last byte."""
         self._is_ending = True
-        self._adoption.end()
+        self._owners.end()
         for listing, how in list(self._held.values()):
             self.take(listing, how)
-        for key, pump in self.pumps.items():
+        for key, source in self.sources.items():
             self._warm.add(key)
-            pump.chain.end()
-            pump.wake()
+            source.chain.end()
+            source.wake()
 
     def is_level(self) -> bool:
         """Return whether all that is known of has arrived."""
-        pumps = self.pumps.values()
-        is_busy = any(pump.is_running or pump.chain.backlog_bytes() for pump in pumps)
+        sources = self.sources.values()
+        is_busy = any(source.is_running or source.chain.backlog_bytes() for source in sources)
         return not is_busy and not self._awaiting
 
     def tick(self) -> None:
@@ -245,22 +253,22 @@ class Fleet:
         now_s = self._shared.clock()
         for listing, how in list(self._held.values()):
             self.take(listing, how)
-        if not self._is_all_seen and self._options.sight.at(now_s) >= self._all_seen_s:
+        if not self._is_all_seen and self._options.watermark.at(now_s) >= self._all_seen_s:
             self._is_all_seen = True
             self._miss_absent()
         for key in list(self._warm):
-            pump = self.pumps[key]
-            self._count(pump)
-            if pump.is_running:
+            source = self.sources[key]
+            self._count(source)
+            if source.is_running:
                 continue
-            if pump.has_debts:
-                pump.wake()
-            elif pump.chain.is_finished() or (not pump.is_wanted and pump.account.is_settled):
-                self._let_go(key, pump)
-            elif pump.chain.backlog_bytes() or pump.chain.may_go_on_alone():
-                pump.wake()
-            elif now_s - pump.active_s >= WARM_S:
-                pump.close_idle()
+            if source.has_debts:
+                source.wake()
+            elif source.chain.is_finished() or (not source.is_wanted and source.account.is_settled):
+                self._let_go(key, source)
+            elif source.chain.backlog_bytes() or source.chain.may_go_on_alone():
+                source.wake()
+            elif now_s - source.active_s >= WARM_S:
+                source.close_idle()
                 self._warm.discard(key)
 
     def _miss_absent(self) -> None:
@@ -271,9 +279,9 @@ class Fleet:
             if record.account.has_debts or has_unread(record.saved, record.births)
         ]
         for key in gone:
-            pump = self._revive(key)
-            if pump is not None:
-                pump.list(Listing(pump.id, ()))
+            source = self._revive(key)
+            if source is not None:
+                source.list(Listing(source.id, ()))
 
     def rows(self) -> list[str]:
         """Return what is to be saved of all sources, also of those that are not there now."""
@@ -282,29 +290,29 @@ class Fleet:
             if record.absent_since_s is None:
                 self._records[key] = replace(record, absent_since_s=now_s)
         self._records = bounded(self._records, now_s)
-        self._adoption.keep_only(self.pumps.keys() | self._records.keys())
+        self._owners.keep_only(self.sources.keys() | self._records.keys())
         absent = [encode_row(key, record) for key, record in self._records.items()]
-        return absent + [pump.row() for pump in self.pumps.values()]
+        return absent + [source.row() for source in self.sources.values()]
 
     def backlog_bytes(self) -> int:
         """Return how many bytes wait in files, of all sources."""
-        return sum(self.pumps[key].chain.backlog_bytes() for key in self._warm)
+        return sum(self.sources[key].chain.backlog_bytes() for key in self._warm)
 
     def backlogs(self) -> dict[str, tuple[int, float]]:
         """Return for each host the bytes that wait, and for how long it has not been level."""
         now_s = self._shared.clock()
         totals = dict.fromkeys(self.hosts, (0, 0.0))
         for key in self._warm:
-            pump, (size, seconds) = self.pumps[key], totals[key.host]
-            since_s = now_s if pump.behind_since_s is None else pump.behind_since_s
-            totals[key.host] = (size + pump.chain.backlog_bytes(), max(seconds, now_s - since_s))
+            source, (size, seconds) = self.sources[key], totals[key.host]
+            since_s = now_s if source.behind_since_s is None else source.behind_since_s
+            totals[key.host] = (size + source.chain.backlog_bytes(), max(seconds, now_s - since_s))
         return totals
 
     def confirm(self, key: Key, committed: Committed, group: str) -> Sequence[Gap]:
         """Take in how far a group has archived a source, and return the holes that it names."""
-        pump = self.pumps.get(key)
-        if pump is not None:
-            return pump.confirm(group, committed)
+        source = self.sources.get(key)
+        if source is not None:
+            return source.confirm(group, committed)
         record = self._records.get(key)
         return record.account.confirm(group, committed) if record is not None else []
 
@@ -314,9 +322,9 @@ class Fleet:
         """Take in what a group has of the generations of a source that it was asked for, None for
         nothing; return what it should have besides.
         """
-        pump = self.pumps.get(key)
-        if pump is not None:
-            return pump.answer(progress, known)
+        source = self.sources.get(key)
+        if source is not None:
+            return source.answer(progress, known)
         record = self._records.get(key)
         if record is None:
             return []
@@ -335,20 +343,20 @@ class Fleet:
 
     def owe(self, key: Key, gap: Gap) -> None:
         """Send the bytes of *gap* again."""
-        if (pump := self._found(key)) is not None:
-            pump.owe(gap)
+        if (source := self._found(key)) is not None:
+            source.owe(gap)
 
     def lose(self, key: Key, gap: Gap) -> None:
         """Name the bytes of *gap* as lost: nothing helps."""
-        if (pump := self._found(key)) is not None:
-            pump.lose(gap)
+        if (source := self._found(key)) is not None:
+            source.lose(gap)
 
-    def _found(self, key: Key) -> Pump | None:
-        """Return the pump of *key*, which then has something to do."""
-        pump = self.pumps.get(key) or self._revive(key)
-        if pump is not None:
+    def _found(self, key: Key) -> Source | None:
+        """Return the source *key*, which then has something to do."""
+        source = self.sources.get(key) or self._revive(key)
+        if source is not None:
             self._warm.add(key)
-        return pump
+        return source
 
     def lacking_word(self, patience_s: float) -> set[str]:
         """Return the hosts of which something was sent that no collector has said anything of for
@@ -376,16 +384,16 @@ class Fleet:
         return sum(account.to_be_named for _, account in self._accounts())
 
     def _accounts(self) -> Iterator[tuple[Key, Account]]:
-        yield from ((key, pump.account) for key, pump in self.pumps.items())
+        yield from ((key, source.account) for key, source in self.sources.items())
         yield from ((key, record.account) for key, record in self._records.items())
 
-    def _revive(self, key: Key) -> Pump | None:
-        """Return a pump of a source that is gone: what it owes is still to be named."""
+    def _revive(self, key: Key) -> Source | None:
+        """Return a source that is gone: what it owes is still to be named."""
         if not self._is_all_seen or not self._is_allowed(key.host):
             return None  # collectors say it again
-        pump = self.pumps[key] = self._made(id_of(key.host, key.source), key)
+        source = self.sources[key] = self._made(id_of(key.host, key.source), key)
         self._warm.add(key)
-        return pump
+        return source
 
     def doubt_partition(self, partition: int) -> None:
         """Send again what of *partition* is not confirmed."""
@@ -396,8 +404,8 @@ class Fleet:
         return self._doubt(lambda key: self._options.subjects.of_host(key.host) in subjects, cause)
 
     def _doubt(self, is_concerned: Callable[[Key], bool], cause: str) -> int:
-        pumps = [pump for key, pump in self.pumps.items() if is_concerned(key)]
-        count = sum([pump.doubt(cause) for pump in pumps])
+        sources = [source for key, source in self.sources.items() if is_concerned(key)]
+        count = sum([source.doubt(cause) for source in sources])
         records = [record for key, record in self._records.items() if is_concerned(key)]
         return count + sum([record.account.doubt(cause) for record in records])
 
@@ -406,20 +414,20 @@ class Fleet:
 
     def release(self) -> None:
         """Let go of every file."""
-        for pump in self.pumps.values():
-            pump.chain.release()
+        for source in self.sources.values():
+            source.chain.release()
 
-    def _count(self, pump: Pump) -> None:
+    def _count(self, source: Source) -> None:
         """Add what the chain counted since the last time: asking 10,000 idle ones is too much."""
-        for reason, count in pump.chain.unreadable.items():
-            if more := pump.count(reason, count):
+        for reason, count in source.chain.unreadable.items():
+            if more := source.count(reason, count):
                 self.unreadable[reason] += more
-                fields = {**pump.key._asdict(), "reason": reason}
+                fields = {**source.key._asdict(), "reason": reason}
                 log.warning("a file cannot be read; it is tried again", extra=fields)
         for counter, what in COUNTERS.items():
-            if more := pump.count(counter, getattr(pump.chain, counter)):
+            if more := source.count(counter, getattr(source.chain, counter)):
                 self.counts[counter] += more
-                log.warning(what, extra={**pump.key._asdict(), counter: more})
+                log.warning(what, extra={**source.key._asdict(), counter: more})
 
     def _is_allowed(self, host: str) -> bool:
         if host in self.hosts:
@@ -436,7 +444,7 @@ class Fleet:
         self._on_host(host)
         return True
 
-    def _made(self, id: SourceId, key: Key) -> Pump:
+    def _made(self, id: SourceId, key: Key) -> Source:
         options = self._options
         groups = self.groups.setdefault(key.host, {})
         record = self._records.pop(key, None) or SourceRecord(account=Account(groups))
@@ -448,7 +456,9 @@ class Fleet:
             # What an intent tells of was read before: its beginning is not the file's end now.
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
-            sight=SourceSight(options.sight, lambda: self._adoption.undecided_since_s(key)),
+            watermark=SourceWatermark(
+                options.watermark, lambda: self._owners.undecided_since_s(key)
+            ),
         )
         for birth in record.births:
             chain.remember(birth)
@@ -460,7 +470,7 @@ class Fleet:
             chain.was_sent(intent.generation, intent.end, intent.after)
         if self._is_ending:
             chain.end()
-        packer = Packer(
+        builder = MessageBuilder(
             id,
             subject=self.hosts[id.host],
             installation=options.installation,
@@ -468,13 +478,13 @@ class Fleet:
             is_compressing=options.is_compressing,
             is_line=self._shared.options.message == "line",
         )
-        return Pump(id, chain, packer, self._shared, record, is_in_doubt=self._is_in_doubt)
+        return Source(id, chain, builder, self._shared, record, is_in_doubt=self._is_in_doubt)
 
-    def _let_go(self, key: Key, pump: Pump) -> None:
-        record = pump.record()
-        self._count(pump)
-        pump.chain.release()
+    def _let_go(self, key: Key, source: Source) -> None:
+        record = source.record()
+        self._count(source)
+        source.chain.release()
         self._records[key] = replace(record, absent_since_s=time.time())
-        del self.pumps[key]
+        del self.sources[key]
         self._warm.discard(key)
         self._shared.changed()

@@ -17,13 +17,13 @@ from logpipeline.records import Committed, Progress
 from logpipeline_shipper import resend
 from logpipeline_shipper.account import Account, Gap
 from logpipeline_shipper.checkpoint import Key, SourceRecord, encode_row
-from logpipeline_shipper.delivery import Delivery, Lot
+from logpipeline_shipper.delivery import Delivery, PreparedChunk
 from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.listing import Listing, SourceId
 from logpipeline_shipper.files.open_file import NotNow
-from logpipeline_shipper.files.source_filter import Take
-from logpipeline_shipper.files.sources import Listing, SourceId
-from logpipeline_shipper.message import ATTEMPT_BYTES, Packer
-from logpipeline_shipper.resend import Past
+from logpipeline_shipper.files.source_filter import Ship
+from logpipeline_shipper.message import ATTEMPT_BYTES, MessageBuilder
+from logpipeline_shipper.resend import EarlierSends
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -82,21 +82,21 @@ def _fields(key: Key, gap: Gap) -> dict[str, object]:
     return {**key._asdict(), **gap._asdict()}
 
 
-class Pump:
+class Source:
     """One source on its way. *wake* it when there may be something to do."""
 
     # A node may have 10,000 of them, nearly all idle.
     __slots__ = (
-        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_mend_at_s",
-        "_packer", "_row", "_saved", "_shared", "_task", "account", "active_s", "behind_since_s",
-        "chain", "id", "is_wanted", "key", "past", "subject",
+        "_again", "_builder", "_counted", "_delivery", "_is_in_thread", "_listing", "_mend_at_s",
+        "_row", "_saved", "_shared", "_task", "account", "active_s", "behind_since_s", "chain",
+        "earlier", "id", "is_wanted", "key", "subject",
     )  # fmt: skip
 
     def __init__(
         self,
         id: SourceId,
         chain: Chain,
-        packer: Packer,
+        builder: MessageBuilder,
         shared: Shared,
         record: SourceRecord,
         *,
@@ -105,15 +105,15 @@ class Pump:
         self.id = id
         self.key = Key(id.host, id.source)
         self.chain = chain
-        self.subject = packer.subject
+        self.subject = builder.subject
         self.is_wanted = True
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
         self.account = record.account
-        self.past = Past(record.intents, is_in_doubt=is_in_doubt)
+        self.earlier = EarlierSends(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
-        self._packer = packer
-        self._delivery = Delivery(id, packer, self.past, self.account, shared, chain.birth)
+        self._builder = builder
+        self._delivery = Delivery(id, builder, self.earlier, self.account, shared, chain.birth)
         self._counted: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
         self._row: str | None = None
@@ -135,9 +135,9 @@ class Pump:
         if self._task is None and self._may_go_on():
             self._task = self._shared.spawn(self._run())
 
-    def change(self, how: Take) -> None:
+    def change(self, how: Ship) -> None:
         """Let what is read from now on be shipped as *how* says."""
-        self._packer.labels = how.labels
+        self._builder.labels = how.labels
         self._delivery.ack = how.ack
 
     def list(self, listing: Listing) -> None:
@@ -273,7 +273,7 @@ class Pump:
         except Exception:
             # A fault of ours in one source must not stop the others; the next tick tries again.
             self._shared.totals.failures += 1
-            self.past.note(self._delivery.in_flight)
+            self.earlier.note(self._delivery.in_flight)
             self.chain.rewind()
             log.exception("a source failed; it is tried again", extra=self.key._asdict())
         finally:
@@ -293,21 +293,24 @@ class Pump:
 
     async def _ship(self) -> bool:
         """Send what can be read now; return whether there was anything."""
-        lot = await self._next()
-        is_any = lot is not None
-        while lot is not None:
-            lot = await self._send_and_read_on(lot)
+        prepared = await self._next()
+        is_any = prepared is not None
+        while prepared is not None:
+            prepared = await self._send_and_read_on(prepared)
         return is_any
 
-    async def _send_and_read_on(self, lot: Lot) -> Lot | None:
+    async def _send_and_read_on(self, prepared: PreparedChunk) -> PreparedChunk | None:
         ahead = None
-        sending = asyncio.create_task(self._delivery.deliver(lot))
+        sending = asyncio.create_task(self._delivery.deliver(prepared))
         try:
             # Only where more is waiting for sure: else the next batch would be a tiny one.
-            if not lot.is_part and 2 * len(lot.chunk.data) >= self._shared.options.bytes_max:
+            if (
+                not prepared.is_part
+                and 2 * len(prepared.chunk.data) >= self._shared.options.bytes_max
+            ):
                 ahead = await self._ahead()
             await sending
-            self._acknowledge(lot)
+            self._acknowledge(prepared)
             is_next = self._may_go_on() and not self.has_debts
             if ahead is not None and is_next:
                 going_on, ahead = ahead, None
@@ -316,40 +319,44 @@ class Pump:
             return None
         finally:
             sending.cancel()
-            for unused in (lot, ahead):
+            for unused in (prepared, ahead):
                 if unused is not None:
                     self._shared.budget.give_back(unused.held_bytes)
 
-    def _acknowledge(self, lot: Lot) -> None:
-        self.chain.acknowledge(lot.chunk)
-        self.past.acknowledged(lot.chunk)
+    def _acknowledge(self, prepared: PreparedChunk) -> None:
+        self.chain.acknowledge(prepared.chunk)
+        self.earlier.acknowledged(prepared.chunk)
         self._delivery.in_flight.clear()
         totals = self._shared.totals
         totals.progress += 1
-        totals.lines += lot.chunk.lines
+        totals.lines += prepared.chunk.lines
         self._shared.changed()
         reach("shipper.after-ack")
 
-    async def _next(self) -> Lot | None:
-        """Return the next lot, which waited for company if it was small."""
+    async def _next(self) -> PreparedChunk | None:
+        """Return the next chunk, which waited for company if it was small."""
         options = self._shared.options
-        lot = None
+        prepared = None
         for is_patient in (options.linger_s > 0, False):
             await self._reserve(2 * options.bytes_max)
-            lot = await self._read()
-            if lot is None or not is_patient or 4 * len(lot.chunk.data) >= options.bytes_max:
+            prepared = await self._read()
+            if (
+                prepared is None
+                or not is_patient
+                or 4 * len(prepared.chunk.data) >= options.bytes_max
+            ):
                 break
             if not self.chain.can_rewind():
                 break  # what is in memory is all that is left of it
-            self._shared.budget.give_back(lot.held_bytes)
+            self._shared.budget.give_back(prepared.held_bytes)
             self.chain.rewind()
             await asyncio.sleep(options.linger_s)
-        if lot is None and not self.chain.backlog_bytes():
-            self.past.read_all()
+        if prepared is None and not self.chain.backlog_bytes():
+            self.earlier.read_all()
             self.behind_since_s = None
         elif self.behind_since_s is None:
             self.behind_since_s = self._shared.clock()
-        return lot
+        return prepared
 
     async def _reserve(self, size: int) -> None:
         if not self._shared.budget.try_take(size):
@@ -357,30 +364,30 @@ class Pump:
             self.chain.hold(self._shared.clock())
             await self._shared.budget.take(size)
 
-    async def _ahead(self) -> Lot | None:
+    async def _ahead(self) -> PreparedChunk | None:
         # Whoever holds bytes must not wait for more: all would wait for one another.
         if not self._shared.budget.try_take(2 * self._shared.options.bytes_max):
             return None
         return await self._read()
 
-    async def _read(self) -> Lot | None:
+    async def _read(self) -> PreparedChunk | None:
         """Read, compress, and give back what was taken too much of the budget."""
         reserved = 2 * self._shared.options.bytes_max
         held = 0
         try:
             self._update()
-            lot = await self._read_in_thread() if self._is_much() else self._read_now()
-            held = min(lot.held_bytes, reserved) if lot is not None else 0
+            prepared = await self._read_in_thread() if self._is_much() else self._read_now()
+            held = min(prepared.held_bytes, reserved) if prepared is not None else 0
         finally:
             self._shared.budget.give_back(reserved - held)
-        if lot is not None:
-            lot.held_bytes = held
-        return lot
+        if prepared is not None:
+            prepared.held_bytes = held
+        return prepared
 
     def _is_much(self) -> bool:
         return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
 
-    async def _read_in_thread(self) -> Lot | None:
+    async def _read_in_thread(self) -> PreparedChunk | None:
         loop = asyncio.get_running_loop()
         self._saved = self.chain.saved()
         self._is_in_thread = True
@@ -394,6 +401,6 @@ class Pump:
             self._is_in_thread = False
             self._saved = None
 
-    def _read_now(self) -> Lot | None:
+    def _read_now(self) -> PreparedChunk | None:
         chunk = self.chain.read(self._shared.clock())
         return None if chunk is None else self._delivery.prepare(chunk)

@@ -107,7 +107,7 @@ class HostSources:
 # A file that a listing lacks may be being renamed: it is gone when a later look does not show it
 # either. Where the machine is busy, or was asleep, that look may come long after the one before. So
 # what is missing is judged by the time of looks, not by a clock alone.
-class Sight(Protocol):
+class Watermark(Protocol):
     """What a source knows of the folders."""
 
     def at(self, now_s: float) -> float:
@@ -115,7 +115,7 @@ class Sight(Protocol):
 
 
 @dataclass(slots=True)
-class FolderSight:
+class ScanWatermark:
     """What discovery saw of all folders; it moves *until_s*."""
 
     until_s: float = math.inf
@@ -126,12 +126,12 @@ class FolderSight:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSight:
+class SourceWatermark:
     """What one source knows: all that *folders* has seen, up to the time *undecided_since_s* when
     a file was seen first that may be the source's own under another name, which cannot be told yet.
     """
 
-    folders: FolderSight
+    folders: ScanWatermark
     undecided_since_s: Callable[[], float]
 
     def at(self, now_s: float) -> float:
