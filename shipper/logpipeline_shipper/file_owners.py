@@ -14,9 +14,9 @@ from pathlib import Path
 
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.chain import Chain
-from logpipeline_shipper.files.file_identity import NOT_OBSERVED, Resemblance
+from logpipeline_shipper.files.file_identity import Resemblance
 from logpipeline_shipper.files.listing import ChainFile, Listing
-from logpipeline_shipper.files.open_file import look_now, open_reader
+from logpipeline_shipper.files.open_file import NOT_READ, look_now, open_reader
 
 Identity = tuple[int, int, int]
 
@@ -193,7 +193,7 @@ def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key |
     owners = frozenset(key for key, _ in likely)
     try:
         content = open_reader(file, follow_link=False)
-    except NOT_OBSERVED:
+    except NOT_READ:
         return Undecided(owners)
     try:
         resemblances = [(key, chain.resemblance(content)) for key, chain in likely]

@@ -60,21 +60,21 @@ def test_a_log_that_was_cut_is_not_taken_for_what_was_sent_before_a_kill(tmp_pat
     birth = folder.chain.birth(chunk.generation)
     known = Generation.restore(birth[:4] + Generation(chunk.generation).saved()[4:5] + birth[5:])
     known.was_sent(chunk.end, chunk.checksums.after)
-    assert is_in(folder, known)
+    assert is_file_of(folder, known)
 
     os.truncate(folder.live, 0)
     append(folder.live, HEADER + b"2\n3\n")
     known.is_verified = False
 
-    assert not is_in(folder, known)
+    assert not is_file_of(folder, known)
 
 
-def is_in(folder: Folder, known: Generation) -> bool:
+def is_file_of(folder: Folder, known: Generation) -> bool:
     """Return whether the log is the file of *known*."""
     (listing,) = folder.discovery.scan()
     content = open_reader(listing.files[-1], follow_link=False)
     try:
-        return known.is_in(content)
+        return known.verify(content)
     finally:
         content.close()
 

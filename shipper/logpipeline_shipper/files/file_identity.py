@@ -1,40 +1,42 @@
-"""Which generation each file of a listing is.
+"""Decides which generation each file of a listing is.
 
-A file is known again by its device, inode and time of birth, whatever it is called and wherever it
-stands: names and first lines are alike in many files. One that is not known is a copy of a known
-one, compressed or not, if it has all of its bytes: told by their checksum. What is neither is new.
+A file is recognised by its device, inode and time of birth, whatever its name and folder: names and
+first lines are alike in many files. A file that is not recognised in this way is a copy of a known
+one, packed or not, if it has all of its bytes, by their checksum. Every other file is new.
 
-Nothing is changed here: what was found is returned, and the chain that owns the generations acts
-on it.
+The decisions are returned, and the chain that owns the generations carries them out. Nothing is
+changed here, but for the note that a generation was verified, which spares reading it once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, Protocol
 
 from logpipeline.codecs import unpacked
 from logpipeline_shipper.files.generation import Generation, Head, Place
 from logpipeline_shipper.files.listing import ChainFile
-from logpipeline_shipper.files.open_file import Closed, Moved, TooManyOpen, Unreadable
+from logpipeline_shipper.files.open_file import NOT_READ, Moved
 from logpipeline_shipper.files.reader import Content, Reader, Recent
 
-# How much of two files is compared that stand beside each other, in so many places.
+# Two files side by side are compared in so many places, so many bytes in each.
 _COMPARED_BYTES = 64 * 1024
 _COMPARED_PLACES = 16
 
-Open = Callable[[ChainFile], Reader]
-NOT_OBSERVED = (Moved, Unreadable, TooManyOpen, OSError)
-# Why a file that may be open already is not read now.
-NOT_READ = (*NOT_OBSERVED, Closed)
+
+class Opener(Protocol):
+    """Opens files for one look."""
+
+    def open_file(self, file: ChainFile, /) -> Reader:
+        """Return a reader of *file*; one of `NOT_READ` is raised where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """*file* is that of *generation*, where it was or at another place."""
+    """*file* is the file of *generation*, at the path where it was or at another one."""
 
     file: ChainFile
     generation: Generation
@@ -42,8 +44,8 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """*file* has the inode of *generation*, and other bytes, *size* of them by now; *is_cut* says
-    that it is the same file, cut and written anew.
+    """*file* has the inode of *generation*, but other bytes: *size* of them by now. *is_cut*: it is
+    the same file, truncated and written again.
     """
 
     file: ChainFile
@@ -54,9 +56,9 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """*file* has the bytes of *generation*, whose own file is gone, or holds others by now;
-    *has_more* says that others stand behind them. *short* is what it is, if it ends before what was
-    seen of the generation: the rest was written behind the copy's back.
+    """*file* has the bytes of *generation*, whose own file is gone or holds other bytes by now.
+    *has_more*: further bytes follow them. *short* is given if the copy ends before the end that was
+    seen of the generation: the rest was written after the copy was made.
     """
 
     file: ChainFile
@@ -67,7 +69,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A copy that ends at *end*, and begins with *head*; *kept* is its end, where more was read."""
+    """A copy that ends at *end* and begins with *head*; *kept* is its end if more was read."""
 
     end: int
     head: Head
@@ -76,7 +78,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """*file* is a copy of *generation*, which still has its own: it brings nothing yet."""
+    """*file* is a copy of *generation*, which still has its own file: there is nothing to read."""
 
     file: ChainFile
     generation: Generation
@@ -84,102 +86,265 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """*file* was never seen before, nor was what it holds."""
+    """Neither *file* nor its bytes were seen before."""
 
     file: ChainFile
 
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """*file* could not be looked at: the next listing tells."""
+    """*file* could not be decided on yet: the next listing decides."""
 
     file: ChainFile
 
 
 class Resemblance(Enum):
-    """What a file that another source's name was given to has of a source's bytes."""
+    """How a file that carries another source's name resembles this source."""
 
     NONE = "none"
-    COPIES = "copies"  # what stands in its files as well: it may be a copy that is being made
-    CONTINUES = "continues"  # all that was read of a generation whose own file has them no more
+    COPIES = "copies"  # it has bytes that are in the source's files too: a copy in the making?
+    # It has all that was read of a generation, whose own file has these bytes no more.
+    CONTINUES = "continues"
 
 
 Finding = Same | Replaced | Copy | Shadow | New | Unsure
 
 
-def recognise(
-    files: Sequence[ChainFile],
-    generations: Sequence[Generation],
-    past: Sequence[Generation],
-    open_file: Open,
-    recent: Recent,
-) -> list[Finding]:
-    """Return what each of *files* (oldest first) is, given the *generations* of their source,
-    *past* ones, which had no file any more, and what was read last.
+class FileMatcher:
+    """Compares files with the generations of one source. *opener* opens files for one look;
+    *recent* holds the bytes that were read last.
     """
-    # Of two with one identity, the file was cut between them: it holds the later one.
-    by_identity = {known.identity: known for known in generations if known.identity}
-    seen = [(file, by_identity[file.identity]) for file in files if file.identity in by_identity]
-    # What grew is looked at by whoever reads on. Beside a file that may be a copy of it, it is to
-    # be known now whether the live one was cut, and has grown since.
-    has_unknown = len(seen) < len(files)
-    findings: dict[ChainFile, Finding] = {
-        file: _seen_again(file, known, open_file, is_trusted=not (has_unknown and file.is_live))
-        for file, known in seen
-    }
-    there = {id(found.generation) for found in findings.values() if isinstance(found, Same)}
-    wanted = [known for known in generations if id(known) not in there] + list(past)
-    # A file may begin with all that was read of several: it is the one of which most was.
-    wanted.sort(key=lambda known: known.proof.offset, reverse=True)
-    originals = [found for found in findings.values() if isinstance(found, Same)]
-    begun = [file for file in files if not isinstance(findings.get(file), Same)]
-    plain = {file.path: file for file in files if not file.compressed}
-    for file in files:
-        if file in findings:
-            continue
-        whole = plain.get(file.path.with_name(unpacked(file.path.name)))
-        if file.compressed and whole is not None and _is_being_packed(file, whole, open_file):
-            same = findings.get(whole)
-            known = same.generation if isinstance(same, Same) else None
-            # Beside a file that is new itself, the next look tells.
-            findings[file] = Unsure(file) if known is None else Shadow(file, known)
-            continue
-        found = findings[file] = _first_seen(file, wanted, originals, begun, open_file, recent)
-        if isinstance(found, Copy):
-            wanted.remove(found.generation)
-    return [findings[file] for file in files]
 
+    def __init__(self, opener: Opener, recent: Recent) -> None:
+        self._opener = opener
+        self._recent = recent
 
-def resemblance(
-    content: Reader,
-    generations: Sequence[Generation],
-    past: Sequence[Generation],
-    open_file: Open,
-    recent: Recent,
-) -> Resemblance:
-    """Return what *content*, a file that nobody knows, has of the bytes of a source."""
-    found = Resemblance.NONE
-    for known in (*past, *generations):
-        file = known.file
-        if (
-            known.is_proven_in(content)
-            or known.end_in(content, recent.of(known.id)) is not None
-            or _has_open_bytes(content, known)
-        ):
-            if file is None or not _is_still_in(file, known, open_file):
-                return Resemblance.CONTINUES
-            found = Resemblance.COPIES
-        elif content.broken or (
-            file is not None and _is_beginning(content, file, open_file, known) is not False
-        ):
-            # A packed file that is cut short may still become a copy.
-            found = Resemblance.COPIES
-    return found
+    def match(
+        self,
+        files: Sequence[ChainFile],
+        generations: Sequence[Generation],
+        past: Sequence[Generation],
+    ) -> list[Finding]:
+        """Return what each of *files* (oldest first) is, given the *generations* of their source,
+        and the *past* ones, whose files are gone.
+        """
+        # Of two generations with one identity, the file was truncated between them: it holds the
+        # later one.
+        by_identity = {known.identity: known for known in generations if known.identity}
+        seen = [
+            (file, by_identity[file.identity]) for file in files if file.identity in by_identity
+        ]
+        # A file that grew is verified when it is read. But next to a file that may be a copy of it,
+        # it must be known now whether the live file was truncated and has grown since.
+        has_unknown = len(seen) < len(files)
+        findings: dict[ChainFile, Finding] = {
+            file: self._seen_again(file, known, is_trusted=not (has_unknown and file.is_live))
+            for file, known in seen
+        }
+        originals = [found for found in findings.values() if isinstance(found, Same)]
+        there = {id(found.generation) for found in originals}
+        wanted = [known for known in generations if id(known) not in there] + list(past)
+        # A file may begin with all that was read of several generations: it belongs to the one of
+        # which most was read.
+        wanted.sort(key=lambda known: known.proof.offset, reverse=True)
+        begun = [file for file in files if not isinstance(findings.get(file), Same)]
+        plain = {file.path: file for file in files if not file.compressed}
+        for file in files:
+            if file in findings:
+                continue
+            whole = plain.get(file.path.with_name(unpacked(file.path.name)))
+            if file.compressed and whole is not None and self._is_being_packed(file, whole):
+                same = findings.get(whole)
+                known = same.generation if isinstance(same, Same) else None
+                # Next to a plain file that is new itself, the next listing decides.
+                findings[file] = Unsure(file) if known is None else Shadow(file, known)
+                continue
+            found = findings[file] = self._first_seen(file, wanted, originals, begun)
+            if isinstance(found, Copy):
+                wanted.remove(found.generation)
+        return [findings[file] for file in files]
+
+    def resemblance(
+        self, content: Reader, generations: Sequence[Generation], past: Sequence[Generation]
+    ) -> Resemblance:
+        """Return how *content*, a file that no source knows, resembles a source."""
+        found = Resemblance.NONE
+        for known in (*past, *generations):
+            file = known.file
+            if (
+                known.is_proven_in(content)
+                or known.end_in(content, self._recent.of(known.id)) is not None
+                or _has_open_bytes(content, known)
+            ):
+                if file is None or not self._is_still_in(file, known):
+                    return Resemblance.CONTINUES
+                found = Resemblance.COPIES
+            elif content.broken or (
+                file is not None and self._is_beginning(content, file, known) is not False
+            ):
+                # A packed file that ends too early may still become a copy.
+                found = Resemblance.COPIES
+        return found
+
+    def _seen_again(
+        self, file: ChainFile, known: Generation, *, is_trusted: bool
+    ) -> Same | Replaced:
+        if is_trusted and (file.size, file.mtime_ns) == known.stamp:
+            return Same(file, known)
+        has_grown = file.size > known.size and known.is_verified and file.born_ns
+        if known.is_open or not (has_grown and is_trusted):
+            try:
+                # An open file may have lost its name since it was listed.
+                with self._content(file, known if is_trusted else None) as content:
+                    if not known.verify(content):
+                        # Without times of birth, another file may have been given the inode.
+                        size = content.size()
+                        is_cut = bool(file.born_ns) or size < known.size
+                        return Replaced(file, known, is_cut=is_cut, size=size)
+            except NOT_READ:
+                # Reading meets the error again. A renamed file keeps the place at which it was
+                # listed.
+                return Same(file, known)
+        return Same(file, known)
+
+    def _first_seen(
+        self,
+        file: ChainFile,
+        wanted: list[Generation],
+        originals: list[Same],
+        begun: list[ChainFile],
+    ) -> Finding:
+        """Return what *file* is, whose identity is new: a copy of one of *wanted*, which have no
+        file, or of one of *originals*, which have one; else it is new, as the files *begun* are.
+        """
+        if file.is_live:
+            # Rotators copy away from the live file, never to it. If it has the bytes of a former
+            # one, it is the next run of a program that writes the same lines again.
+            wanted = [known for known in wanted if known.is_recalled]
+            if not wanted:
+                return New(file)
+        with _opened(file, self._opener) as content:
+            if content is None:
+                return Unsure(file)
+            try:
+                found = self._copied(file, content, wanted)
+                if found is not None:
+                    return found
+                for original in [] if file.is_live else originals:
+                    is_copy = self._is_copied_from(file, content, original)
+                    if is_copy is None:
+                        return Unsure(file)
+                    if is_copy:
+                        return Shadow(file, original.generation)
+                for other in [] if file.is_live else begun:
+                    # A renamed file is older than the new log; a younger one was copied from it.
+                    is_younger = 0 < other.born_ns < file.born_ns
+                    if is_younger and self._is_beginning(content, other) is not False:
+                        return Unsure(file)  # the log itself is new: the next listing decides
+            except OSError:
+                return Unsure(file)
+        return New(file)
+
+    def _copied(self, file: ChainFile, content: Content, wanted: list[Generation]) -> Copy | None:
+        """Return of which of *wanted* the *file*, which holds *content*, is a copy."""
+        for known in wanted:
+            if known.is_copied_in(content):
+                # The length of a packed file is not known before it is read.
+                end, short = 0 if content.compressed else content.size(), None
+                if not content.compressed and end < known.size:
+                    short = Short(end, Head.of(content), known.kept)
+                return Copy(file, known, known.has_more_in(content), short)
+        for known in wanted:
+            kept = known.end_in(content, self._recent.of(known.id))
+            if kept is not None:
+                return Copy(file, known, False, Short(kept.offset, Head.of(content), kept))
+        return None
+
+    def _is_copied_from(self, file: ChainFile, content: Content, original: Same) -> bool | None:
+        """Return whether *file*, which holds *content*, is a copy of *original*, packed or not;
+        None if that cannot be decided: the log may have been renamed, and *file* be an older one.
+        """
+        whole, known = original.file, original.generation
+        if not content.compressed:
+            return self._is_beginning(content, whole, known)
+        # A packed file that is older than the log was made of a former one, even if both begin
+        # with the same bytes.
+        is_younger = whole.is_live and 0 < whole.born_ns < file.born_ns
+        return self._is_packed_beginning(content, whole, known) if is_younger else False
+
+    def _is_still_in(self, file: ChainFile, known: Generation) -> bool:
+        try:
+            with self._content(file, None) as content:
+                return known.verify(content)
+        except Moved:
+            return False
+        except NOT_READ:
+            return True
+
+    def _is_beginning(
+        self, content: Content, original: ChainFile, known: Generation | None = None
+    ) -> bool | None:
+        """Return whether *original* begins with *content*, as far as they are compared; None if
+        that cannot be decided: *original* cannot be opened, or does not hold what was read of
+        *known* any more.
+        """
+        size = content.size()  # an empty one begins everything
+        is_copied_from = original.is_live or original.is_aside
+        if not is_copied_from or original.compressed or content.compressed:
+            return False
+        with _opened(original, self._opener) as whole:
+            if whole is None:
+                return None
+            # Both may have changed since they were listed.
+            is_longer = size > whole.size()
+            last = max(0, size - _COMPARED_BYTES)
+            step = max(1, last // _COMPARED_PLACES)
+            places = range(0, last + 1, step)
+            if not is_longer and all(
+                content.read(at, _COMPARED_BYTES) == whole.read(at, min(_COMPARED_BYTES, size - at))
+                for at in places
+            ):
+                return True
+            return _is_unlike(known, whole)
+
+    def _is_being_packed(self, packed: ChainFile, whole: ChainFile) -> bool:
+        """Return whether *packed* holds the beginning of *whole*, which stays beside it until the
+        packer has finished; also where that cannot be decided.
+        """
+        with _opened(packed, self._opener) as content:
+            return content is None or self._is_packed_beginning(content, whole) is not False
+
+    def _is_packed_beginning(
+        self, content: Content, whole: ChainFile, known: Generation | None = None
+    ) -> bool | None:
+        """Return whether *whole* begins with *content*, which is that of a packed file, as far as
+        they are compared; None if that cannot be decided, as in `_is_beginning`.
+        """
+        with _opened(whole, self._opener) as original:
+            if original is None:
+                return None
+            try:
+                return True if _begins(original, content) else _is_unlike(known, original)
+            except OSError:
+                return None
+
+    @contextmanager
+    def _content(self, file: ChainFile, known: Generation | None) -> Iterator[Content]:
+        """Lend the content of *file*, which is open already while *known* is being read."""
+        handle = known.handle if known is not None else None
+        if handle is not None and handle.is_open and handle.key == file.key:
+            yield handle
+            return
+        reader = self._opener.open_file(file)
+        try:
+            yield reader
+        finally:
+            reader.close()
 
 
 def _has_open_bytes(content: Content, known: Generation) -> bool:
     """Return whether *content* begins with what the open file of *known* holds, of which nothing
-    was read yet: all of it may have been written, and packed elsewhere, since it was looked at.
+    was read yet: all of it may have been written, and packed elsewhere, since it was listed.
     """
     handle = known.handle
     if handle is None or not handle.is_open or known.proof.offset > known.begin:
@@ -190,164 +355,15 @@ def _has_open_bytes(content: Content, known: Generation) -> bool:
         return False
 
 
-def _is_still_in(file: ChainFile, known: Generation, open_file: Open) -> bool:
-    try:
-        with _content(file, None, open_file) as content:
-            return known.is_in(content)
-    except Moved:
-        return False
-    except (Unreadable, TooManyOpen, OSError):
-        return True
-
-
-def _seen_again(
-    file: ChainFile, known: Generation, open_file: Open, *, is_trusted: bool
-) -> Same | Replaced:
-    if is_trusted and (file.size, file.mtime_ns) == known.stamp:
-        return Same(file, known)
-    has_grown = file.size > known.size and known.is_verified and file.born_ns
-    if known.is_open or not (has_grown and is_trusted):
-        try:
-            # An open file may have lost its name since it was listed.
-            with _content(file, known if is_trusted else None, open_file) as content:
-                if not known.is_in(content):
-                    # Where nothing tells of births, another file may have been given the inode.
-                    size = content.size()
-                    is_cut = bool(file.born_ns) or size < known.size
-                    return Replaced(file, known, is_cut=is_cut, size=size)
-        except NOT_READ:
-            # Reading meets the error again. A renamed file keeps the place at which it was listed.
-            return Same(file, known)
-    return Same(file, known)
-
-
-def _first_seen(
-    file: ChainFile,
-    wanted: list[Generation],
-    originals: list[Same],
-    begun: list[ChainFile],
-    open_file: Open,
-    recent: Recent,
-) -> Finding:
-    if file.is_live:
-        # Rotators copy away from the live file, never to it. With the bytes of a former one it is
-        # a program's next run, which says the same once more.
-        wanted = [known for known in wanted if known.is_recalled]
-        if not wanted:
-            return New(file)
-    with _opened(file, open_file) as content:
-        if content is None:
-            return Unsure(file)
-        try:
-            found = _copied(file, content, wanted, recent)
-            if found is not None:
-                return found
-            for original in [] if file.is_live else originals:
-                is_copy = _is_copied_from(file, content, original, open_file)
-                if is_copy is None:
-                    return Unsure(file)
-                if is_copy:
-                    return Shadow(file, original.generation)
-            for other in [] if file.is_live else begun:
-                # What was renamed is older than the log; what is younger was copied from it.
-                is_younger = 0 < other.born_ns < file.born_ns
-                if is_younger and _is_beginning(content, other, open_file) is not False:
-                    return Unsure(file)  # the next look tells: the log itself is new
-        except OSError:
-            return Unsure(file)
-    return New(file)
-
-
-def _copied(
-    file: ChainFile, content: Content, wanted: list[Generation], recent: Recent
-) -> Copy | None:
-    """Return of which of *wanted* the *file*, which holds *content*, is a copy."""
-    for known in wanted:
-        if known.is_copied_in(content):
-            # A packed file does not tell its end before it is read.
-            end, short = 0 if content.compressed else content.size(), None
-            if not content.compressed and end < known.size:
-                short = Short(end, Head.of(content), known.kept)
-            return Copy(file, known, known.has_more_in(content), short)
-    for known in wanted:
-        kept = known.end_in(content, recent.of(known.id))
-        if kept is not None:
-            return Copy(file, known, False, Short(kept.offset, Head.of(content), kept))
-    return None
-
-
-def _is_beginning(
-    content: Content, original: ChainFile, open_file: Open, known: Generation | None = None
-) -> bool | None:
-    """Return whether *content* is, as far as is looked, what *original* begins with; None where
-    that cannot be told: it cannot be opened, or does not hold what was read of *known* any more.
-    """
-    size = content.size()  # an empty one begins everything
-    is_copied_from = original.is_live or original.is_aside
-    if not is_copied_from or original.compressed or content.compressed:
-        return False
-    with _opened(original, open_file) as whole:
-        if whole is None:
-            return None
-        # Both may have changed since they were listed.
-        is_longer = size > whole.size()
-        last = max(0, size - _COMPARED_BYTES)
-        step = max(1, last // _COMPARED_PLACES)
-        places = range(0, last + 1, step)
-        if not is_longer and all(
-            content.read(at, _COMPARED_BYTES) == whole.read(at, min(_COMPARED_BYTES, size - at))
-            for at in places
-        ):
-            return True
-        return _is_unlike(known, whole)
-
-
 def _is_unlike(known: Generation | None, whole: Content) -> Literal[False] | None:
-    """Return that a file is no copy of *known*, which *whole* was compared for; None where that was
-    cut before or meanwhile, so that the file was compared with something else.
+    """Return False: a file that was compared with *whole*, the file of *known*, is no copy of it.
+    Return None if *whole* was truncated before or meanwhile: it was compared with something else.
     """
-    return False if known is None or known.is_in(whole) else None
-
-
-def _is_copied_from(
-    file: ChainFile, content: Content, original: Same, open_file: Open
-) -> bool | None:
-    """Return whether *file*, which holds *content*, is a copy of *original*, packed or not; None
-    where that cannot be told: the log may have been renamed, and *file* be an older one.
-    """
-    whole, known = original.file, original.generation
-    if not content.compressed:
-        return _is_beginning(content, whole, open_file, known)
-    # A packed file older than the log was made of a former one, even if both begin alike.
-    is_younger = whole.is_live and 0 < whole.born_ns < file.born_ns
-    return _is_packed_beginning(content, whole, open_file, known) if is_younger else False
-
-
-def _is_being_packed(packed: ChainFile, whole: ChainFile, open_file: Open) -> bool:
-    """Return whether *packed* holds what *whole* begins with, which lies beside it until the packer
-    has finished; also where that cannot be told.
-    """
-    with _opened(packed, open_file) as content:
-        return content is None or _is_packed_beginning(content, whole, open_file) is not False
-
-
-def _is_packed_beginning(
-    content: Content, whole: ChainFile, open_file: Open, known: Generation | None = None
-) -> bool | None:
-    """Return whether *content*, of a packed file, is what *whole* begins with, as far as is looked;
-    None where that cannot be told, as in `_is_beginning`.
-    """
-    with _opened(whole, open_file) as original:
-        if original is None:
-            return None
-        try:
-            return True if _begins(original, content) else _is_unlike(known, original)
-        except OSError:
-            return None
+    return False if known is None or known.verify(whole) else None
 
 
 def _begins(whole: Content, beginning: Content) -> bool:
-    """Return whether *whole* begins with all of *beginning*, as far as is looked."""
+    """Return whether *whole* begins with all of *beginning*, as far as they are compared."""
     for at in range(0, _COMPARED_PLACES * _COMPARED_BYTES, _COMPARED_BYTES):
         data = beginning.read(at, _COMPARED_BYTES)
         if data != whole.read(at, len(data)):
@@ -358,24 +374,10 @@ def _begins(whole: Content, beginning: Content) -> bool:
 
 
 @contextmanager
-def _content(file: ChainFile, known: Generation | None, open_file: Open) -> Iterator[Content]:
-    """Lend the content of *file*, which is open already where *known* is being read."""
-    handle = known.handle if known is not None else None
-    if handle is not None and handle.is_open and handle.key == file.key:
-        yield handle
-        return
-    reader = open_file(file)
+def _opened(file: ChainFile, opener: Opener) -> Iterator[Reader | None]:
     try:
-        yield reader
-    finally:
-        reader.close()
-
-
-@contextmanager
-def _opened(file: ChainFile, open_file: Open) -> Iterator[Reader | None]:
-    try:
-        reader = open_file(file)
-    except NOT_OBSERVED:
+        reader = opener.open_file(file)
+    except NOT_READ:
         yield None
         return
     try:
