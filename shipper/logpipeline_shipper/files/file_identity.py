@@ -349,6 +349,10 @@ def _has_open_bytes(content: Content, known: Generation) -> bool:
     handle = known.handle
     if handle is None or not handle.is_open or known.proof.offset > known.begin:
         return False
+    # A rotator packs no packed file. And its reader has a state, which belongs to the thread that
+    # may be reading the source right now; a plain file can be read by two threads.
+    if handle.compressed:
+        return False
     try:
         return handle.size() > 0 and _begins(content, handle)
     except NOT_READ:
