@@ -1,5 +1,5 @@
-"""Publishes one message until its outcome is known; what a failure means for its bytes is a pure
-decision.
+"""Publishes a message until its outcome is known. What a failure means for the bytes is decided by
+a pure function, `classify`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown, T
 from logpipeline.nats.jetstream import STILL_IN_PROCESS, ApiError, JetStream, PubAck
 from logpipeline_shipper.message import Message
 
-# Error codes of nats-server (its errors.json): what is wrong with the message itself. Every other
-# refusal speaks of a stream, an account or a server, and ends when somebody raises a limit, trims,
-# unseals or repairs: a list of those would lack the next release's.
+# Error codes of nats-server (its errors.json) that say that the message itself is wrong. All other
+# refusals concern a stream, an account or a server, and end when a limit is raised, or something is
+# trimmed, unsealed or repaired. A list of those would lack the ones of the next release.
 MESSAGE_EXCEEDS_STREAM_MAXIMUM = 10054
 HEADERS_EXCEED_MAXIMUM = 10097
 
@@ -26,29 +26,29 @@ log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 5.0
-# A server that syncs each message answers 1,000 a second: with 10,000 sources of a host at once,
-# most acknowledgements would come too late, and their batches be sent twice.
+# A server that syncs each message acknowledges 1,000 a second. If 10,000 sources of a host sent at
+# once, most acknowledgements would come too late, and the batches be sent twice.
 IN_FLIGHT_PER_SUBJECT_MAX = 64
-# The server works on the same id right now; its answer is a matter of milliseconds.
+# The server is just storing a message with the same id: that takes milliseconds.
 IN_PROCESS_WAIT_S = 0.05
 
 
-# Only what is wrong with the *message* may ever put it aside. What is wrong with the stream, the
-# server or the network is waited for: the file is the buffer.
+# A message is put aside only if the message itself is wrong. If the stream, the server or the
+# network has a problem, the shipper waits: the file is the buffer.
 class PublishFailure(Enum):
-    """What to do next with the bytes of a publish that was not acknowledged."""
+    """What a failed publish means for its bytes, and so what to do next."""
 
-    UNKNOWN = "unknown"  # they may be stored: the same again, under the same id, marked
-    NOT_SENT = "not-sent"  # they are certainly not stored: the same again
-    NO_STREAM = "no-stream"  # nobody listens: wait until somebody does
-    FULL = "full"  # nothing is taken now, for whatever reason: wait until it is
-    SOON = "soon"  # the server is busy with the same id: again in a moment
+    UNKNOWN = "unknown"  # they may be stored: send them again under the same id, marked
+    NOT_SENT = "not-sent"  # they are certainly not stored: send them again
+    NO_STREAM = "no-stream"  # no stream has the subject: wait until one has
+    FULL = "full"  # the stream refuses messages, for whatever reason: wait
+    SOON = "soon"  # the server is busy with the same id: send them again in a moment
     SPLIT = "split"  # too large as one message
-    REFUSED = "refused"  # never as it is: quarantine
+    REFUSED = "refused"  # the message will never be accepted: quarantine
 
 
 def classify(error: Exception) -> PublishFailure:
-    """Return what *error* says about the bytes that were to be sent."""
+    """Return what *error* means for the bytes that should be sent."""
     match error:
         case TooLarge():
             return PublishFailure.SPLIT
@@ -75,21 +75,21 @@ def _classify_refusal(error: ApiError) -> PublishFailure:
 
 
 def advice(failure: PublishFailure, subject: str, error: Exception) -> str:
-    """Return what a human is told while *failure* lasts."""
+    """Return the message for users while *failure* lasts."""
     match failure:
         case PublishFailure.NO_STREAM:
-            return f"no stream listens on {subject}; run `logpipeline apply`"
+            return f"no stream has the subject {subject}; run `logpipeline apply`"
         case PublishFailure.FULL:
-            return f"the stream takes nothing on {subject}: {error}; lines wait in their files"
+            return f"the stream refuses messages on {subject}: {error}; lines wait in their files"
         case PublishFailure.UNKNOWN:
             return f"no acknowledgement on {subject}: {error}; the same batch is sent again"
     return f"waiting to send on {subject}: {error}"
 
 
-# An answer that does not come means nothing: the same bytes go again under the same id, marked, for
-# as long as it takes. `judge` decides what each failure means; here it is carried out.
+# A missing acknowledgement proves nothing: the same bytes are sent again under the same id, marked,
+# until one comes.
 class Unsendable(Exception):
-    """The message will never be taken as it is; *is_too_large* says that smaller ones may be."""
+    """The message will never be accepted; *is_too_large*: smaller ones may be."""
 
     def __init__(self, reason: str, *, is_too_large: bool) -> None:
         self.reason = reason
@@ -98,21 +98,21 @@ class Unsendable(Exception):
 
 
 class IdTaken(Exception):
-    """The server knows the id of a message that was never sent: somebody else used it, and the
-    message was dropped. The same bytes need another id.
+    """The server has another message with this id, which was sent for the first time: another
+    program used the id, and the message was dropped. The same bytes need another id.
     """
 
 
 class SendGate(Protocol):
-    """What is waited for before each try: a connection, and a look at what the server still has."""
+    """Opens for each try once there is a connection, and the check of lost messages is done."""
 
     async def wait(self) -> None:
         """Return when sending may begin."""
 
 
 class Sender:
-    """Publishes for all sources. *on_ack* gets subject, id, acknowledgement and the highest
-    sequence that was acknowledged on that stream when this try began.
+    """Publishes for all sources. *on_ack* gets the message, its acknowledgement, and the highest
+    sequence that the stream had acknowledged when this try began.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Sender:
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     def check_size(self, message: Message) -> None:
-        """Refuse what the server's ``max_payload`` forbids, before anything is noted or sent.
+        """Refuse a message above the server's ``max_payload``, before anything is noted or sent.
 
         Raises:
             Unsendable: it is too large.
@@ -149,11 +149,11 @@ class Sender:
             raise Unsendable(str(TooLarge(size, limit)), is_too_large=True)
 
     async def send(self, message: Message, *, resend: bool) -> PubAck:
-        """Publish *message* until the server says that it is stored, and return what it said.
-        *resend*: it may be already.
+        """Publish *message* until the server acknowledges it, and return the acknowledgement.
+        *resend*: it may be stored already.
 
         Raises:
-            Unsendable: the server will never take it.
+            Unsendable: the server will never accept it.
             IdTaken: the server has another message of this id.
         """
         waiting_s = BACKOFF_FIRST_S
@@ -172,7 +172,7 @@ class Sender:
                         is_too_large = failure is PublishFailure.SPLIT
                         raise Unsendable(str(error), is_too_large=is_too_large) from error
                     if failure is PublishFailure.UNKNOWN:
-                        # From here on it is known to have been sent.
+                        # From here on it is certain that it was sent.
                         resend, message = True, message.known_as_sent()
                     self._note_problem(message.subject, failure, error)
                 if failure is PublishFailure.SOON:
@@ -184,7 +184,7 @@ class Sender:
             self._note_solved(message.subject)
 
     async def send_unacknowledged(self, message: Message, *, resend: bool) -> None:
-        """Publish *message* once there is a connection, and do not ask what became of it."""
+        """Publish *message* once there is a connection, without an acknowledgement."""
         while True:
             await self._gate.wait()
             try:
@@ -208,7 +208,7 @@ class Sender:
             message.headers(resend=resend),
             timeout_s=self._ack_timeout_s,
         )
-        # Sent and stored, and nobody here knows it yet: the same as an answer that was lost.
+        # Stored, and not yet noted here: a kill now is the same as a lost acknowledgement.
         reach("shipper.after-send")
         self.acks += 1
         self.acked_bytes += message.batch.end - message.batch.start
@@ -227,7 +227,9 @@ class Sender:
             return
         text = advice(failure, subject, error)
         if subject not in self.problems:
-            log.warning("a batch cannot be delivered yet", extra={"reason": text})
+            log.warning(
+                "a batch cannot be delivered yet; it is tried again", extra={"reason": text}
+            )
         self.problems[subject] = text
 
     def _note_solved(self, subject: str) -> None:

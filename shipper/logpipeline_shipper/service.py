@@ -1,4 +1,4 @@
-"""Puts the shipper together and runs it: from a configuration to lines in their streams."""
+"""Builds a shipper from its configuration, runs it, and stops it."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ log = logging.getLogger(__name__)
 EXIT_FINE = 0
 EXIT_CANNOT_START = 1
 EXIT_BROKEN = 3
-# Reading and compressing: both give the interpreter free while they work.
+# Reading and compressing release the interpreter lock while they work.
 THREADS_MAX = 2
-SKIPPED_TOLD_MAX = 1000
+SKIPPED_LOGGED_MAX = 1000
 READ_OUT_LOOK_S = 0.05
 
 
 async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
-    """Ship until *stop* is set, then finish what is in flight; return the process's exit code."""
+    """Ship until *stop* is set, then finish the batches in flight; return the exit code."""
     try:
         folder = DataFolder.open(config.data, config.pipeline_uid)
     except (DataFolderBusy, OSError) as error:
@@ -69,11 +69,11 @@ async def run(config: ShipperConfig, stop: asyncio.Event) -> int:
 
 
 class AddressUnusable(Exception):
-    """The address for metrics and probes cannot be listened on."""
+    """The address for metrics and probes cannot be used."""
 
 
 class Shipper:
-    """All parts of one shipper, wired."""
+    """All parts of one shipper."""
 
     def __init__(self, config: ShipperConfig, folder: DataFolder) -> None:
         loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class Shipper:
         self._pods = PodCache() if config.kubernetes is not None else None
         self._source_filter = self._made_source_filter()
         self._namespaces = self._namespaces_file()
-        # Where the file chooses, who is there is asked of each namespace by itself.
+        # If a file names the namespaces, the pods of each namespace are asked for separately.
         self._chosen: ChosenNamespaces | None = None
         self._health = Health(
             self._connection,
@@ -157,14 +157,14 @@ class Shipper:
         return SourceFilter(
             self._config.rules,
             self._pods,
-            on_ship=self._manager.take,
-            on_skip=self._manager.leave,
+            on_ship=self._manager.update,
+            on_skip=self._manager.stop,
             clock=asyncio.get_running_loop().time,
             files=tuple(host for host in self._config.hosts if host.include),
         )
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Ship until *stop* is set or a part of ours breaks."""
+        """Ship until *stop* is set or a part of the shipper fails."""
         code = EXIT_FINE
         async with contextlib.AsyncExitStack() as stack:
             if self._config.http_port is not None:
@@ -175,7 +175,7 @@ class Shipper:
                 await self._connection.listen(
                     ControlSubjects(self._config.control_root).status("shipper"), self._asked
                 )
-            # Before anything is sent: from now on the saved state is one of a running shipper.
+            # Before anything is sent: a saved state without a stop mark means a running shipper.
             await self._checkpoint.save()
             await self._connection.start()
             stack.push_async_callback(self._connection.close)
@@ -202,16 +202,16 @@ class Shipper:
         return self._broken.done()
 
     async def _read_out(self) -> None:
-        """Ship what stands in the files, to the last byte: nobody else writes any more."""
+        """Ship all bytes of the files, to the last one: nothing more is written to them."""
         self._manager.end()
         for listing in Discovery(self._config.hosts, skipped=self._note_skipped).scan():
-            self._source_filter.take(listing)
+            self._source_filter.update(listing)
         try:
             async with asyncio.timeout(self._config.read_out_s):
                 await self._until_level()
         except TimeoutError:
             log.error(
-                "lines are left behind: the time to read the files to their ends is over",
+                "lines are not shipped: the time to read the files to their ends is over",
                 extra={"bytes": self._manager.backlog_bytes()},
             )
 
@@ -222,7 +222,7 @@ class Shipper:
             await asyncio.sleep(READ_OUT_LOOK_S)
 
     async def _drain(self) -> None:
-        """Finish what is in flight within a deadline, and save."""
+        """Finish the batches in flight within a deadline, and save the checkpoint."""
         self._shared.is_stopping = True
         running = [source for source in self._manager.sources.values() if source.is_running]
         if running:
@@ -250,7 +250,7 @@ class Shipper:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        log.critical("a part of the shipper broke", exc_info=error)
+        log.critical("a part of the shipper failed; the shipper stops", exc_info=error)
         if not self._broken.done():
             self._broken.set_result(None)
 
@@ -258,7 +258,7 @@ class Shipper:
         discovery = Discovery(
             self._config.hosts, rescan_s=self._config.rescan_s, skipped=self._note_skipped
         )
-        await discovery.run(self._source_filter.take, self._manager.hint, self._note_looked)
+        await discovery.run(self._source_filter.update, self._manager.hint, self._note_looked)
 
     def _note_looked(self, until_s: float) -> None:
         self._watermark.until_s = until_s
@@ -267,7 +267,9 @@ class Shipper:
         access, pods = self._config.kubernetes, self._pods
         if access is None or pods is None:
             if self._config.rules.needs_labels:
-                log.warning("rules about pods' labels need --kubernetes; without, paths decide")
+                log.warning(
+                    "rules about pods' labels need --kubernetes; without it, only paths decide"
+                )
             return []
         pods.listeners.pod = self._source_filter.changed
         pods.listeners.namespace = self._source_filter.changed_namespace
@@ -279,11 +281,13 @@ class Shipper:
         return [Reflector(access, each).run() for each in found]
 
     def _namespaces_file(self) -> NamespacesFile | None:
-        """Return what says whose pods are read, having asked it before the first file is found."""
+        """Return the file that names the namespaces to read; it is read before files are found."""
         path = self._config.namespaces_file
         if path is None:
             if self._config.rules.only == frozenset():
-                log.warning("podNamespaces: Selector needs --namespaces; without, no pod is read")
+                log.warning(
+                    "podNamespaces: Selector needs --namespaces; without it, no pod is read"
+                )
             return None
         file = NamespacesFile(path, self._source_filter.read_only)
         file.look()
@@ -297,7 +301,7 @@ class Shipper:
                 self._chosen.choose(self._source_filter.namespaces())
             self._source_filter.tick()
             if self._watermark.until_s > -math.inf and not self._source_filter.waiting():
-                self._manager.looked_through()
+                self._manager.note_scanned()
             self._manager.tick()
             self._health.refresh()
             self._metrics.refresh()
@@ -332,7 +336,7 @@ class Shipper:
         await self._listener.listen(host)
         if self._manager.needs_recall:
             config = self._config
-            # Where there is something to lose, an answer is worth waiting for.
+            # After a lost checkpoint an answer is worth a longer wait.
             patience_s = config.recall_lost_s if self._is_patient else config.recall_s
             self._manager.recalled(host, await self._listener.recall(host, patience_s))
 
@@ -341,7 +345,7 @@ class Shipper:
 
     def _stream_went_back(self, stream: str) -> None:
         log.error(
-            "the stream's sequences went back; what is not archived is sent again",
+            "the sequences of the stream went back; what is not archived is sent again",
             extra={"stream": stream},
         )
         self._manager.doubt_subjects(self._acks.subjects_of(stream), ROLLED_BACK)
@@ -356,15 +360,15 @@ class Shipper:
             answer = describe(self._manager, self._shared, self._health, name)
         else:
             problem = self._health.live() or self._health.ready()
-            told = behind_of(name, problem, self._manager.backlogs(), behind_s)
-            if told is None:
+            report = behind_of(name, problem, self._manager.backlogs(), behind_s)
+            if report is None:
                 return
-            answer = told.encode()
+            answer = report.encode()
         with contextlib.suppress(NotSent):
             await self._connection.answer(question, answer)
 
     def _note_skipped(self, path: Path, reason: str) -> None:
-        if path not in self._skipped and len(self._skipped) < SKIPPED_TOLD_MAX:
+        if path not in self._skipped and len(self._skipped) < SKIPPED_LOGGED_MAX:
             self._skipped.add(path)
             log.info("a file is left out", extra={"path": str(path), "reason": reason})
 

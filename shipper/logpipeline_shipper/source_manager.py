@@ -1,14 +1,15 @@
-"""All sources of a shipper: made when they are found, woken when they grow, let go when gone."""
+"""All sources of a shipper: made when they are found, woken when they grow, removed when they are
+gone.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from logpipeline.partition import partition_of
 from logpipeline.records import Committed, Named, Progress
@@ -31,69 +32,30 @@ from logpipeline_shipper.message import MessageBuilder
 from logpipeline_shipper.shared import Shared
 from logpipeline_shipper.source import Source
 
-# How often is asked. Where nobody listens, the server says so at once.
-ASK_EVERY_S = 0.2
-
 Known = dict[str, list[Committed]]
 
 log = logging.getLogger(__name__)
 
-# How often sources with something left, or used a moment ago, are looked at without being asked.
+# How often sources that have something to do, or were active a moment ago, are looked at.
 TICK_S = 1.0
 WARM_S = 10.0
 REFUSED_HOSTS_MAX = 1000
-# A file that was not seen for so many scans is gone, as far as a loss is concerned.
+# A file that so many scans did not see is gone: its unread bytes are lost.
 SCANS_UNTIL_GONE = 5
-# The chains' counters, and what is logged when one rises: what is lost is counted and named.
+# The counters of chains, and what is logged when one rises.
 COUNTERS = {
     "missing_bytes": "bytes vanished before they were read",
-    "unseen_generations": "files came and went unseen, at least so many",
-    "restarts": "another file stands where the known one was; it is read from its beginning",
-    "long_lines": "lines were cut into pieces for their length",
-    "hole_bytes": "a file begins with NULs, as truncation leaves them; they are left out",
-    "truncations": "a file was cut while it was read",
+    "unseen_generations": "files were deleted before their end was seen; at least so many",
+    "restarts": "another file is at the path of the known one; it is read from its beginning",
+    "long_lines": "lines were cut into pieces because of their length",
+    "hole_bytes": "a file begins with NULs, as a truncation leaves them; they are left out",
+    "truncations": "a file was truncated while it was read",
 }
-
-
-@dataclass(slots=True)
-class _Group:
-    """One group's answer to the last question, which comes in parts."""
-
-    parts: list[Committed] = field(default_factory=list)
-    # What stood in the stream when it was first asked may be of this host.
-    wanted: int | None = None
-
-
-@dataclass(slots=True)
-class Recall:
-    """The answers of one host's groups of collectors; *known* is there, and *answered* is set, once
-    one of them has archived all that was sent before.
-    """
-
-    known: Known | None = None
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
-    _groups: defaultdict[str, _Group] = field(default_factory=lambda: defaultdict(_Group))
-
-    def take(self, progress: Progress) -> None:
-        """Take in a part of an answer."""
-        group = self._groups[progress.group]
-        group.parts += progress.sources
-        if not progress.is_last:
-            return
-        parts, group.parts = group.parts, []
-        if group.wanted is None:
-            group.wanted = progress.sequence + progress.pending
-        if self.known is None and (progress.sequence >= group.wanted or not progress.pending):
-            known: Known = defaultdict(list)
-            for each in parts:
-                known[each.source].append(each)
-            self.known = dict(known)
-            self.answered.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What every source of the shipper is given."""
+    """What every source of the shipper gets."""
 
     subjects: Subjects
     installation: str
@@ -106,7 +68,7 @@ class SourceOptions:
 
 class SourceManager:
     """The sources by key. *on_host* is called for each host when its first source appears. With
-    *needs_recall* a host's sources wait until `recalled` says what collectors know of them.
+    *needs_recall* the sources of a host wait for a call of `recalled` with what collectors have.
     """
 
     def __init__(
@@ -128,7 +90,7 @@ class SourceManager:
         self._shared = shared
         self._on_host = on_host
         self._is_in_doubt = not state.is_complete
-        # A lost state must not become lost lines: what came since it was lost stands in the files.
+        # A lost checkpoint must not cause lost lines: those written since are in the files.
         is_late = state.was_broken and options.read_from == "end"
         self._read_from: ReadFrom = "beginning" if is_late else options.read_from
         self.needs_recall = needs_recall
@@ -144,19 +106,19 @@ class SourceManager:
             self._owners.claim(key, saved_identities(record.saved, record.births))
         self._warm: set[Key] = set()
         self._is_ending = False
-        # Until the folders were looked through, a source that has no file yet is not gone: however
-        # long that takes where the machine is busy, or the API server is asked about pods.
+        # Until all folders were scanned, a source without a file is not gone: the scan takes long
+        # if the machine is busy, or the API server is asked about pods.
         self._all_seen_s = math.inf
         self._is_all_seen = False
 
-    def looked_through(self) -> None:
-        """Note that each folder was looked at, and that all sources there were decided on."""
+    def note_scanned(self) -> None:
+        """Note that each folder was scanned, and that each source there was decided on."""
         if self._all_seen_s == math.inf:
             wait_s = SCANS_UNTIL_GONE * self._options.limits.grace_s
             self._all_seen_s = self._shared.clock() + wait_s
 
-    def take(self, listing: Listing, how: Ship) -> None:
-        """Take in what discovery saw of one source, which is to be shipped as *how* says."""
+    def update(self, listing: Listing, how: Ship) -> None:
+        """Take the files of one source, which is to be shipped as *how* says."""
         key = Key(listing.id.host, listing.id.source)
         if listing.id.format == "plain":
             self._held.pop(key, None)
@@ -170,13 +132,13 @@ class SourceManager:
             for other in found.changed:
                 self._relist(other, how)
             listing = self._whole(key, found.listing)
-        self._take(key, listing, how)
+        self._update(key, listing, how)
 
     def _relist(self, key: Key, how: Ship) -> None:
-        """Have the source *key* look at the files that it has now, under whatever names."""
+        """Update the source *key* with the files that it has now, under whatever names."""
         id = SourceId(host=key.host, source=key.source, format="plain")
         own = self._own.get(key, Listing(id, ()))
-        self._take(key, self._whole(key, own), how)
+        self._update(key, self._whole(key, own), how)
 
     def _whole(self, key: Key, own: Listing) -> Listing:
         return Listing(own.id, (*self._owners.of(key), *own.files))
@@ -187,10 +149,10 @@ class SourceManager:
         }
 
     def _expected(self) -> Iterable[Key]:
-        """Return the sources that were known before, and whose files may still be found."""
+        """Return the sources of the former process, whose files may still be found."""
         return () if self._is_all_seen else self._records.keys()
 
-    def _take(self, key: Key, listing: Listing, how: Ship) -> None:
+    def _update(self, key: Key, listing: Listing, how: Ship) -> None:
         source = self.sources.get(key)
         if source is None:
             if not listing.files or not self._is_allowed(key.host):
@@ -209,12 +171,12 @@ class SourceManager:
             self._owners.claim(key, source.chain.identities())
 
     def recalled(self, host: str, known: Known) -> None:
-        """Begin with the sources of *host*, of which collectors know *known*."""
+        """Begin with the sources of *host*, of which collectors have *known*."""
         self._recalled[host] = known
         for key in [key for key in self._awaiting if key.host == host]:
-            self.take(*self._awaiting.pop(key))
+            self.update(*self._awaiting.pop(key))
 
-    def leave(self, id: SourceId) -> None:
+    def stop(self, id: SourceId) -> None:
         """Read no more of a source; what was read is sent, and its position is kept."""
         key = Key(id.host, id.source)
         self._awaiting.pop(key, None)
@@ -224,7 +186,7 @@ class SourceManager:
             self._warm.add(key)
 
     def hint(self, id: SourceId) -> None:
-        """Look at a source that was just written to."""
+        """Wake a source that was just written to."""
         key = Key(id.host, id.source)
         source = self.sources.get(key)
         if source is not None:
@@ -232,30 +194,30 @@ class SourceManager:
             source.wake()
 
     def end(self) -> None:
-        """Note that nobody writes any more, so that all files are read to their last byte."""
+        """Note that nothing more is written: all files are read to their last byte."""
         self._is_ending = True
         self._owners.end()
         for listing, how in list(self._held.values()):
-            self.take(listing, how)
+            self.update(listing, how)
         for key, source in self.sources.items():
             self._warm.add(key)
             source.chain.end()
             source.wake()
 
     def is_level(self) -> bool:
-        """Return whether all that is known of has arrived."""
+        """Return whether all known bytes are acknowledged."""
         sources = self.sources.values()
         is_busy = any(source.is_running or source.chain.backlog_bytes() for source in sources)
         return not is_busy and not self._awaiting
 
     def tick(self) -> None:
-        """Look at what may have become due without a sign: retries, ends of files, idle files."""
+        """Do what is due without an event: retries, ends of files, idle files."""
         now_s = self._shared.clock()
         for listing, how in list(self._held.values()):
-            self.take(listing, how)
+            self.update(listing, how)
         if not self._is_all_seen and self._options.watermark.at(now_s) >= self._all_seen_s:
             self._is_all_seen = True
-            self._miss_absent()
+            self._give_up_absent()
         for key in list(self._warm):
             source = self.sources[key]
             self._count(source)
@@ -264,15 +226,15 @@ class SourceManager:
             if source.has_debts:
                 source.wake()
             elif source.chain.is_finished() or (not source.is_wanted and source.account.is_settled):
-                self._let_go(key, source)
+                self._remove(key, source)
             elif source.chain.backlog_bytes() or source.chain.may_go_on_alone():
                 source.wake()
             elif now_s - source.active_s >= WARM_S:
                 source.close_idle()
                 self._warm.discard(key)
 
-    def _miss_absent(self) -> None:
-        """Count what was there when the last process ended, and is gone: its files did not come."""
+    def _give_up_absent(self) -> None:
+        """Give up the files that the former process knew, and that were not found."""
         gone = [
             key
             for key, record in self._records.items()
@@ -284,7 +246,7 @@ class SourceManager:
                 source.list(Listing(source.id, ()))
 
     def rows(self) -> list[str]:
-        """Return what is to be saved of all sources, also of those that are not there now."""
+        """Return the rows to save, of all sources: also of those that are gone."""
         now_s = time.time()
         for key, record in self._records.items():
             if record.absent_since_s is None:
@@ -295,11 +257,11 @@ class SourceManager:
         return absent + [source.row() for source in self.sources.values()]
 
     def backlog_bytes(self) -> int:
-        """Return how many bytes wait in files, of all sources."""
+        """Return how many bytes of all sources wait in files."""
         return sum(self.sources[key].chain.backlog_bytes() for key in self._warm)
 
     def backlogs(self) -> dict[str, tuple[int, float]]:
-        """Return for each host the bytes that wait, and for how long it has not been level."""
+        """Return for each host how many bytes wait, and for how long some have waited."""
         now_s = self._shared.clock()
         totals = dict.fromkeys(self.hosts, (0, 0.0))
         for key in self._warm:
@@ -309,7 +271,7 @@ class SourceManager:
         return totals
 
     def confirm(self, key: Key, committed: Committed, group: str) -> Sequence[Gap]:
-        """Take in how far a group has archived a source, and return the holes that it names."""
+        """Note how far *group* has archived a source, and return the holes that it reports."""
         source = self.sources.get(key)
         if source is not None:
             return source.confirm(group, committed)
@@ -319,8 +281,8 @@ class SourceManager:
     def answer(
         self, key: Key, progress: Progress, known: Mapping[str, Committed | None]
     ) -> Sequence[Gap]:
-        """Take in what a group has of the generations of a source that it was asked for, None for
-        nothing; return what it should have besides.
+        """Note what a group has of the generations of a source that it was asked for, None for
+        nothing; return the gaps: what it must have read, and does not have.
         """
         source = self.sources.get(key)
         if source is not None:
@@ -358,9 +320,9 @@ class SourceManager:
             self._warm.add(key)
         return source
 
-    def lacking_word(self, patience_s: float) -> set[str]:
-        """Return the hosts of which something was sent that no collector has said anything of for
-        so long, and that has not been asked for so long.
+    def unreported(self, patience_s: float) -> set[str]:
+        """Return the hosts of which something is unconfirmed for *patience_s*, and of which no
+        collector has reported for *patience_s*.
         """
         before_s = self._shared.clock() - patience_s
         return {
@@ -370,17 +332,17 @@ class SourceManager:
         }
 
     def unconfirmed_s(self) -> float:
-        """Return for how long something has been sent that not every group has confirmed."""
+        """Return for how long the oldest sent bytes have not been confirmed by every group."""
         now_s = self._shared.clock()
         since_s = min((account.waits_since_s() for _, account in self._accounts()), default=now_s)
         return round(max(0.0, now_s - since_s), 3)
 
     def on_the_way_bytes(self) -> int:
-        """Return how many bytes were sent that not every group has confirmed, of all sources."""
+        """Return how many sent bytes of all sources are not confirmed by every group."""
         return sum(account.on_the_way for _, account in self._accounts())
 
     def to_be_named_bytes(self) -> int:
-        """Return how many bytes are lost that collectors were not told of yet."""
+        """Return how many bytes are lost and not yet reported to collectors."""
         return sum(account.to_be_named for _, account in self._accounts())
 
     def _accounts(self) -> Iterator[tuple[Key, Account]]:
@@ -388,19 +350,19 @@ class SourceManager:
         yield from ((key, record.account) for key, record in self._records.items())
 
     def _revive(self, key: Key) -> Source | None:
-        """Return a source that is gone: what it owes is still to be named."""
+        """Return a source that is gone, made once more to report its losses."""
         if not self._is_all_seen or not self._is_allowed(key.host):
-            return None  # collectors say it again
+            return None  # collectors report it again
         source = self.sources[key] = self._made(id_of(key.host, key.source), key)
         self._warm.add(key)
         return source
 
     def doubt_partition(self, partition: int) -> None:
-        """Send again what of *partition* is not confirmed."""
+        """Send again what is not confirmed of *partition*."""
         self._doubt(lambda key: self._partition(key) == partition, ROLLED_BACK)
 
     def doubt_subjects(self, subjects: set[str], cause: str) -> int:
-        """Send again what of *subjects* is not confirmed, and return how many sources have such."""
+        """Send again what is not confirmed of *subjects*; return how many sources that concerns."""
         return self._doubt(lambda key: self._options.subjects.of_host(key.host) in subjects, cause)
 
     def _doubt(self, is_concerned: Callable[[Key], bool], cause: str) -> int:
@@ -413,12 +375,12 @@ class SourceManager:
         return partition_of(key.host, self._options.subjects.partitions)
 
     def release(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for source in self.sources.values():
             source.chain.release()
 
     def _count(self, source: Source) -> None:
-        """Add what the chain counted since the last time: asking 10,000 idle ones is too much."""
+        """Add what the chain counted since the last time: a sum over 10,000 takes too long."""
         for reason, count in source.chain.unreadable.items():
             if more := source.count(reason, count):
                 self.unreadable[reason] += more
@@ -453,7 +415,7 @@ class SourceManager:
         chain = Chain(
             id,
             saved=record.saved,
-            # What an intent tells of was read before: its beginning is not the file's end now.
+            # A source with an intent was read before: it must not begin at the end of its file.
             read_from=self._read_from if is_new else "beginning",
             limits=options.limits,
             watermark=SourceWatermark(
@@ -463,7 +425,7 @@ class SourceManager:
         for birth in record.births:
             chain.remember(birth)
         for each in known:
-            # One of which no birth could be saved, for want of room; or none at all is known.
+            # Its birth could not be saved on a full disk; or the checkpoint was lost.
             if chain.recall(each):
                 record.account.recall(each, self._shared.clock())
         for intent in record.intents:
@@ -480,7 +442,7 @@ class SourceManager:
         )
         return Source(id, chain, builder, self._shared, record, is_in_doubt=self._is_in_doubt)
 
-    def _let_go(self, key: Key, source: Source) -> None:
+    def _remove(self, key: Key, source: Source) -> None:
         record = source.record()
         self._count(source)
         source.chain.release()

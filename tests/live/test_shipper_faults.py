@@ -153,7 +153,7 @@ async def test_a_missing_stream_is_named_and_waited_for(
     path = tmp_path / "logs" / "app.log"
     append(path, lines_of(0, 10))
     async with jetstream(nats_server) as js, shipping(config_of(tmp_path, nats_server.url)):
-        await until_it_says(js, "no stream listens on logs.p0.node-a; run `logpipeline apply`")
+        await until_it_says(js, "no stream has the subject logs.p0.node-a; run `logpipeline apply`")
         await make_stream(js)
 
         await until_stored(js, path, lines_of(0, 10))

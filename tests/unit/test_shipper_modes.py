@@ -102,7 +102,7 @@ def test_the_first_entry_of_files_that_fits_decides() -> None:
         plain("/var/log/a.log"),
         plain("/srv/b.log", "/srv/b.log.1"),
     ):
-        told.source_filter.take(listing)
+        told.source_filter.update(listing)
 
     assert [how.ack for how in told.taken] == ["each", "batch", "batch", "none"]
 
@@ -122,7 +122,7 @@ def test_an_annotation_that_changes_is_heeded_and_a_wrong_one_counted_once() -> 
         pod_cache.put_pod({"metadata": metadata})
 
     annotate("each")
-    told.source_filter.take(Listing(id, plain("/0.log").files))
+    told.source_filter.update(Listing(id, plain("/0.log").files))
     for word in ("none", "nOne", "nOne", 7, "batch"):
         annotate(word)
 

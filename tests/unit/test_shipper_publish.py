@@ -47,4 +47,4 @@ def test_a_missing_stream_tells_what_to_do() -> None:
     """The message names the subject and the command."""
     text = advice(PublishFailure.NO_STREAM, "logs.p3.node-a", NoResponders("nobody"))
 
-    assert text == "no stream listens on logs.p3.node-a; run `logpipeline apply`"
+    assert text == "no stream has the subject logs.p3.node-a; run `logpipeline apply`"

@@ -195,7 +195,7 @@ def test_an_unknown_pod_waits_until_it_is_known() -> None:
     pod_cache = PodCache()
     pod_cache.replace_namespaces([])
     told = Told(Rules(labels=("app",)), pod_cache)
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
     before = list(told.taken)
     pod_cache.put_pod(pod(app="web"))
 
@@ -207,7 +207,7 @@ def test_an_unknown_pod_waits_until_it_is_known() -> None:
 def test_nobody_waits_longer_than_a_few_seconds() -> None:
     """With the API server away, the path decides, and lines flow."""
     told = Told(Rules(matches=(select(labels={"app": "web"}),)), PodCache())
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
     told.now_s = METADATA_WAIT_S - 0.1
     told.source_filter.tick()
     before = list(told.taken)
@@ -225,10 +225,10 @@ def test_an_exclusion_that_comes_late_stops_reading() -> None:
     pod_cache.replace_namespaces([])
     pod_cache.put_pod(pod())
     told = Told(Rules(), pod_cache)
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
     pod_cache.put_pod(pod(exclude=True))
     left = list(told.left)
-    told.source_filter.take(listing(files=2))
+    told.source_filter.update(listing(files=2))
     pod_cache.put_pod(pod())
 
     assert left == [SOURCE.source]
@@ -241,7 +241,7 @@ def test_a_namespace_excludes_its_pods() -> None:
     pod_cache = PodCache()
     pod_cache.put_pod(pod())
     told = Told(Rules(), pod_cache)
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
     waiting = told.source_filter.waiting()
     pod_cache.replace_namespaces([])
     namespace = {"metadata": {"name": "shop", "annotations": {"logpipeline.dev/exclude": "true"}}}
@@ -258,8 +258,8 @@ def test_an_excluded_pod_is_never_taken_and_forgotten_when_it_goes() -> None:
     pod_cache = PodCache()
     pod_cache.put_pod(pod(exclude=True))
     told = Told(Rules(), pod_cache)
-    told.source_filter.take(listing())
-    told.source_filter.take(listing(files=0))
+    told.source_filter.update(listing())
+    told.source_filter.update(listing(files=0))
     pod_cache.put_pod(pod())
 
     assert told.taken == []
@@ -273,7 +273,7 @@ def test_a_pod_that_is_gone_is_known_for_its_last_files() -> None:
     pod_cache.put_pod(pod(app="web"))
     pod_cache.remove_pod(pod())
     told = Told(Rules(labels=("app",)), pod_cache)
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
 
     assert told.taken == [(SOURCE.source, 1, (("app", "web"),))]
 
@@ -284,7 +284,7 @@ def test_a_decision_stands_when_its_pod_is_forgotten(monkeypatch: pytest.MonkeyP
     pod_cache = PodCache()
     pod_cache.put_pod(pod(exclude=True))
     told = Told(Rules(), pod_cache)
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
     pod_cache.replace_pods([])
     told.now_s = 10 * METADATA_WAIT_S
     pod_cache.replace_namespaces([])
@@ -298,7 +298,7 @@ def test_namespaces_that_are_no_longer_read_are_left_and_come_back() -> None:
     pod_cache.do_without_namespaces()
     pod_cache.put_pod(pod(app="web"))
     told = Told(Rules(only=frozenset()), pod_cache)
-    told.source_filter.take(listing())
+    told.source_filter.update(listing())
     at_first = (list(told.taken), told.source_filter.namespaces())
     told.source_filter.read_only(frozenset({"shop"}))
     then = (list(told.taken), told.source_filter.namespaces())
@@ -309,7 +309,7 @@ def test_namespaces_that_are_no_longer_read_are_left_and_come_back() -> None:
         host="n", source="shop/new/u9/app/0", format="cri", namespace="shop", pod="new",
         container="app",
     )  # fmt: skip
-    told.source_filter.take(listing(newcomer))
+    told.source_filter.update(listing(newcomer))
     told.source_filter.read_only(frozenset({"shop"}))
 
     assert at_first == ([], set())
@@ -324,7 +324,7 @@ def test_plain_files_pass_without_a_question() -> None:
     """Files of the node belong to no pod."""
     told = Told(Rules(matches=(exclude(),)), PodCache())
     plain = SourceId(host="n", source="/var/log/syslog", format="plain")
-    told.source_filter.take(listing(plain))
+    told.source_filter.update(listing(plain))
 
     assert told.taken == [("/var/log/syslog", 1, ())]
 

@@ -382,8 +382,8 @@ class SourceFilter:
         self._of_pod: defaultdict[str, set[SourceId]] = defaultdict(set)
         self._waiting: dict[SourceId, None] = {}
 
-    def take(self, listing: Listing) -> None:
-        """Take in what discovery saw of one source."""
+    def update(self, listing: Listing) -> None:
+        """Take the files of one source, as discovery found them."""
         id = listing.id
         if id.format != "cri":
             self._on_ship(listing, Ship(ack=self._ack_of(listing)))
