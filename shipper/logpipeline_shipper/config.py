@@ -26,7 +26,7 @@ LINE_BYTES_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """How lines are combined to messages.
+    """The rules by which lines are combined to messages.
 
     With *message* ``line`` each message is one line without headers, as fshipper sends it.
     """

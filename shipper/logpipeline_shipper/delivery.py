@@ -24,17 +24,18 @@ from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
 
-# Where each line is a message: each of them is kept in mind until all of a chunk have arrived, and
-# what needs no answer is sent without giving others a turn. The rest is read once more.
+# If each line is a message, so many are taken from a chunk, and the rest is read once more: each
+# intent is kept until all of the chunk are acknowledged, and messages without acknowledgement are
+# sent without a turn for other sources.
 LINES_AT_ONCE_MAX = 2048
 
 
 @dataclass(slots=True)
 class PreparedChunk:
-    """A chunk that was read, in the pieces in which it travels; the first one is packed.
+    """A chunk that was read, in the pieces in which it is sent; *message* is that of the first.
 
-    *is_part* says that it is only the first part of what was read: the rest is read once more.
-    *ack* is what was to be waited for when it was read; it holds for all of it.
+    *is_part*: it is only the first part of what was read, and the rest is read once more. *ack* is
+    the acknowledgement to wait for; it was valid when the chunk was read, and holds for all of it.
     """
 
     chunk: Chunk
@@ -83,7 +84,7 @@ class Delivery:
         self._birth = birth
 
     def prepare(self, chunk: Chunk) -> PreparedChunk:
-        """Return *chunk* ready to be sent; it may be done in a thread."""
+        """Return *chunk* ready to be sent; this may run in a thread."""
         ack = self.ack
         pieces = deque(self._earlier.pieces(chunk, self.id.format))
         if ack == "each" or self._shared.options.message == "line":
@@ -111,16 +112,16 @@ class Delivery:
             message = None
 
     async def repeat(self, chunk: Chunk, attempt: str) -> None:
-        """Send *chunk*, which had been acknowledged before, under ids of its own."""
+        """Send *chunk*, which was acknowledged before, once more under new ids."""
         pieces = [Piece(chunk, attempt, True)]
         while pieces:
-            # Nothing is noted: if it is lost, whoever misses the bytes asks for them again.
+            # No intent: if it is lost, collectors report the hole again.
             pieces[:0] = await self._send(pieces.pop(0), None, "batch", is_noted=False)
 
     async def name(self, gap: Gap) -> None:
-        """Tell collectors that the bytes of *gap* are lost."""
+        """Report to collectors that the bytes of *gap* are lost."""
         if self._shared.options.message == "line":
-            # A line alone has no headers that could say so: it is counted here, and logged.
+            # A line without headers cannot report a loss: it is only counted and logged here.
             self._account.name(gap)
             return
         begins = self._account.begins_at(gap.generation, gap.start)
@@ -130,7 +131,7 @@ class Delivery:
         except Unsendable as error:
             self._shared.totals.unnamed_bytes += gap.end - gap.start
             fields = {**self.key._asdict(), **gap._asdict(), "reason": error.reason}
-            log.error("a loss cannot be told to collectors", extra=fields)
+            log.error("a loss cannot be reported to collectors", extra=fields)
         else:
             self._note_arrived(message, ack)
         self._account.name(gap)
@@ -163,17 +164,17 @@ class Delivery:
                 intent = Intent(chunk.generation, chunk.start, chunk.end, piece.attempt, after)
                 self.in_flight[intent] = None
                 self._shared.intents.note(self.key, intent)
-            # What has an attempt of its own makes up for a loss, which must come to an end.
+            # A piece with an attempt fills a loss, which must not be lost once more.
             if ack == "none" and not piece.attempt:
                 await sender.send_unacknowledged(message, resend=piece.resend)
             else:
                 arrived = await sender.send(message, resend=piece.resend)
-                # Of a line alone nobody will ever say whether it is archived.
+                # Collectors never confirm a line without headers.
                 if not message.is_line:
                     self._note_arrived(message, arrived)
         except IdTaken as error:
             log.error(
-                "somebody else sent a message under our id; the same goes under another one",
+                "another program used the id of a message; the batch is sent under another id",
                 extra={**self.key._asdict(), "id": str(error)},
             )
             return [Piece(chunk, secrets.token_hex(ATTEMPT_BYTES), True)]

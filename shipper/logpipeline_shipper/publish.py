@@ -36,7 +36,7 @@ IN_PROCESS_WAIT_S = 0.05
 # A message is put aside only if the message itself is wrong. If the stream, the server or the
 # network has a problem, the shipper waits: the file is the buffer.
 class PublishFailure(Enum):
-    """What a failed publish means for its bytes, and so what to do next."""
+    """The meaning of a failed publish for its bytes, and so the next step."""
 
     UNKNOWN = "unknown"  # they may be stored: send them again under the same id, marked
     NOT_SENT = "not-sent"  # they are certainly not stored: send them again

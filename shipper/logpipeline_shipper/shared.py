@@ -1,4 +1,4 @@
-"""What all sources of one shipper share: budget, sender, quarantine, counters."""
+"""Budget, sender, quarantine and counters: shared by all sources of one shipper."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Totals:
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """What every source works with. *changed* is called when there is something to save."""
+    """The means of all sources. *changed* is called when there is something to save."""
 
     sender: Sender
     budget: ByteBudget

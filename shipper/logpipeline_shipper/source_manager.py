@@ -55,7 +55,7 @@ COUNTERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What every source of the shipper gets."""
+    """Options of every source of the shipper."""
 
     subjects: Subjects
     installation: str

@@ -1,4 +1,4 @@
-"""Says how the shipper is: to probes whether it lives and works, to whoever asks, what it ships."""
+"""The state of a shipper: its metrics, the answers to probes, and the answer to `status`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from logpipeline_shipper.source_manager import COUNTERS, SourceManager
 Read = Callable[[], float]
 
 _HELP = {
-    "missing_bytes": "Bytes that were in a file and vanished before they were read.",
-    "unseen_generations": "Files that came and went unseen, at least.",
-    "restarts": "Files that turned out to be others than those read before.",
-    "long_lines": "Lines that were cut into pieces for their length.",
-    "hole_bytes": "NULs that files began with, as truncation leaves them.",
-    "truncations": "Files that were cut to a smaller size while they were read.",
+    "missing_bytes": "Bytes that were in a file and were gone before they were read.",
+    "unseen_generations": "Files deleted before their end was seen, at least.",
+    "restarts": "Paths at which another file was found than the known one.",
+    "long_lines": "Lines that were cut into pieces because of their length.",
+    "hole_bytes": "NULs at the beginning of files, as a truncation leaves them.",
+    "truncations": "Files that were truncated while they were read.",
 }
 
-# So long may a backlog stand still, with a connection and no reason known, before we are stuck.
+# A backlog that does not shrink for so long, with a connection and no known reason, means that the
+# shipper hangs.
 STALL_S = 60.0
 # Sources in one answer, those with the largest backlog first: 300 bytes each.
 SOURCES_SHOWN_MAX = 1000
 
 
 class ShipperMetrics:
-    """All metrics of one shipper; `refresh` brings them up to date."""
+    """All metrics of one shipper; `refresh` updates them."""
 
     def __init__(
         self,
@@ -53,20 +54,46 @@ class ShipperMetrics:
         self._totals: list[tuple[str, Family[Counter], Read]] = [
             (name, made.counter(name, text), read) for name, text, read in self._counters(listener)
         ]
-        self._retries = made.counter("retries", "Publishes tried again, by reason.", ["reason"])
-        self._unreadable = made.counter("unreadable", "Files not read, by reason.", ["reason"])
-        self._backlog = made.gauge("backlog_bytes", "Bytes not yet acknowledged.", ["host"])
-        self._behind = made.gauge("backlog_seconds", "Time since a host was level.", ["host"])
-        made.watch("in_flight_bytes", "Bytes read, not acknowledged.", lambda: shared.budget.used)
-        made.watch("sources", "Sources known now.", lambda: len(manager.sources))
-        made.watch("on_the_way_bytes", "Sent, not confirmed.", manager.on_the_way_bytes)
-        made.watch("open_files", "Log files open now.", lambda: len(manager.descriptors))
-        made.watch("undecided", "Containers whose pod is not known yet.", source_filter.waiting)
-        self._left_out = made.gauge("left_out", "Containers not shipped, by reason.", ["reason"])
-        made.watch("refused_hosts", "Hosts with a bad name.", lambda: len(manager.refused_hosts))
+        self._retries = made.counter(
+            "retries", "Publishes that were tried again, by reason.", ["reason"]
+        )
+        self._unreadable = made.counter(
+            "unreadable", "Files that could not be read, by reason.", ["reason"]
+        )
+        self._backlog = made.gauge(
+            "backlog_bytes", "Bytes not yet acknowledged, by host.", ["host"]
+        )
+        self._behind = made.gauge(
+            "backlog_seconds", "Seconds for which bytes of a host have waited, by host.", ["host"]
+        )
+        made.watch(
+            "in_flight_bytes",
+            "Bytes in memory: read, and not acknowledged.",
+            lambda: shared.budget.used,
+        )
+        made.watch("sources", "Sources that are shipped now.", lambda: len(manager.sources))
+        made.watch(
+            "on_the_way_bytes",
+            "Bytes sent, and not confirmed by every group of collectors.",
+            manager.on_the_way_bytes,
+        )
+        made.watch("open_files", "Log files that are open now.", lambda: len(manager.descriptors))
+        made.watch(
+            "undecided",
+            "Containers that wait for the metadata of their pod.",
+            source_filter.waiting,
+        )
+        self._left_out = made.gauge(
+            "left_out", "Containers that are not shipped, by reason.", ["reason"]
+        )
+        made.watch(
+            "refused_hosts",
+            "Hosts refused because of their name.",
+            lambda: len(manager.refused_hosts),
+        )
 
     def refresh(self) -> None:
-        """Count what came since the last time."""
+        """Add what was counted since the last call."""
         for name, counter, read in self._totals:
             self._add(counter, (name, ""), read())
         for reason, count in self._shared.sender.retries.items():
@@ -78,38 +105,86 @@ class ShipperMetrics:
         self._refresh_hosts()
 
     def _counters(self, listener: ProgressListener) -> list[tuple[str, str, Read]]:
-        shared, manager, source_filter = self._shared, self._manager, self._source_filter
-        sender, totals, quarantine = shared.sender, shared.totals, shared.quarantine
-
-        def chains(name: str) -> Read:
-            return lambda: manager.counts[name]
-
+        totals, source_filter = self._shared.totals, self._source_filter
         return [
-            ("acks", "Messages acknowledged.", lambda: sender.acks),
-            ("unacknowledged", "Messages sent unasked.", lambda: sender.unacknowledged),
-            ("acked_bytes", "Log bytes acknowledged.", lambda: sender.acked_bytes),
-            ("duplicates", "Messages the server already had.", lambda: sender.duplicates),
-            ("resends", "Publishes marked as perhaps sent before.", lambda: sender.resends),
+            *self._sending_counters(),
             ("lines", "Lines acknowledged.", lambda: totals.lines),
-            ("rewinds", "Sources sent again after a loss.", lambda: totals.doubts),
+            (
+                "rewinds",
+                "Sources whose unconfirmed bytes were sent again after a loss.",
+                lambda: totals.doubts,
+            ),
             ("filled_bytes", "Bytes sent again to fill holes.", lambda: totals.filled_bytes),
-            ("unhealed_bytes", "Lost bytes gone from files.", lambda: totals.unhealed_bytes),
-            ("source_failures", "Faults of ours in a source.", lambda: totals.failures),
-            ("unnamed_bytes", "Lost bytes told to nobody.", lambda: totals.unnamed_bytes),
-            ("unhealable_holes", "Holes given up.", lambda: listener.unhealable_gaps),
-            ("malformed_progress", "Bad progress messages.", lambda: listener.malformed),
-            ("quarantined", "Messages put aside.", lambda: quarantine.kept),
-            ("dropped", "Refused messages lost.", lambda: quarantine.dropped),
-            ("dropped_bytes", "Bytes of those.", lambda: quarantine.dropped_bytes),
-            ("decided_by_path", "Pods not known in time.", lambda: source_filter.by_path_alone),
-            ("refused_acks", "Bad annotations of pods.", lambda: source_filter.refused_acks),
+            (
+                "unhealed_bytes",
+                "Bytes that the server lost, and whose file is gone.",
+                lambda: totals.unhealed_bytes,
+            ),
+            (
+                "source_failures",
+                "Defects of the shipper that stopped a source for a moment.",
+                lambda: totals.failures,
+            ),
+            (
+                "unnamed_bytes",
+                "Lost bytes that could not be reported to collectors.",
+                lambda: totals.unnamed_bytes,
+            ),
+            (
+                "unhealable_holes",
+                "Holes given up after several tries.",
+                lambda: listener.unhealable_gaps,
+            ),
+            (
+                "malformed_progress",
+                "Malformed progress messages of collectors.",
+                lambda: listener.malformed,
+            ),
+            (
+                "decided_by_path",
+                "Containers decided by path: their pod was not known in time.",
+                lambda: source_filter.by_path_alone,
+            ),
+            (
+                "refused_acks",
+                "Annotations of pods with an unknown acknowledgement.",
+                lambda: source_filter.refused_acks,
+            ),
             (
                 "vanished_undecided",
-                "Logs gone in that time.",
+                "Logs deleted while their container waited for a decision.",
                 lambda: source_filter.vanished_undecided,
             ),
-            *((name, _HELP[name], chains(name)) for name in COUNTERS),
+            *((name, _HELP[name], self._of_chains(name)) for name in COUNTERS),
         ]
+
+    def _sending_counters(self) -> list[tuple[str, str, Read]]:
+        sender, quarantine = self._shared.sender, self._shared.quarantine
+        return [
+            ("acks", "Messages acknowledged.", lambda: sender.acks),
+            (
+                "unacknowledged",
+                "Messages sent without an acknowledgement.",
+                lambda: sender.unacknowledged,
+            ),
+            ("acked_bytes", "Log bytes acknowledged.", lambda: sender.acked_bytes),
+            ("duplicates", "Messages that the server already had.", lambda: sender.duplicates),
+            ("resends", "Publishes marked as perhaps sent before.", lambda: sender.resends),
+            ("quarantined", "Messages put into the quarantine.", lambda: quarantine.kept),
+            (
+                "dropped",
+                "Refused messages for which the quarantine had no room.",
+                lambda: quarantine.dropped,
+            ),
+            (
+                "dropped_bytes",
+                "Bytes of refused messages for which there was no room.",
+                lambda: quarantine.dropped_bytes,
+            ),
+        ]
+
+    def _of_chains(self, name: str) -> Read:
+        return lambda: self._manager.counts[name]
 
     def _add(
         self, counter: Family[Counter], key: tuple[str, str], value: float, *labels: str
@@ -129,7 +204,7 @@ class ShipperMetrics:
 
 
 class Health:
-    """Judges the parts of a shipper; `refresh` is called once a second."""
+    """Answers probes; `refresh` is called once a second."""
 
     def __init__(
         self,
@@ -140,8 +215,8 @@ class Health:
         *,
         root: str,
     ) -> None:
-        # The server tells a denial in small letters. A node needs the right to publish its logs,
-        # and no other: what else is denied only makes us less certain.
+        # The server writes a denial in lower case. A node needs the right to publish its logs, and
+        # no other: without another right some checks are left out.
         self._denial = f'publish to "{root}.'.lower()
         self._connection = connection
         self._manager = manager
@@ -151,7 +226,7 @@ class Health:
         self._moved_s = shared.clock()
 
     def refresh(self) -> None:
-        """Look whether anything moved, or has a reason not to."""
+        """Check whether anything moved, or has a reason not to move."""
         progress = self._shared.totals.progress
         waits = not self._connection.is_connected or bool(self._shared.sender.problems)
         if progress != self._progress or waits or not self._manager.backlog_bytes():
@@ -162,10 +237,12 @@ class Health:
         still_s = self._shared.clock() - self._moved_s
         if still_s < STALL_S:
             return None
-        return f"nothing was sent for {still_s:.0f} s, though the server is there and lines wait"
+        return (
+            f"nothing was sent for {still_s:.0f} s, though the server is connected and lines wait"
+        )
 
     def ready(self) -> str | None:
-        """Return None, or why lines are not delivered or positions not kept."""
+        """Return None, or why lines are not delivered or positions not saved."""
         if not self._connection.is_connected:
             return self._connection.problem or "not connected to NATS yet"
         denied = self._connection.problem or ""
@@ -179,7 +256,7 @@ class Health:
 
 
 def describe(manager: SourceManager, shared: Shared, health: Health, name: str) -> bytes:
-    """Return the answer to who asks how the shipper is."""
+    """Return the answer to `status`, as JSON."""
     sources = sorted(manager.sources.values(), key=lambda source: -source.chain.backlog_bytes())
     rows: list[dict[str, Any]] = []
     for source in sources[:SOURCES_SHOWN_MAX]:

@@ -99,7 +99,7 @@ class Unsure:
 
 
 class Resemblance(Enum):
-    """How a file that carries another source's name resembles this source."""
+    """The resemblance of a file, which has another source's name, to this source."""
 
     NONE = "none"
     COPIES = "copies"  # it has bytes that are in the source's files too: a copy in the making?

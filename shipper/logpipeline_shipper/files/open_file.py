@@ -34,7 +34,7 @@ _DEVICE = struct.Struct("=136xII")
 _NO_CALL = (errno.ENOSYS, errno.EPERM)
 _S_TO_NS = 1_000_000_000
 
-# O_NONBLOCK keeps a FIFO from blocking us until somebody writes into it.
+# With O_NONBLOCK the open of a FIFO does not wait for a writer.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 

@@ -36,7 +36,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """What is concluded from the time that went by. *may_pass*: newer files may be read as well;
+    """Conclusions from the time that went by. *may_pass*: newer files may be read as well;
     *is_final*: an unfinished last line will not be finished any more.
     """
 
