@@ -32,7 +32,7 @@ def pack_in_place(path: Path) -> None:
 
 
 class CutDuringLook:
-    """Lends files to recognition, and has *cut* done before the one with the number *at*."""
+    """Lends files to the matcher, and has *cut* done before the one with the number *at*."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, cut: Callable[[], None]) -> None:
         self._at, self._cut = at, cut
