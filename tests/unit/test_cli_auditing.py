@@ -23,7 +23,7 @@ from logpipeline_cli.auditing.comparing import (
 from logpipeline_cli.auditing.sides import NoLine, Part, Source, lines_of
 from logpipeline_collector.archive.naming import Origin, Template
 from logpipeline_shipper.files.discovery import Discovery
-from logpipeline_shipper.files.sources import HostSources
+from logpipeline_shipper.files.listing import HostSources
 
 # Few different lines, so that equal ones are the rule; many blocks, since one in 256 ends one.
 LINES = st.lists(st.integers(0, 2000).map(lambda n: b"%d" % (n * n % 700)), max_size=1500)

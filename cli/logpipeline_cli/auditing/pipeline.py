@@ -14,7 +14,7 @@ from logpipeline_cli.auditing.comparing import Missing
 from logpipeline_cli.auditing.sides import Archive, Counts, Node, Survey, Where, added
 from logpipeline_collector.archive.naming import Origin, Template
 from logpipeline_shipper.checkpoint import Key
-from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.files.listing import SourceId
 
 # Places that are asked for at once: a question travels as a whole.
 GROUPS_AT_ONCE = 256

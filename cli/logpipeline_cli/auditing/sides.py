@@ -21,9 +21,9 @@ from logpipeline_shipper import checkpoint
 from logpipeline_shipper.checkpoint import Key, SourceRecord
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.generation import Generation
+from logpipeline_shipper.files.listing import ChainFile, HostSources, Listing, SourceId
 from logpipeline_shipper.files.open_file import Moved, TooManyOpen, Unreadable, open_reader
 from logpipeline_shipper.files.reader import Reader
-from logpipeline_shipper.files.sources import ChainFile, HostSources, Listing, SourceId
 
 CHUNK_BYTES = 256 * 1024
 

@@ -12,7 +12,7 @@ from typing import Any
 from logpipeline_cli.auditing.comparing import Left, Line
 from logpipeline_cli.auditing.sides import Counts, Survey, Where
 from logpipeline_shipper.checkpoint import Key
-from logpipeline_shipper.files.sources import SourceId
+from logpipeline_shipper.files.listing import SourceId
 
 Row = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from logpipeline.checksum import NOTHING
 from logpipeline.wire import Checksums
 from logpipeline_shipper.checkpoint import Intent
 from logpipeline_shipper.files.chain import Chunk
-from logpipeline_shipper.resend import Past, Piece
+from logpipeline_shipper.resend import EarlierSends, Piece
 
 G = "0123456789abcdef"
 
@@ -33,33 +33,33 @@ def ranges(pieces: list[Piece]) -> list[tuple[int, int, str, bool]]:
 
 def test_a_restart_repeats_the_very_ranges_that_were_noted() -> None:
     """The server knows a message again only by its exact range."""
-    past = Past([Intent(G, 4, 8), Intent(G, 8, 12)], is_in_doubt=False)
+    earlier = EarlierSends([Intent(G, 4, 8), Intent(G, 8, 12)], is_in_doubt=False)
 
-    pieces = past.pieces(chunk_of(4, b"one\ntwo\nthree\n"), "plain")
+    pieces = earlier.pieces(chunk_of(4, b"one\ntwo\nthree\n"), "plain")
 
     assert ranges(pieces) == [(4, 8, "", True), (8, 12, "", True), (12, 18, "", False)]
 
 
 def test_a_range_that_goes_on_beyond_what_was_read_is_left_for_the_next_read() -> None:
     """Sent up to where this read happens to end, it would be another message than before."""
-    past = Past([Intent(G, 0, 4), Intent(G, 4, 18)], is_in_doubt=False)
+    earlier = EarlierSends([Intent(G, 0, 4), Intent(G, 4, 18)], is_in_doubt=False)
 
-    assert ranges(past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")) == [(0, 4, "", True)]
-    assert ranges(past.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", True)]
+    assert ranges(earlier.pieces(chunk_of(0, b"one\ntwo\n"), "plain")) == [(0, 4, "", True)]
+    assert ranges(earlier.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", True)]
 
 
 def test_new_bytes_are_not_marked() -> None:
     """The mark costs readers a look: what is certainly new does not carry it."""
-    past = Past([Intent(G, 0, 4)], is_in_doubt=False)
+    earlier = EarlierSends([Intent(G, 0, 4)], is_in_doubt=False)
 
-    assert ranges(past.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", False)]
+    assert ranges(earlier.pieces(chunk_of(4, b"two\n"), "plain")) == [(4, 8, "", False)]
 
 
 def test_the_last_word_on_a_start_counts() -> None:
     """A batch that turned out too large was sent in smaller ones: those are repeated."""
-    past = Past([Intent(G, 0, 8), Intent(G, 0, 4), Intent(G, 4, 8)], is_in_doubt=False)
+    earlier = EarlierSends([Intent(G, 0, 8), Intent(G, 0, 4), Intent(G, 4, 8)], is_in_doubt=False)
 
-    assert ranges(past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")) == [
+    assert ranges(earlier.pieces(chunk_of(0, b"one\ntwo\n"), "plain")) == [
         (0, 4, "", True),
         (4, 8, "", True),
     ]
@@ -67,11 +67,11 @@ def test_the_last_word_on_a_start_counts() -> None:
 
 def test_without_a_record_all_that_stands_in_the_files_is_marked() -> None:
     """Nobody knows what was sent before the state was lost."""
-    past = Past([], is_in_doubt=True)
+    earlier = EarlierSends([], is_in_doubt=True)
 
-    before = past.pieces(chunk_of(0, b"one\n"), "plain")
-    past.read_all()
-    after = past.pieces(chunk_of(4, b"two\n"), "plain")
+    before = earlier.pieces(chunk_of(0, b"one\n"), "plain")
+    earlier.read_all()
+    after = earlier.pieces(chunk_of(4, b"two\n"), "plain")
 
     assert ranges(before) == [(0, 4, "", True)]
     assert ranges(after) == [(4, 8, "", False)]
@@ -79,20 +79,20 @@ def test_without_a_record_all_that_stands_in_the_files_is_marked() -> None:
 
 def test_a_repeated_attempt_keeps_its_id() -> None:
     """A shipper killed while it healed repeats the ids of its last life."""
-    past = Past([Intent(G, 0, 4, "feed")], is_in_doubt=False)
+    earlier = EarlierSends([Intent(G, 0, 4, "feed")], is_in_doubt=False)
 
-    assert ranges(past.pieces(chunk_of(0, b"one\n"), "plain")) == [(0, 4, "feed", True)]
+    assert ranges(earlier.pieces(chunk_of(0, b"one\n"), "plain")) == [(0, 4, "feed", True)]
 
 
 def test_a_first_start_marks_what_it_finds_as_unsure() -> None:
     """Readers look whether it came before, and nobody says that it was sent again; what an intent
     tells of was.
     """
-    past = Past([Intent(G, 0, 4)], is_in_doubt=True)
+    earlier = EarlierSends([Intent(G, 0, 4)], is_in_doubt=True)
 
-    pieces = past.pieces(chunk_of(0, b"one\ntwo\n"), "plain")
-    past.read_all()
-    later = past.pieces(chunk_of(8, b"three\n"), "plain")
+    pieces = earlier.pieces(chunk_of(0, b"one\ntwo\n"), "plain")
+    earlier.read_all()
+    later = earlier.pieces(chunk_of(8, b"three\n"), "plain")
 
     assert [(p.resend, p.is_unsure) for p in pieces] == [(True, False), (True, True)]
     assert [(p.resend, p.is_unsure) for p in later] == [(False, False)]

@@ -1,4 +1,4 @@
-"""Which of a folder's files are rotated ones of which live file, and in what order they were
+"""Finds by their names the rotated files of each live file, and the order in which they were
 written. Pure: names only.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from logpipeline.codecs import Codec, codec_of, unpacked
 
 # logrotate, kubelet and Python number or date what they rotate; up to five digits are a number.
-# A date must look like one: node-192-168-100-200.log is of a chain of its own.
+# A date must look like one: node-192-168-100-200.log is a chain of its own.
 _DATE = r"(?:19|20)\d\d[-_.]?(?:0\d|1[0-2])[-_.]?[0-3]\d(?:[-_.:T]?\d\d){0,3}"
 _SECONDS = r"1\d{9}"  # logrotate's dateformat -%s
 _WHEN = rf"{_DATE}(?:[-_.]{_SECONDS})?"  # and -%Y%m%d-%s
@@ -20,19 +20,19 @@ _DATED = re.compile(rf"(?P<live>.+?)[.\-_](?P<date>{_WHEN}|{_SECONDS})", re.DOTA
 _DATED_INSIDE = re.compile(
     rf"(?P<stem>.+?)[.\-_](?P<date>{_WHEN})(?P<extension>\.[A-Za-z]{{1,8}})", re.DOTALL
 )
-_ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is no rotated 10.0.0
+_ADDRESS = re.compile(r"(?:.*\.)?\d+", re.DOTALL)  # 10.0.0.1 is not a rotated 10.0.0
 _CRI = re.compile(r"\d+\.log")
-# Compressed in a way that we do not read, and what is still being written.
+# Packed with a codec that is not supported, and files that are still being written.
 _UNREAD = (".lz4", ".Z", ".zip")
 _TEMPORARY = (".tmp", ".swp", ".part")
-# logrotate's `renamecopy` gives a log this ending, and copies it then.
+# logrotate's `renamecopy` first renames a log to this ending, and then copies it.
 ASIDE = ".tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """A file's place: *live* is the name of the live file of its chain; lower *age* sorts first,
-    the live file last.
+    """The place of a file in its chain: *live* is the name of the live file; *age* sorts the files,
+    the oldest first and the live file last.
     """
 
     live: str
@@ -63,8 +63,8 @@ def rotation_of(name: str) -> Rotation | None:
 
 
 def chains_of(names: Iterable[str]) -> dict[str, list[tuple[str, Codec | None]]]:
-    """Return, by the name of the live file, the chain's names and how each is packed,
-    oldest first. A packed file beside the plain one of its name is older, or a copy of that.
+    """Return, by the name of the live file, the names of the chain, oldest first, with the codec of
+    each. A packed file beside the plain one of the same name is older, or a copy of it.
     """
     chains: dict[str, list[tuple[tuple[int, int, str], bool, str]]] = {}
     for name in set(names):

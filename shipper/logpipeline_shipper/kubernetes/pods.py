@@ -1,4 +1,4 @@
-"""The pods of this node and the excluded namespaces, as the API server last told: a small map."""
+"""A cache of this node's pods and of the excluded namespaces, filled from the API server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from urllib.parse import quote
 
 from logpipeline.spec.api import ACK_ANNOTATION, EXCLUDE_ANNOTATION
 from logpipeline_shipper.files.source_filter import Container, Metadata
-from logpipeline_shipper.kubernetes.client import Access, Away, Gone, Refused, list_all, watch
+from logpipeline_shipper.kubernetes.client import (
+    Access,
+    Gone,
+    Refused,
+    Unreachable,
+    list_all,
+    watch,
+)
 
 # A node runs 110 pods by default, a few hundred at most.
 PODS_MAX = 5_000
-# Pods that are gone, whose last files may still be found.
+# Deleted pods that are kept, since their last files may still be found.
 GONE_PODS_MAX = 1_000
 EXCLUDED_NAMESPACES_MAX = 50_000
-# Of an annotation of 256 KiB, so much is kept and shown.
+# So much of an annotation, which may have 256 KiB, is kept and shown.
 ANNOTATION_CHARS_MAX = 64
-# kubelet names the folder of a static pod after the hash of its file, which it writes here.
+# kubelet names the folder of a static pod by the hash of its file, which is in this annotation.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 log = logging.getLogger(__name__)
@@ -35,20 +42,20 @@ log = logging.getLogger(__name__)
 # Nodes that lose the API server together must not come back together.
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
-# The API server ends a watch after so long, and the next one goes on from the same version.
+# The API server ends a watch after so long, and the next watch continues at the same version.
 WATCH_S = 300
-# From the API server's cache: what is a moment old is as good, and spares its store.
+# From the API server's cache: data that is a moment old is good enough, and spares etcd.
 FROM_CACHE = "0"
-# Whoever ends watches sooner than this (a proxy, a server that is stopping) is not asked at once.
+# If a watch ends sooner than this (by a proxy, or a server that stops), the next one is delayed.
 WATCH_S_MIN = 5.0
 
-# A ConfigMap holds no more.
+# The largest size of a ConfigMap.
 FILE_BYTES_MAX = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What is kept of a pod."""
+    """The metadata of a pod, as far as it is kept."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     is_excluded: bool = False
@@ -58,14 +65,14 @@ class Pod:
 
 @dataclass(slots=True)
 class Listeners:
-    """Who is told of changes: the uid of a pod; a namespace, or None for all of them."""
+    """Called at changes, with the uid of a pod, or with a namespace: None for all of them."""
 
     pod: Callable[[str], None] = lambda _: None
     namespace: Callable[[str | None], None] = lambda _: None
 
 
-class Directory:
-    """See the module; filled by two watches, asked by the gate."""
+class PodCache:
+    """See the module; filled by two watches, read by the source filter."""
 
     def __init__(self) -> None:
         self.listeners = Listeners()
@@ -75,8 +82,8 @@ class Directory:
         self._gone: OrderedDict[str, Pod] = OrderedDict()
 
     def find(self, container: Container, *, is_last: bool) -> Metadata | None:
-        """Return what is known of the container's pod, None where that may not be all; with
-        *is_last*, also a part of it.
+        """Return the metadata of the container's pod, None if it may be incomplete; with *is_last*,
+        also an incomplete one.
         """
         pod = self.pods.get(container.uid) or self._gone.get(container.uid)
         namespace_is_excluded = container.namespace in self.excluded
@@ -89,7 +96,7 @@ class Directory:
         return None
 
     def replace_pods(self, objects: Iterable[Any], namespace: str = "") -> None:
-        """Take in all pods of the node, or those of *namespace*."""
+        """Replace all pods of the node, or those of *namespace*."""
         listed = dict(map(_pod_of, objects))
         for uid in self.pods.keys() - listed.keys():
             if namespace in ("", self.pods[uid].namespace):
@@ -98,22 +105,22 @@ class Directory:
             self._put(uid, pod)
 
     def put_pod(self, object: Any) -> None:
-        """Take in a pod that is new or has changed."""
+        """Store a pod that is new or has changed."""
         self._put(*_pod_of(object))
 
     def remove_pod(self, object: Any) -> None:
-        """Note that a pod is gone; what is known of it stays for its last files."""
+        """Note that a pod was deleted; its metadata is kept for its last files."""
         self._let_go(_pod_of(object)[0])
 
     def replace_namespaces(self, objects: Iterable[Any]) -> None:
-        """Take in all namespaces."""
+        """Replace all namespaces."""
         found = map(_namespace_of, objects)
         self.excluded = {name for name, is_excluded in found if is_excluded}
         self.are_namespaces_known = True
         self.listeners.namespace(None)
 
     def put_namespace(self, object: Any) -> None:
-        """Take in a namespace that is new or has changed."""
+        """Store a namespace that is new or has changed."""
         name, is_excluded = _namespace_of(object)
         if is_excluded == (name in self.excluded):
             return
@@ -124,7 +131,7 @@ class Directory:
         self.listeners.namespace(name)
 
     def do_without_namespaces(self) -> None:
-        """Note that namespaces may not be asked for: only pods are excluded."""
+        """Note that namespaces may not be read: only pods can be excluded."""
         self.are_namespaces_known = True
         self.listeners.namespace(None)
 
@@ -170,7 +177,7 @@ def _is_excluding(annotations: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What is followed, and who takes it in. *denied* is called where it may not be read."""
+    """A watched collection and its callbacks; *denied* is called if it may not be read."""
 
     name: str
     path: str
@@ -181,60 +188,60 @@ class Collection:
     denied: Callable[[], None]
 
 
-def collections_of(node: str, directory: Directory, namespace: str = "") -> tuple[Collection, ...]:
-    """Return the pods of *node*, and the namespaces; the pods alone where only those of *namespace*
-    are read: a right to see namespaces shows all of them.
+def collections_of(node: str, pods: PodCache, namespace: str = "") -> tuple[Collection, ...]:
+    """Return the pods of *node*, and the namespaces; with *namespace* only its pods: a right to
+    read namespaces would show all of them.
     """
     of_namespace = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    pods = Collection(
+    of_pods = Collection(
         name="pods",
         path=f"/api/v1{of_namespace}/pods",
         query={"fieldSelector": f"spec.nodeName={node}"},
-        replace=partial(directory.replace_pods, namespace=namespace),
-        put=directory.put_pod,
-        remove=directory.remove_pod,
+        replace=partial(pods.replace_pods, namespace=namespace),
+        put=pods.put_pod,
+        remove=pods.remove_pod,
         denied=lambda: None,
     )
     if namespace:
-        directory.do_without_namespaces()
-        return (pods,)
+        pods.do_without_namespaces()
+        return (of_pods,)
     return (
-        pods,
+        of_pods,
         Collection(
             name="namespaces",
             path="/api/v1/namespaces",
             query={},
-            replace=directory.replace_namespaces,
-            put=directory.put_namespace,
-            # Its last lines are as excluded as those before.
+            replace=pods.replace_namespaces,
+            put=pods.put_namespace,
+            # The last lines of a deleted namespace are excluded if the lines before were.
             remove=lambda _: None,
-            denied=directory.do_without_namespaces,
+            denied=pods.do_without_namespaces,
         ),
     )
 
 
 @dataclass(slots=True)
 class ChosenNamespaces:
-    """Follows the pods of some namespaces, each by itself: a right to see them is given in each."""
+    """Watches the pods of some namespaces, each separately, since rights are given in each."""
 
     access: Access
     node: str
-    directory: Directory
+    pods: PodCache
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def choose(self, namespaces: Set[str]) -> None:
-        """Follow *namespaces* from now on, and no others."""
+        """Watch *namespaces* from now on, and no others."""
         for name in self._running.keys() - namespaces:
             self._running.pop(name).cancel()
-            self.directory.replace_pods((), name)
+            self.pods.replace_pods((), name)
         for name in sorted(namespaces - self._running.keys()):
-            [pods] = collections_of(self.node, self.directory, name)
-            self._running[name] = self.spawn(Follower(self.access, pods).run())
+            [pods] = collections_of(self.node, self.pods, name)
+            self._running[name] = self.spawn(Reflector(self.access, pods).run())
 
 
-class Follower:
-    """Follows one collection; *problem* says why it is not level, None while it is."""
+class Reflector:
+    """Lists and watches one collection; *problem* is why it is not up to date, or None."""
 
     def __init__(self, access: Access, collection: Collection) -> None:
         self.problem: str | None = None
@@ -247,7 +254,7 @@ class Follower:
         self._waiting_s = BACKOFF_FIRST_S
 
     async def run(self) -> None:
-        """Follow, until cancelled: whatever happens, lines flow and this goes on."""
+        """List and watch until cancelled; no failure ends this, or stops lines."""
         while True:
             try:
                 if self._version is None:
@@ -257,15 +264,15 @@ class Follower:
                 if asyncio.get_running_loop().time() - started_s >= WATCH_S_MIN:
                     continue
             except Gone as error:
-                # The cache may be as old as what was asked for: the store knows.
+                # The cache may be as old as the version that was asked for: ask etcd.
                 self._version, self._list_from = None, ""
-                self._waiting_s = BACKOFF_FIRST_S  # somebody answers
+                self._waiting_s = BACKOFF_FIRST_S  # the server answers
                 self._note(f"the version is gone: {error}")
             except Refused as error:
                 if error.status == HTTPStatus.FORBIDDEN:
                     self._of.denied()
                 self._note(str(error))
-            except Away as error:
+            except Unreachable as error:
                 self._note(str(error))
             await asyncio.sleep(self._waiting_s * random.uniform(0.5, 1.0))
             self._waiting_s = min(2 * self._waiting_s, BACKOFF_MAX_S)
@@ -291,11 +298,11 @@ class Follower:
         }
         async with aclosing(watch(self._access, self._of.path, query)) as events:
             async for event in events:
-                self._take(self._heed, event)
+                self._take(self._apply, event)
                 self.events += 1
                 self._note_level()
 
-    def _heed(self, event: Any) -> None:
+    def _apply(self, event: Any) -> None:
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 self._of.put(event["object"])
@@ -307,12 +314,12 @@ class Follower:
         try:
             what(found)
         except (KeyError, TypeError, AttributeError) as error:
-            raise Away(f"an object without {error}") from error
+            raise Unreachable(f"an object without {error}") from error
 
     def _note(self, problem: str) -> None:
         if self.problem is None:
             log.warning(
-                "Kubernetes cannot be asked; lines flow on, new pods are decided on by their path",
+                "the API server does not answer; new pods are decided on by their paths",
                 extra={"what": self._of.name, "reason": problem},
             )
         self.problem = problem
@@ -321,11 +328,11 @@ class Follower:
         self._waiting_s = BACKOFF_FIRST_S
         if self.problem is not None:
             self.problem = None
-            log.info("Kubernetes is followed again", extra={"what": self._of.name})
+            log.info("the API server answers again", extra={"what": self._of.name})
 
 
 class NamespacesFile:
-    """The namespaces in the file *path*; *changed* is called with them, and when they change."""
+    """The namespaces in the file *path*; *changed* is called with them, and at each change."""
 
     def __init__(self, path: Path, changed: Callable[[frozenset[str]], None]) -> None:
         self._path = path
@@ -334,9 +341,7 @@ class NamespacesFile:
         self._problem = ""
 
     def look(self) -> None:
-        """Read the file, and tell of what is new in it. While it says nothing, what it said last
-        goes on: that it cannot be read is no word on any namespace.
-        """
+        """Read the file and report changes. If it cannot be read, its last content stays valid."""
         try:
             with self._path.open("rb") as file:
                 text = file.read(FILE_BYTES_MAX)
@@ -347,13 +352,13 @@ class NamespacesFile:
             self._note(str(error))
             return
         self._text, self._problem = text, ""
-        log.info("these namespaces are read", extra={"namespaces": len(found)})
+        log.info("the file with the namespaces was read", extra={"namespaces": len(found)})
         self._changed(found)
 
     def _note(self, problem: str) -> None:
         if problem != self._problem:
             log.warning(
-                "the file with the namespaces that are read says nothing",
+                "the file with the namespaces cannot be read; its last content stays valid",
                 extra={"file": str(self._path), "reason": problem},
             )
         self._problem = problem

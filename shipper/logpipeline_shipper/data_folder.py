@@ -1,4 +1,4 @@
-"""The data folder of one shipper: its lock, its name for ever, and which boot of the machine it is.
+"""The data folder of one shipper: its lock, its permanent name, and the id of the machine's boot.
 
 Two shippers in one folder would overwrite each other's positions, and lose lines.
 """
@@ -26,8 +26,8 @@ class DataFolderBusy(Exception):
 
 
 class DataFolder:
-    """An open data folder; nobody else has it until `close`. *was_others* says that its positions
-    were those of a former pipeline of the same name, and were set aside.
+    """An open data folder, locked until `close`. *was_others*: its positions were those of a former
+    pipeline of the same name, and were set aside.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class DataFolder:
 
     @staticmethod
     def open(path: Path, pipeline_uid: str = "") -> DataFolder:
-        """Lock *path*, which is made if need be, and return it, for the pipeline *pipeline_uid*.
+        """Make *path* if necessary, lock it for the pipeline *pipeline_uid*, and return it.
 
         Raises:
             DataFolderBusy: another shipper has it.
@@ -59,10 +59,10 @@ class DataFolder:
 
     def restore(self) -> bool:
         """Make the folder anew if it was removed, emptied or replaced since it was opened; return
-        whether that was so. What a shipper knows is in its memory, and is saved there again.
+        whether it was. The state of the shipper is in memory, and is saved there again.
 
         Raises:
-            DataFolderBusy: another shipper has begun to work in what is there now.
+            DataFolderBusy: another shipper works in the new folder.
             OSError: it cannot be made or written.
         """
         if _is_at(self.path / _LOCK, self._lock):
@@ -85,15 +85,15 @@ class DataFolder:
         return True
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Unlock the folder."""
         os.close(self._lock)
 
 
 def boot_id() -> str:
-    """Return what names this boot of the machine, or an empty text where nothing does.
+    """Return the id of this boot of the machine, or an empty text if there is none.
 
-    What was written without fsync is there after a kill in the same boot, and may be gone after
-    another one.
+    Bytes that were written without fsync survive a kill within the same boot, but maybe not a
+    reboot.
     """
     try:
         return _BOOT_ID.read_text().strip()
@@ -129,10 +129,10 @@ def _installation(path: Path) -> str:
             raise statefile.StateBroken(f"{file}: {str(name)[:40]!r} is no installation's name")
     except statefile.StateBroken as error:
         aside = statefile.set_aside(file)
-        # Readers know sources by host and path, and cut what comes twice: only the server's own
-        # check for duplicates begins anew.
+        # Readers know sources by host and path, and drop duplicates: only the server's own check
+        # for duplicates begins anew.
         log.error(
-            "the installation's name was broken; a new one is made",
+            "the name of the installation was damaged; a new one is made",
             extra={"reason": str(error), "aside": str(aside)},
         )
     name = secrets.token_hex(16)
@@ -153,8 +153,8 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _takes_over(path: Path, pipeline_uid: str) -> bool:
-    """Note whose folder it is; return whether it was another pipeline's, deleted since, whose
-    positions say nothing of this one's archive.
+    """Note the pipeline of the folder; return whether it was a former pipeline, deleted since: its
+    positions say nothing about the archive of the new one.
     """
     file = path / "pipeline"
     try:
@@ -168,9 +168,10 @@ def _takes_over(path: Path, pipeline_uid: str) -> bool:
     if is_anothers:
         aside = statefile.set_aside(positions)
         log.warning(
-            "the pipeline was made anew; collectors are asked what they have",
+            "the pipeline was deleted and made anew; collectors are asked what they have",
             extra={"former": former, "pipeline": pipeline_uid, "aside": str(aside)},
         )
-    # After the positions: a crash between the two must not leave them to the new pipeline.
+    # Written after the positions were set aside: a crash in between must not leave them to the new
+    # pipeline.
     statefile.write_state(file, "pipeline", 1, pipeline_uid)
     return is_anothers

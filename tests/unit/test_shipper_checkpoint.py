@@ -13,18 +13,18 @@ from logpipeline_shipper import checkpoint
 from logpipeline_shipper.account import Account, Gap
 from logpipeline_shipper.checkpoint import (
     ABSENT_KEPT_S,
+    CheckpointWriter,
     Intent,
     IntentLog,
     Key,
     LastAck,
-    PositionKeeper,
     Snapshot,
     SourceRecord,
     State,
     bounded,
     encode_row,
 )
-from logpipeline_shipper.folder import DataFolder, DataFolderBusy
+from logpipeline_shipper.data_folder import DataFolder, DataFolderBusy
 
 KEY = Key("node-a", "/var/log/\udcffapp.log")
 BOOT = "this-boot"
@@ -54,7 +54,7 @@ def snapshot() -> Snapshot:
 async def saved(folder: Path, *, is_last: bool = False) -> IntentLog:
     intents = IntentLog(folder, BOOT)
     opened = DataFolder.open(folder)
-    assert await PositionKeeper(opened, intents, snapshot).save(is_last=is_last)
+    assert await CheckpointWriter(opened, intents, snapshot).save(is_last=is_last)
     opened.close()
     return intents
 
@@ -133,9 +133,9 @@ async def test_old_notes_are_removed_once_the_positions_tell_the_same(tmp_path: 
     """The folder does not grow with time."""
     intents = IntentLog(tmp_path, BOOT)
     folder = DataFolder.open(tmp_path)
-    keeper = PositionKeeper(folder, intents, snapshot)
+    writer = CheckpointWriter(folder, intents, snapshot)
     for _ in range(3):
-        assert await keeper.save()
+        assert await writer.save()
     intents.close()
     folder.close()
 
@@ -149,14 +149,14 @@ async def test_a_folder_that_takes_no_notes_leaves_no_half_truth(tmp_path: Path)
     (tmp_path / "intents.2").mkdir()
 
     folder = DataFolder.open(tmp_path)
-    assert not await PositionKeeperAt(folder, blocked).save()
+    assert not await CheckpointWriterAt(folder, blocked).save()
     folder.close()
     (tmp_path / "intents.2").rmdir()
 
     assert not checkpoint.load(tmp_path, BOOT).is_complete
 
 
-class PositionKeeperAt(PositionKeeper):
+class CheckpointWriterAt(CheckpointWriter):
     """A keeper whose next file of intents is the one that is blocked."""
 
     def __init__(self, folder: DataFolder, intents: IntentLog) -> None:
@@ -206,15 +206,15 @@ async def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, damage: st
     path = tmp_path / "data"
     folder = DataFolder.open(path, "uid-1")
     intents = IntentLog(path, BOOT)
-    keeper = PositionKeeper(folder, intents, snapshot)
-    assert await keeper.save()
+    writer = CheckpointWriter(folder, intents, snapshot)
+    assert await writer.save()
 
     shutil.rmtree(path)
     if damage != "removed":
         path.mkdir()
     if damage == "replaced":
         (path / "lock").touch()
-    assert await keeper.save()
+    assert await writer.save()
     intents.note(KEY, Intent("g1", 4, 9))
     with pytest.raises(DataFolderBusy):
         DataFolder.open(path)
@@ -236,13 +236,13 @@ async def test_a_save_that_failed_before_its_folder_was_removed_begins_anew(
     path = tmp_path / "data"
     folder = DataFolder.open(path)
     intents = IntentLog(path, BOOT)
-    keeper = PositionKeeper(folder, intents, snapshot)
+    writer = CheckpointWriter(folder, intents, snapshot)
     with monkeypatch.context() as patch:
         patch.setattr(statefile, "write_state", _no_space)
-        assert not await keeper.save()
+        assert not await writer.save()
 
     shutil.rmtree(path)
-    assert await keeper.save()
+    assert await writer.save()
     intents.note(KEY, Intent("g1", 4, 9))
     intents.close()
     folder.close()
@@ -258,14 +258,14 @@ async def test_a_folder_that_another_shipper_took_is_left_alone(tmp_path: Path) 
     """Two that save in one folder would overwrite each other; the former says so, and sends on."""
     path = tmp_path / "data"
     folder = DataFolder.open(path)
-    keeper = PositionKeeper(folder, IntentLog(path, BOOT), snapshot)
+    writer = CheckpointWriter(folder, IntentLog(path, BOOT), snapshot)
 
     shutil.rmtree(path)
     other = DataFolder.open(path)
-    assert not await keeper.save()
+    assert not await writer.save()
 
-    assert "another shipper" in str(keeper.problem)
+    assert "another shipper" in str(writer.problem)
     assert not (path / "positions").exists()
     other.close()
-    assert await keeper.save()
+    assert await writer.save()
     folder.close()

@@ -1,6 +1,7 @@
-"""Moves the bytes of one source from its files to its stream: one batch in flight, the next ready.
+"""Ships one source: moves its bytes from its files to its stream, with one batch in flight and the
+next one ready.
 
-A source that has nothing to send has no task, no buffer and no timer: something must wake it.
+A source that has nothing to send has no task, no buffer and no timer: it has to be woken.
 """
 
 from __future__ import annotations
@@ -15,88 +16,40 @@ from typing import Any
 from logpipeline.failpoints import reach
 from logpipeline.records import Committed, Progress
 from logpipeline_shipper import resend
-from logpipeline_shipper.account import Account, Gap
+from logpipeline_shipper.account import Gap
 from logpipeline_shipper.checkpoint import Key, SourceRecord, encode_row
-from logpipeline_shipper.delivery import Delivery, Lot
+from logpipeline_shipper.delivery import Delivery, PreparedChunk
 from logpipeline_shipper.files.chain import Chain
+from logpipeline_shipper.files.listing import Listing, SourceId
 from logpipeline_shipper.files.open_file import NotNow
-from logpipeline_shipper.files.source_filter import Take
-from logpipeline_shipper.files.sources import Listing, SourceId
-from logpipeline_shipper.message import ATTEMPT_BYTES, Packer
-from logpipeline_shipper.resend import Past
+from logpipeline_shipper.files.source_filter import Ship
+from logpipeline_shipper.message import ATTEMPT_BYTES, MessageBuilder
+from logpipeline_shipper.resend import EarlierSends
 from logpipeline_shipper.shared import Shared
 
 log = logging.getLogger(__name__)
 
 # Reading and compressing less than this takes less time than asking a thread to do it.
 THREAD_BYTES_MIN = 32 * 1024
-# A gap whose file cannot be read is tried again after so long, or at the next change of the files.
-MEND_INTERVAL_S = 1.0
+# A gap whose file cannot be read is tried again after so long, or when the files change.
+RESEND_INTERVAL_S = 1.0
 
 
-async def mend(
-    gap: Gap, chain: Chain, account: Account, delivery: Delivery, shared: Shared
-) -> None:
-    """Publish exactly the bytes of *gap* once more; those whose file is gone become a loss.
+class Source:
+    """One source that is being shipped. Call `wake` when there may be something to do."""
 
-    Raises:
-        NotNow: the rest cannot be read now, and stays owed.
-    """
-    generation, at, end = gap.generation, gap.start, gap.end
-    attempt, inside = secrets.token_hex(ATTEMPT_BYTES), False
-    checksum = chain.checksum_at(generation, at, shared.clock())
-    log.warning("what the server lost is sent again", extra=_fields(delivery.key, gap))
-    while at < end and not shared.is_stopping:
-        size = min(end - at, shared.options.bytes_max)
-        await shared.budget.take(2 * size)
-        try:
-            data = chain.read_range(generation, at, at + size, shared.clock())
-            if checksum is None or not data:
-                rest = gap._replace(start=at)
-                account.lose(rest)
-                shared.totals.unhealed_bytes += end - at
-                log.error(
-                    "the server lost lines whose file is gone", extra=_fields(delivery.key, rest)
-                )
-                return
-            chunk = resend.piece_of(
-                data,
-                generation=generation,
-                start=at,
-                checksum=checksum,
-                log_format=delivery.id.format,
-                is_last=at + size >= end,
-                inside=inside,
-            )
-            begins = account.begins_at(generation, at)
-            await delivery.repeat(replace(chunk, begins=begins), attempt)
-        finally:
-            shared.budget.give_back(2 * size)
-        account.pay(generation, (chunk.start, chunk.end))
-        at, inside = chunk.end, chunk.ends_inside_line
-        checksum = chunk.checksums.after
-        shared.totals.filled_bytes += len(chunk.data)
-
-
-def _fields(key: Key, gap: Gap) -> dict[str, object]:
-    return {**key._asdict(), **gap._asdict()}
-
-
-class Pump:
-    """One source on its way. *wake* it when there may be something to do."""
-
-    # A node may have 10,000 of them, nearly all idle.
+    # A node may have 10,000 sources, nearly all idle.
     __slots__ = (
-        "_again", "_counted", "_delivery", "_is_in_thread", "_listing", "_mend_at_s",
-        "_packer", "_row", "_saved", "_shared", "_task", "account", "active_s", "behind_since_s",
-        "chain", "id", "is_wanted", "key", "past", "subject",
+        "_again", "_builder", "_counted", "_delivery", "_is_in_thread", "_listing",
+        "_resend_at_s", "_row", "_saved", "_shared", "_task", "account", "active_s",
+        "behind_since_s", "chain", "earlier", "id", "is_wanted", "key", "subject",
     )  # fmt: skip
 
     def __init__(
         self,
         id: SourceId,
         chain: Chain,
-        packer: Packer,
+        builder: MessageBuilder,
         shared: Shared,
         record: SourceRecord,
         *,
@@ -105,45 +58,45 @@ class Pump:
         self.id = id
         self.key = Key(id.host, id.source)
         self.chain = chain
-        self.subject = packer.subject
+        self.subject = builder.subject
         self.is_wanted = True
         self.behind_since_s: float | None = None
         self.active_s = shared.clock()
         self.account = record.account
-        self.past = Past(record.intents, is_in_doubt=is_in_doubt)
+        self.earlier = EarlierSends(record.intents, is_in_doubt=is_in_doubt)
         self._shared = shared
-        self._packer = packer
-        self._delivery = Delivery(id, packer, self.past, self.account, shared, chain.birth)
+        self._builder = builder
+        self._delivery = Delivery(id, builder, self.earlier, self.account, shared, chain.birth)
         self._counted: dict[str, int] = {}
         self._saved: dict[str, Any] | None = None
         self._row: str | None = None
         self._listing: Listing | None = None
-        # The chain is used by one thread at a time: here, unless one reads for us.
+        # One thread at a time uses the chain: the event loop, unless a thread reads it.
         self._is_in_thread = False
         self._task: asyncio.Task[None] | None = None
         self._again = False
-        self._mend_at_s = 0.0
+        self._resend_at_s = 0.0
 
     @property
     def is_running(self) -> bool:
-        """Whether something is being read or sent."""
+        """Whether a task is reading or sending."""
         return self._task is not None
 
     def wake(self) -> None:
-        """Look for something to send, now or after what is being sent."""
+        """Look for bytes to send, now or after the batch in flight."""
         self._again = True
         if self._task is None and self._may_go_on():
             self._task = self._shared.spawn(self._run())
 
-    def change(self, how: Take) -> None:
-        """Let what is read from now on be shipped as *how* says."""
-        self._packer.labels = how.labels
+    def change(self, how: Ship) -> None:
+        """Ship what is read from now on as *how* says."""
+        self._builder.labels = how.labels
         self._delivery.ack = how.ack
 
     def list(self, listing: Listing) -> None:
-        """Take the source's files as they are now."""
+        """Take *listing*: the files that the source has now."""
         self._listing = listing
-        self._mend_at_s = 0.0
+        self._resend_at_s = 0.0
         self._row = None
         if not self._is_in_thread:
             self._update()
@@ -155,13 +108,13 @@ class Pump:
         self._changed()
 
     def lose(self, gap: Gap) -> None:
-        """Name the bytes of *gap* as lost."""
+        """Report the bytes of *gap* as lost."""
         self.account.lose(gap)
         self._changed()
 
     def doubt(self, cause: str) -> bool:
-        """Send again what no collector has confirmed, for acknowledged bytes were lost; False if
-        all of it is confirmed.
+        """Send again all bytes that are not confirmed, because acknowledged bytes were lost; return
+        False if all bytes are confirmed.
         """
         is_any = self.account.doubt(cause)
         if is_any:
@@ -170,15 +123,15 @@ class Pump:
         return is_any
 
     def confirm(self, group: str, committed: Committed) -> Sequence[Gap]:
-        """Take in how far a group of collectors has archived the source, and return its holes."""
+        """Note how far *group* has archived the source, and return the holes that it reports."""
         was_settled = self.account.is_settled
         gaps = self.account.confirm(group, committed)
         self._confirmed(was_settled=was_settled)
         return gaps
 
     def answer(self, progress: Progress, known: Mapping[str, Committed | None]) -> Sequence[Gap]:
-        """Take in what a group has of the generations that it was asked for, and return what it
-        should have besides.
+        """Note what a group has of the generations that it was asked for, and return the gaps: what
+        it must have read, and does not have.
         """
         was_settled = self.account.is_settled
         gaps = self.account.answer(progress, known, self._shared.clock())
@@ -187,13 +140,13 @@ class Pump:
 
     def _confirmed(self, *, was_settled: bool) -> None:
         self._row = None
-        # Also where nothing more is written: whoever reads the positions finds no question open.
+        # Saved also if nothing more is written, so that the checkpoint shows that all is settled.
         if self.account.is_settled and not was_settled:
             self._shared.changed()
 
     @property
     def has_debts(self) -> bool:
-        """Whether something is to be sent again, or to be named as lost."""
+        """Whether something must be sent again, or reported as lost."""
         return self.account.has_debts or self.chain.has_losses
 
     def _changed(self) -> None:
@@ -202,18 +155,18 @@ class Pump:
         self.wake()
 
     def record(self) -> SourceRecord:
-        """Return what is to be saved; while a thread reads, what was there before stays good."""
+        """Return the state to save: while a thread reads, the state from before the read."""
         if self._is_in_thread:
             saved = self._saved
         else:
-            # What was lost is saved with the chain that lost it, or not at all.
+            # A loss and the chain that lost the bytes are saved together, or neither is.
             self._take_losses()
             saved = self.chain.saved()
         intents = tuple(self._delivery.in_flight)
         return SourceRecord(saved=saved, intents=intents, account=self.account)
 
     def row(self) -> str:
-        """Return `record` as it is written; kept, for as long as nothing changes."""
+        """Return `record` as it is written; it is kept until something changes."""
         if self._row is not None:
             return self._row
         row = encode_row(self.key, self.record())
@@ -229,22 +182,22 @@ class Pump:
         return more
 
     def close_idle(self) -> None:
-        """Let go of descriptors that nobody needs now."""
+        """Close descriptors that are not needed now."""
         if not self._is_in_thread:
             self.chain.close_idle(self._shared.clock())
 
     async def finish(self) -> None:
-        """Wait until what is in flight is acknowledged."""
+        """Wait until the batch in flight is acknowledged."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Give up what is in flight: its outcome stays unknown, and noted."""
+        """Give up the batch in flight: its outcome stays unknown, and its intent noted."""
         if self._task is not None:
             self._task.cancel()
 
     def _may_go_on(self) -> bool:
-        # What is owed of a source that nobody wants any more is owed all the same.
+        # Bytes that are owed are sent again even if the source is not read any more.
         return (self.is_wanted or self.has_debts) and not self._shared.is_stopping
 
     def _take_losses(self) -> None:
@@ -264,50 +217,94 @@ class Pump:
                 self._again = False
                 self._update()
                 self._take_losses()
-                await self._mend()
+                await self._resend_owed()
                 if (lost := self.account.next_loss()) is not None:
                     await self._delivery.name(lost)
                     self._changed()
                 elif not (self.is_wanted and await self._ship()) and not self._again:
                     return
         except Exception:
-            # A fault of ours in one source must not stop the others; the next tick tries again.
+            # A defect that shows in one source must not stop the others; the next tick tries again.
             self._shared.totals.failures += 1
-            self.past.note(self._delivery.in_flight)
+            self.earlier.note(self._delivery.in_flight)
             self.chain.rewind()
             log.exception("a source failed; it is tried again", extra=self.key._asdict())
         finally:
             self._task = None
             self.active_s = self._shared.clock()
 
-    async def _mend(self) -> None:
-        """Publish once more each gap whose file can be read now."""
-        if self._shared.clock() < self._mend_at_s:
+    async def _resend_owed(self) -> None:
+        """Send again each gap whose file can be read now."""
+        if self._shared.clock() < self._resend_at_s:
             return
         for gap in self.account.owed():
             try:
-                await mend(gap, self.chain, self.account, self._delivery, self._shared)
+                await self._resend(gap)
             except NotNow:
-                # Its file is being renamed, say: new lines need not wait for it.
-                self._mend_at_s = self._shared.clock() + MEND_INTERVAL_S
+                # For example, its file is being renamed: new lines need not wait for it.
+                self._resend_at_s = self._shared.clock() + RESEND_INTERVAL_S
+
+    async def _resend(self, gap: Gap) -> None:
+        """Publish exactly the bytes of *gap* once more; those whose file is gone become a loss.
+
+        Raises:
+            NotNow: the rest cannot be read now, and stays owed.
+        """
+        shared, fields = self._shared, {**self.key._asdict(), **gap._asdict()}
+        generation, at, end = gap.generation, gap.start, gap.end
+        attempt, inside = secrets.token_hex(ATTEMPT_BYTES), False
+        checksum = self.chain.checksum_at(generation, at, shared.clock())
+        log.warning("what the server lost is sent again", extra=fields)
+        while at < end and not shared.is_stopping:
+            size = min(end - at, shared.options.bytes_max)
+            await shared.budget.take(2 * size)
+            try:
+                data = self.chain.read_range(generation, at, at + size, shared.clock())
+                if checksum is None or not data:
+                    self.account.lose(gap._replace(start=at))
+                    shared.totals.unhealed_bytes += end - at
+                    log.error(
+                        "the server lost lines whose file is gone", extra={**fields, "start": at}
+                    )
+                    return
+                chunk = resend.piece_of(
+                    data,
+                    generation=generation,
+                    start=at,
+                    checksum=checksum,
+                    log_format=self.id.format,
+                    is_last=at + size >= end,
+                    inside=inside,
+                )
+                begins = self.account.begins_at(generation, at)
+                await self._delivery.repeat(replace(chunk, begins=begins), attempt)
+            finally:
+                shared.budget.give_back(2 * size)
+            self.account.pay(generation, (chunk.start, chunk.end))
+            at, inside = chunk.end, chunk.ends_inside_line
+            checksum = chunk.checksums.after
+            shared.totals.filled_bytes += len(chunk.data)
 
     async def _ship(self) -> bool:
-        """Send what can be read now; return whether there was anything."""
-        lot = await self._next()
-        is_any = lot is not None
-        while lot is not None:
-            lot = await self._send_and_read_on(lot)
+        """Send what can be read now; return whether there were any bytes."""
+        prepared = await self._next()
+        is_any = prepared is not None
+        while prepared is not None:
+            prepared = await self._send_and_read_on(prepared)
         return is_any
 
-    async def _send_and_read_on(self, lot: Lot) -> Lot | None:
+    async def _send_and_read_on(self, prepared: PreparedChunk) -> PreparedChunk | None:
         ahead = None
-        sending = asyncio.create_task(self._delivery.deliver(lot))
+        sending = asyncio.create_task(self._delivery.deliver(prepared))
         try:
-            # Only where more is waiting for sure: else the next batch would be a tiny one.
-            if not lot.is_part and 2 * len(lot.chunk.data) >= self._shared.options.bytes_max:
+            # Only if more is certainly waiting: else the next batch would be a tiny one.
+            if (
+                not prepared.is_part
+                and 2 * len(prepared.chunk.data) >= self._shared.options.bytes_max
+            ):
                 ahead = await self._ahead()
             await sending
-            self._acknowledge(lot)
+            self._acknowledge(prepared)
             is_next = self._may_go_on() and not self.has_debts
             if ahead is not None and is_next:
                 going_on, ahead = ahead, None
@@ -316,71 +313,75 @@ class Pump:
             return None
         finally:
             sending.cancel()
-            for unused in (lot, ahead):
+            for unused in (prepared, ahead):
                 if unused is not None:
                     self._shared.budget.give_back(unused.held_bytes)
 
-    def _acknowledge(self, lot: Lot) -> None:
-        self.chain.acknowledge(lot.chunk)
-        self.past.acknowledged(lot.chunk)
+    def _acknowledge(self, prepared: PreparedChunk) -> None:
+        self.chain.acknowledge(prepared.chunk)
+        self.earlier.acknowledged(prepared.chunk)
         self._delivery.in_flight.clear()
         totals = self._shared.totals
         totals.progress += 1
-        totals.lines += lot.chunk.lines
+        totals.lines += prepared.chunk.lines
         self._shared.changed()
         reach("shipper.after-ack")
 
-    async def _next(self) -> Lot | None:
-        """Return the next lot, which waited for company if it was small."""
+    async def _next(self) -> PreparedChunk | None:
+        """Return the next chunk; a small one waits for further lines first."""
         options = self._shared.options
-        lot = None
+        prepared = None
         for is_patient in (options.linger_s > 0, False):
             await self._reserve(2 * options.bytes_max)
-            lot = await self._read()
-            if lot is None or not is_patient or 4 * len(lot.chunk.data) >= options.bytes_max:
+            prepared = await self._read()
+            if (
+                prepared is None
+                or not is_patient
+                or 4 * len(prepared.chunk.data) >= options.bytes_max
+            ):
                 break
             if not self.chain.can_rewind():
-                break  # what is in memory is all that is left of it
-            self._shared.budget.give_back(lot.held_bytes)
+                break  # the file is gone: the bytes in memory are all that is left of it
+            self._shared.budget.give_back(prepared.held_bytes)
             self.chain.rewind()
             await asyncio.sleep(options.linger_s)
-        if lot is None and not self.chain.backlog_bytes():
-            self.past.read_all()
+        if prepared is None and not self.chain.backlog_bytes():
+            self.earlier.read_all()
             self.behind_since_s = None
         elif self.behind_since_s is None:
             self.behind_since_s = self._shared.clock()
-        return lot
+        return prepared
 
     async def _reserve(self, size: int) -> None:
         if not self._shared.budget.try_take(size):
-            # When its turn comes, the file may be gone: pods go while the server is away.
+            # The file may be gone when the bytes fit: pods are deleted while the server is away.
             self.chain.hold(self._shared.clock())
             await self._shared.budget.take(size)
 
-    async def _ahead(self) -> Lot | None:
-        # Whoever holds bytes must not wait for more: all would wait for one another.
+    async def _ahead(self) -> PreparedChunk | None:
+        # A source that holds bytes must not wait for more: all would wait for one another.
         if not self._shared.budget.try_take(2 * self._shared.options.bytes_max):
             return None
         return await self._read()
 
-    async def _read(self) -> Lot | None:
-        """Read, compress, and give back what was taken too much of the budget."""
+    async def _read(self) -> PreparedChunk | None:
+        """Read and compress the next chunk, and give back the rest of the reserved budget."""
         reserved = 2 * self._shared.options.bytes_max
         held = 0
         try:
             self._update()
-            lot = await self._read_in_thread() if self._is_much() else self._read_now()
-            held = min(lot.held_bytes, reserved) if lot is not None else 0
+            prepared = await self._read_in_thread() if self._is_much() else self._read_now()
+            held = min(prepared.held_bytes, reserved) if prepared is not None else 0
         finally:
             self._shared.budget.give_back(reserved - held)
-        if lot is not None:
-            lot.held_bytes = held
-        return lot
+        if prepared is not None:
+            prepared.held_bytes = held
+        return prepared
 
     def _is_much(self) -> bool:
         return self.chain.backlog_bytes() >= THREAD_BYTES_MIN
 
-    async def _read_in_thread(self) -> Lot | None:
+    async def _read_in_thread(self) -> PreparedChunk | None:
         loop = asyncio.get_running_loop()
         self._saved = self.chain.saved()
         self._is_in_thread = True
@@ -389,11 +390,11 @@ class Pump:
             return await asyncio.shield(reading)
         finally:
             if not reading.done():
-                # Cancelled: the thread still has the chain, and nobody may touch it meanwhile.
+                # Cancelled: the thread still uses the chain, which must not be used here meanwhile.
                 await asyncio.wait([reading])
             self._is_in_thread = False
             self._saved = None
 
-    def _read_now(self) -> Lot | None:
+    def _read_now(self) -> PreparedChunk | None:
         chunk = self.chain.read(self._shared.clock())
         return None if chunk is None else self._delivery.prepare(chunk)

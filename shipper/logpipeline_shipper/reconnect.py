@@ -1,7 +1,8 @@
-"""Opens the gate for sending: a connection, and after each new one a look at what the server kept.
+"""Checks after each new connection that the server still has what it acknowledged, and then lets
+sending begin.
 
-The last message of a subject of ours must be the one that was acknowledged last. Looked at before
-anything new is sent, since new messages would hide what is missing.
+The last message of a subject must be the one that was acknowledged last. That is checked before
+anything new is sent, since new messages would hide a loss.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from logpipeline.nats.connection import NoResponders, NotSent, OutcomeUnknown
 from logpipeline.nats.jetstream import ApiError, JetStream, PubAck
 from logpipeline_shipper.account import REMOVED, ROLLED_BACK
 from logpipeline_shipper.checkpoint import LastAck
-from logpipeline_shipper.message import Parcel
+from logpipeline_shipper.message import Message
 from logpipeline_shipper.resend import is_lost
 
 log = logging.getLogger(__name__)
 
-# A node may lack the right to read its own subject; sending must not wait long for an answer then.
+# A node may have no right to read its own subject: then no answer comes, and sending must not wait
+# long for it.
 LOOK_TIMEOUT_S = 2.0
 LOOKS_AT_ONCE_MAX = 16
 
 
-class Acks:
-    """The last word of the server on each subject. *on_rollback* gets a stream whose sequences
-    went back: what it acknowledged beyond is lost.
+class LastAcks:
+    """The last acknowledgement on each subject. *on_rollback* gets a stream whose sequences went
+    back: what it acknowledged after that sequence is lost.
     """
 
     def __init__(self, last: Mapping[str, LastAck], on_rollback: Callable[[str], None]) -> None:
@@ -42,21 +44,21 @@ class Acks:
         last = self.last.get(subject)
         return self._highest.get(last.stream, 0) if last else 0
 
-    def note(self, parcel: Parcel, ack: PubAck, floor: int) -> None:
-        """Take an acknowledgement in; *floor* was the highest one when its publish began."""
+    def note(self, message: Message, ack: PubAck, floor: int) -> None:
+        """Note an acknowledgement; *floor* was the highest sequence when its publish began."""
         if ack.duplicate:
             return
-        known = self.last.get(parcel.subject)
+        known = self.last.get(message.subject)
         is_same_stream = known is not None and known.stream == ack.stream
         highest = self._highest.get(ack.stream, 0)
-        # A floor above the highest one is from before a roll-back that is known already.
+        # A floor above the highest sequence is from before a roll-back that is known already.
         went_back = is_same_stream and ack.sequence <= floor <= highest
         if went_back:
             highest = 0
         self._highest[ack.stream] = max(highest, ack.sequence)
         if went_back or known is None or known.sequence < ack.sequence or not is_same_stream:
-            self.last[parcel.subject] = LastAck(
-                ack.stream, ack.sequence, parcel.identifier, time.time()
+            self.last[message.subject] = LastAck(
+                ack.stream, ack.sequence, message.identifier, time.time()
             )
         if went_back:
             self._on_rollback(ack.stream)
@@ -66,22 +68,22 @@ class Acks:
         return {subject for subject, ack in self.last.items() if ack.stream == stream}
 
     def forget(self, subject: str) -> None:
-        """Take note that what was acknowledged last is known to be lost."""
+        """Forget the last acknowledgement on *subject*: its message is lost."""
         lost = self.last.pop(subject, None)
         if lost is not None:
             self._highest.pop(lost.stream, None)
 
 
-class Watch:
-    """The gate. *on_loss* gets each subject of which acknowledged messages are gone, with what
-    became of them, and returns of how many sources something is to be sent again; *on_open* is
-    awaited each time when sending may begin.
+class ReconnectCheck:
+    """See the module. *on_loss* gets each subject of which acknowledged messages are gone, with the
+    cause, and returns how many sources send something again; *on_open* is awaited each time when
+    sending may begin.
     """
 
     def __init__(
         self,
         js: JetStream,
-        acks: Acks,
+        acks: LastAcks,
         on_loss: Callable[[str, str], int],
         on_open: Callable[[], Awaitable[None]],
     ) -> None:
@@ -99,7 +101,7 @@ class Watch:
         await self._open.wait()
 
     async def run(self) -> None:
-        """Look at each new connection, for ever."""
+        """Check each new connection, for ever."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -124,9 +126,9 @@ class Watch:
                     some = subjects[first : first + LOOKS_AT_ONCE_MAX]
                     await asyncio.gather(*(self._look(subject) for subject in some))
         except TimeoutError:
-            # An answer that does not come is no evidence; a denied right shows in this way only.
+            # A missing answer proves no loss. It is also the only sign of a denied right.
             self._is_denied = ".direct.get." in (self._js.connection.problem or "").lower()
-            log.warning("cannot look at what the server kept; sending goes on")
+            log.warning("cannot check what the server still has; sending goes on")
 
     async def _look(self, subject: str) -> None:
         last = self._acks.last[subject]
@@ -137,7 +139,7 @@ class Watch:
         if not is_lost(last, found, time.time()):
             return
         self._acks.forget(subject)
-        # What is archived may be trimmed away: a subject that is empty for that has lost nothing.
+        # Archived messages may be trimmed: a subject that is empty for that reason lost nothing.
         if self._on_loss(subject, REMOVED if found is None else ROLLED_BACK) or found is not None:
             log.error(
                 "the server lost acknowledged messages; what is not archived is sent again",

@@ -1,8 +1,10 @@
-"""Which source a file belongs to: the one that its name says, unless another one knows it.
+"""Decides which source owns a file: the one that the file's name belongs to, unless another source
+knows the file.
 
-Rotators name what they move away as they like: `app-1.log`, `app.log-20261122-1795365284`,
+Rotators give any name to what they move away: `app-1.log`, `app.log-20261122-1795365284`,
 `app-2026-11-22T10-00-00.000.log.gz`. Such a file looks like a new log. It belongs to the source
-that read it under its former name: told by its inode, or, where it was copied, by its bytes.
+that read it under its former name: it is recognised by its inode, or, if it was copied, by its
+bytes.
 """
 
 from __future__ import annotations
@@ -14,23 +16,23 @@ from pathlib import Path
 
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.chain import Chain
-from logpipeline_shipper.files.open_file import look_now, open_reader
-from logpipeline_shipper.files.recognition import NOT_OBSERVED, Resemblance
-from logpipeline_shipper.files.sources import ChainFile, Listing
+from logpipeline_shipper.files.file_identity import Resemblance
+from logpipeline_shipper.files.listing import ChainFile, Listing
+from logpipeline_shipper.files.open_file import NOT_READ, look_now, open_reader
 
 Identity = tuple[int, int, int]
 
 
-# A copy that does not grow any more waits for so long for its original to be truncated.
+# A copy that does not grow any more is held for so long, until its original is truncated.
 HELD_S = 5.0
-# A copy that grows is still being made: at 100 MB/s this is one of 60 GB. A program that writes the
-# same lines to two logs makes the second one wait, which is why there is a limit.
+# A copy that grows is still being made: at 100 MB/s this is one of 60 GB. There is a limit because
+# a program that writes the same lines to two logs makes the second one wait.
 HELD_GROWING_S = 600.0
 
 
-class Adoption:
-    """The files that sources have of one another's names. *chains* are those that are read now,
-    *expected* the sources of the process before, as long as their files may still be found.
+class FileOwners:
+    """Keeps which source owns which file. *chains* are those that are read now, *expected* the
+    sources of the former process, as long as their files may still be found.
     """
 
     def __init__(
@@ -46,18 +48,18 @@ class Adoption:
         self._owners: dict[Identity, Key] = {}
         self._claimed: dict[Key, frozenset[Identity]] = {}
         self._lent: dict[Key, dict[Key, tuple[ChainFile, ...]]] = {}
-        # Files whose owner is undecided, or was until the wait for it was over, by the source whose
-        # name they have.
+        # Files whose owner is undecided, or was until the wait was over, by the source that their
+        # name belongs to.
         self._held: dict[Key, dict[Identity, _Held]] = {}
-        # Replaced as a whole at each change: threads that read chains look into it.
+        # Replaced as a whole at each change: threads that read chains read it as well.
         self._undecided: dict[Key, float] = {}
 
     def end(self) -> None:
-        """Note that nobody writes, or copies, any more: nothing is held."""
+        """Note that nothing more is written or copied: nothing is held."""
         self._patience_s = 0.0
 
     def claim(self, key: Key, identities: Iterable[Identity]) -> None:
-        """Note which files the source *key* knows now."""
+        """Note the files that the source *key* knows now."""
         known = frozenset(identities)
         for identity in self._claimed.get(key, frozenset()) - known:
             if self._owners.get(identity) == key:
@@ -67,7 +69,7 @@ class Adoption:
         self._claimed[key] = known
 
     def keep_only(self, keys: Container[Key]) -> None:
-        """Forget what sources knew that are not among *keys*."""
+        """Forget the files of sources that are not among *keys*."""
         for key in [key for key in self._claimed if key not in keys]:
             self.claim(key, ())
             del self._claimed[key]
@@ -101,8 +103,8 @@ class Adoption:
         return Sorted(replace(listing, files=tuple(kept)), changed, is_held)
 
     def undecided_since_s(self, key: Key) -> float:
-        """Return since when there is a file that may be one of the source *key*, which cannot be
-        told yet; infinity where there is none.
+        """Return the time since which there is a file that may belong to the source *key*, and is
+        not decided on; infinity if there is none.
         """
         return self._undecided.get(key, math.inf)
 
@@ -118,29 +120,29 @@ class Adoption:
         self._undecided = undecided
 
     def of(self, key: Key) -> tuple[ChainFile, ...]:
-        """Return the files of *key* that have other sources' names."""
+        """Return the files of *key* whose names belong to other sources."""
         return tuple(file for lent in self._lent.values() for file in lent.get(key, ()))
 
     def _owner_of(self, file: ChainFile, key: Key) -> Key | Undecided:
-        """Return which source owns *file*, which has the name of the source *key*."""
+        """Return which source owns *file*, whose name belongs to the source *key*."""
         known = self._owners.get(file.identity)
         if known is not None or file.is_aside:
             return known or key
         chains = self._chains()
         if key in chains and file.is_live:
-            return key  # its next live file, whatever it holds
+            return key  # the next live file, whatever it holds
         likely = [(other, chain) for other, chain in chains.items() if _may_be_of(file, key, other)]
-        owner = _owner_by_content(file, likely) if likely else NOBODY
-        if owner != NOBODY:
+        owner = _owner_by_content(file, likely) if likely else NO_OWNER
+        if owner != NO_OWNER:
             return owner
-        # A source that the last process read may know it, once its files are read.
+        # A source of the former process may recognise it, once its own files were listed.
         expected = frozenset(o for o in self._expected() if _may_be_of(file, key, o))
         return Undecided(expected) if expected else key
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A file may belong to one of *owners*. *is_copy*: it was read, and holds bytes of theirs."""
+    """A file may belong to one of *owners*. *is_copy*: it was read, and has some of their bytes."""
 
     owners: frozenset[Key]
     is_copy: bool = False
@@ -148,26 +150,27 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A file that may belong to one of *owners*. As a copy it was last seen to grow, to *size*, at
-    *grown_s*.
+    """A file that is held back, since it may belong to one of *owners*. If it is a copy, it was
+    seen to grow last at *grown_s*, to *size*.
     """
 
     owners: frozenset[Key]
     since_s: float
     size: int
     grown_s: float
-    is_over: bool  # for good: from then on it grows as any log does
+    is_over: bool  # for good: from then on it is a log of its own
 
 
 def _hold_on(
     file: ChainFile, found: Undecided, before: _Held | None, now_s: float, patience_s: float
 ) -> _Held:
-    """Return the hold on *file*, given the one *before*, if any."""
-    # No new listing comes for each write to a file.
+    """Return how *file* is held from now on, given how it was held *before*, if it was."""
+    # The length is asked for: not each write to a file makes a new listing.
     size, _ = look_now(file) or (file.size, 0)
     since_s, grown_s, is_over = now_s, now_s, False
     if before is not None:
-        # Growth tells nothing of a file that cannot be read: its own source is to say so soon.
+        # A file that cannot be read is not held longer because it grows: its own source should soon
+        # report that it is unreadable.
         has_grown = found.is_copy and size != before.size
         since_s, is_over = before.since_s, before.is_over
         grown_s = now_s if has_grown else before.grown_s
@@ -177,8 +180,8 @@ def _hold_on(
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """A *listing* without the files that belong to others; the sources that have other files than
-    before because of it; and whether there are files of which that cannot be told yet.
+    """A *listing* without the files that other sources own; the sources whose files changed by it;
+    and whether files are held because their owner is undecided.
     """
 
     listing: Listing
@@ -186,14 +189,14 @@ class Sorted:
     is_held: bool
 
 
-NOBODY = Key("", "")
+NO_OWNER = Key("", "")
 
 
 def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key | Undecided:
     owners = frozenset(key for key, _ in likely)
     try:
         content = open_reader(file, follow_link=False)
-    except NOT_OBSERVED:
+    except NOT_READ:
         return Undecided(owners)
     try:
         resemblances = [(key, chain.resemblance(content)) for key, chain in likely]
@@ -206,12 +209,12 @@ def _owner_by_content(file: ChainFile, likely: list[tuple[Key, Chain]]) -> Key |
             return key
     if any(found is Resemblance.COPIES for _, found in resemblances):
         return Undecided(owners, is_copy=True)
-    return NOBODY
+    return NO_OWNER
 
 
 def _may_be_of(file: ChainFile, key: Key, other: Key) -> bool:
-    """Return whether a rotator may have made the name of *file*, which makes it one of the source
-    *key*, from that of the source *other*.
+    """Return whether a rotator may have made the name of *file*, which belongs to the source *key*,
+    from the name of the source *other*.
     """
     if other == key or other.host != key.host:
         return False

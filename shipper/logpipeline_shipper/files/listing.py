@@ -1,4 +1,4 @@
-"""What is read: sources and the files their bytes lie in. Discovery says it, chains act on it."""
+"""Sources and the files in which their bytes are: discovery makes listings, chains read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Format = Literal["cri", "plain"]
 class SourceId:
     """One container's log, or one plain file, with all its rotated predecessors.
 
-    *source* is what the wire calls it: ``<namespace>/<pod>/<uid>/<container>/<restart>`` or the
+    *source* is its name on the wire: ``<namespace>/<pod>/<uid>/<container>/<restart>`` or the
     path of the live file.
     """
 
@@ -31,7 +31,7 @@ class SourceId:
 
 
 def id_of(host: str, source: str) -> SourceId:
-    """Return the source that is called *source* on the wire."""
+    """Return the source with the name *source* on the wire."""
     parts = source.split("/")
     if source.startswith("/") or len(parts) != 5:
         return SourceId(host=host, source=source, format="plain")
@@ -43,9 +43,9 @@ def id_of(host: str, source: str) -> SourceId:
 
 @dataclass(frozen=True, slots=True)
 class ChainFile:
-    """A file of a chain as a listing saw it; *born_ns* is 0 where the file system does not tell.
-    *is_live* says that it has the name which is written to, and no rotator's, *is_aside* that it
-    has the temporary one of a log that is about to be copied: it is read only if it is known.
+    """A file of a chain when it was listed; *born_ns* is 0 if the file system has no birth times.
+    *is_live*: it has the name that programs write to, and not one that a rotator gave. *is_aside*:
+    it has the temporary name of a log that is about to be copied; it is read only if it is known.
     """
 
     path: Path
@@ -65,12 +65,12 @@ class ChainFile:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Return device and inode: who the file is, as long as somebody keeps it open."""
+        """Return device and inode, which identify the file while it is open."""
         return self.device, self.inode
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """Return who the file is, whatever had its inode before."""
+        """Return device, inode and birth, which identify it also if its inode was reused."""
         return self.device, self.inode, self.born_ns
 
 
@@ -78,8 +78,8 @@ class ChainFile:
 class Listing:
     """The files of one source, oldest first; the last one is the live file.
 
-    Between a rename and the reopening there is no live file: the last one still grows then. No
-    files at all means that the source vanished.
+    Between a rename and the creation of the next file there is no live file: then the last one
+    still grows. No files at all means that the source is gone.
     """
 
     id: SourceId
@@ -88,12 +88,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSources:
-    """Where the logs of one host lie.
+    """The places of the logs of one host.
 
     *pods_dir* has the layout of ``/var/log/pods``; *include* and *exclude* are patterns of absolute
     paths, in which ``**`` stands for any folders; each folder F below *hosts_below* is one more
-    host F with ``F/pods`` and ``F/files/**``. *ack* is what is waited for when lines of *include*
-    are sent, None for what the shipper's default is.
+    host F with ``F/pods`` and ``F/files/**``. *ack* is the acknowledgement to wait for when lines
+    of *include* are sent, None for the shipper's default.
     """
 
     host: str
@@ -104,36 +104,36 @@ class HostSources:
     ack: Acknowledge | None = None
 
 
-# A file that a listing lacks may be being renamed: it is gone when a later look does not show it
-# either. Where the machine is busy, or was asleep, that look may come long after the one before. So
-# what is missing is judged by the time of looks, not by a clock alone.
-class Sight(Protocol):
-    """What a source knows of the folders."""
+# A file that a listing lacks may just be renamed: it is gone when a later listing lacks it as well.
+# If the machine is busy, or was suspended, that listing may come long after the one before. So a
+# missing file is judged by the time of listings, not by a clock alone.
+class Watermark(Protocol):
+    """The time up to which all changes of the folders are known."""
 
     def at(self, now_s: float) -> float:
-        """Return up to when all that happened has been told, at *now_s*."""
+        """Return the time, *now_s* at most, up to which all changes are known."""
 
 
 @dataclass(slots=True)
-class FolderSight:
-    """What discovery saw of all folders; it moves *until_s*."""
+class ScanWatermark:
+    """The watermark of discovery over all folders, which moves *until_s*."""
 
     until_s: float = math.inf
 
     def at(self, now_s: float) -> float:
-        """Return up to when all that happened has been told, at *now_s*."""
+        """Return the time, *now_s* at most, up to which all changes are known."""
         return min(now_s, self.until_s)
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSight:
-    """What one source knows: all that *folders* has seen, up to the time *undecided_since_s* when
-    a file was seen first that may be the source's own under another name, which cannot be told yet.
+class SourceWatermark:
+    """The watermark of one source: that of *folders*, but at most *undecided_since_s*, the time
+    since which a file is not decided on that may belong to the source under another name.
     """
 
-    folders: FolderSight
+    folders: ScanWatermark
     undecided_since_s: Callable[[], float]
 
     def at(self, now_s: float) -> float:
-        """Return up to when all that happened has been told, at *now_s*."""
+        """Return the time, *now_s* at most, up to which all changes are known."""
         return min(self.folders.at(now_s), self.undecided_since_s())

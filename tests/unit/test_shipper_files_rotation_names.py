@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.codecs import Codec
-from logpipeline_shipper.files.naming import chains_of, restart_of, rotation_of
+from logpipeline_shipper.files.rotation_names import chains_of, restart_of, rotation_of
 from logpipeline_shipper.files.source_filter import BadPattern, Patterns
 
 
