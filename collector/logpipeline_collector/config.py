@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline_collector.archive.config import ArchiveConfig
+from logpipeline_collector.files.config import FilesConfig
 from logpipeline_collector.start_position import DeliverPolicy
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ STOP_DEADLINE_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorConfig:
-    """A collector named *member* of *group*; its folder and files are the *archive*'s.
+    """A collector named *member* of *group*; *files* describes its folder and its files.
 
     The stream of a partition is ``<stream_base>_<N>``. *http_port* None serves no metrics, 0 takes
     a free port.
@@ -45,7 +45,7 @@ class CollectorConfig:
     dead_letter_stream: str
     group: str
     member: str
-    archive: ArchiveConfig
+    files: FilesConfig
     commit_interval_s: float = COMMIT_INTERVAL_S
     commit_bytes: int = COMMIT_BYTES
     takeover_after_s: float = TAKEOVER_AFTER_S
@@ -75,11 +75,11 @@ class CollectorConfig:
 
     def marks_path(self, partition: int) -> Path:
         """Return where our folder keeps the marks of the partition's stream."""
-        return self.archive.folder / "state" / self.group / f"p{partition}.marks"
+        return self.files.folder / "state" / self.group / f"p{partition}.marks"
 
     def state_path(self, partition: int) -> Path:
         """Return where our folder keeps the state of the partition's files."""
-        return self.archive.folder / "state" / self.group / f"p{partition}.sqlite"
+        return self.files.folder / "state" / self.group / f"p{partition}.sqlite"
 
 
 def from_pipeline(
@@ -105,7 +105,7 @@ def from_pipeline(
         dead_letter_stream=names.dead_letter_stream,
         group=collectors.group,
         member=member,
-        archive=_archive(pipeline, data),
+        files=_files(pipeline, data),
         commit_interval_s=collectors.commit.interval_ns / 1e9,
         commit_bytes=collectors.commit.max_bytes,
         takeover_after_s=collectors.takeover_after_ns / 1e9,
@@ -118,9 +118,9 @@ def from_pipeline(
     )
 
 
-def _archive(pipeline: LogPipeline, data: Path) -> ArchiveConfig:
+def _files(pipeline: LogPipeline, data: Path) -> FilesConfig:
     collectors = pipeline.spec.collectors
-    return ArchiveConfig(
+    return FilesConfig(
         folder=data,
         group=collectors.group,
         path=collectors.path,

@@ -11,16 +11,16 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import PULLS_OUTSTANDING
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.partition import PartitionArchive
 from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.partition import PartitionFiles
 from logpipeline_collector.folder import Folder
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.snapshots import SnapshotStore
 from logpipeline_collector.stream_reader import ConsumerName
 
@@ -41,18 +41,18 @@ class Context:
     executor: ThreadPoolExecutor
     descriptors: Descriptors
     metrics: CollectorMetrics
-    committed_to: Callable[[Tenure, float], None]
+    committed_to: Callable[[OwnedPartition, float], None]
     wanted_count: Callable[[], int]
     _opened: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def open_archive(self, partition: int) -> PartitionArchive:
+    def open_files(self, partition: int) -> PartitionFiles:
         """Open the partition's files and state in our folder.
 
         Raises:
-            ArchiveBusy: another process has them open.
+            SinkBusy: another process has them open.
         """
         self.metrics.opened(partition)
-        return PartitionArchive.open(self.config.archive, partition, self.descriptors)
+        return PartitionFiles.open(self.config.files, partition, self.descriptors)
 
     def snapshots(self, partition: int) -> SnapshotStore:
         """Return the store of the partition's snapshots."""

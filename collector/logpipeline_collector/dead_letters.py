@@ -1,4 +1,4 @@
-"""Keeps messages that cannot be archived, and those that readers gave up, as dead letters: with the
+"""Keeps messages that cannot be used, and those that readers gave up, as dead letters: with the
 reason, and in bounded room.
 """
 
@@ -40,7 +40,7 @@ from logpipeline.subjects import (
     dead_letters_of,
     is_advisory,
 )
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,9 @@ class DeadLetters:
         self.room = room
         self.not_kept: dict[str, NotKept] = {}
 
-    async def put(self, delivered: Delivered, tenure: Tenure, *, reason: str, detail: str) -> None:
+    async def put(
+        self, delivered: Delivered, owned: OwnedPartition, *, reason: str, detail: str
+    ) -> None:
         """Keep the message with its *reason* (one token).
 
         It returns at the latest after `logpipeline.dead_letters.DEADLINE_S`; then, or where there
@@ -222,8 +224,8 @@ class DeadLetters:
         letter = Letter(
             reason=reason,
             detail=detail,
-            stream=tenure.stream,
-            created=tenure.position.created,
+            stream=owned.stream,
+            created=owned.position.created,
             sequence=delivered.sequence,
             time_ns=delivered.time_ns,
             subject=message.subject.decode("utf-8", "surrogateescape"),
@@ -231,12 +233,12 @@ class DeadLetters:
             payload=message.data,
             payload_bytes=len(message.data),
         )
-        is_kept = await self.room.admits(tenure.partition, tenure.epoch, letter) and await keep(
-            self._js, self._root, tenure.partition, letter
+        is_kept = await self.room.admits(owned.partition, owned.epoch, letter) and await keep(
+            self._js, self._root, owned.partition, letter
         )
         if not is_kept:
-            self._name(self.room.host_of(letter), tenure.partition, delivered, reason)
-        self._counted(tenure.partition, reason, is_kept)
+            self._name(self.room.host_of(letter), owned.partition, delivered, reason)
+        self._counted(owned.partition, reason, is_kept)
 
     def _name(self, host: str, partition: int, delivered: Delivered, reason: str) -> None:
         name = host if host in self.not_kept or len(self.not_kept) < NAMES_MAX else ""
@@ -268,13 +270,13 @@ class GivenUp:
         stream: str,
         root: str,
         room: LetterRoom,
-        tenures: Callable[[], list[Tenure]],
+        owned_partitions: Callable[[], list[OwnedPartition]],
         counted: Callable[[int, str, bool], None],
     ) -> None:
         self._js = js
         self._stream = stream
         self._root = root
-        self._tenures = tenures
+        self._owned = owned_partitions
         self._counted = counted
         self._room = room
 
@@ -301,7 +303,7 @@ class GivenUp:
         """Go through all that is there, then through what comes, until something is put off or
         further partitions became ours: then it has to begin anew.
         """
-        ours = {tenure.stream for tenure in self._tenures()}
+        ours = {owned.stream for owned in self._owned()}
         loop, put_off_s = asyncio.get_running_loop(), None
         scan = Scan(self._js, self._stream, Range(), subject=ADVISORIES)
         async with aclosing(scan.batches()) as batches:
@@ -311,7 +313,7 @@ class GivenUp:
                         put_off_s = put_off_s or loop.time()
                 if put_off_s is not None and loop.time() - put_off_s > LOOK_AGAIN_S:
                     return
-                if not {tenure.stream for tenure in self._tenures()} <= ours:
+                if not {owned.stream for owned in self._owned()} <= ours:
                     return
 
     async def _is_settled(self, delivered: Delivered) -> bool:
@@ -320,26 +322,26 @@ class GivenUp:
             advisory = parse(delivered.message.data)
         except NoAdvisory:
             return True  # It stays for people to look at.
-        owned = {tenure.stream: tenure for tenure in self._tenures()}
-        tenure = owned.get(advisory.stream)
-        if tenure is None:
+        by_stream = {owned.stream: owned for owned in self._owned()}
+        owned = by_stream.get(advisory.stream)
+        if owned is None:
             return True  # Its owner does it.
         try:
-            return await self._make_letter(tenure, advisory, delivered.sequence)
+            return await self._make_letter(owned, advisory, delivered.sequence)
         except (NotSent, OutcomeUnknown, ApiError) as error:
             log.debug("a letter waits", extra={"reason": str(error)})
             return False
 
-    async def _make_letter(self, tenure: Tenure, advisory: Advisory, sequence: int) -> bool:
-        letter = await letter_of(self._js, advisory, created=tenure.position.created)
-        is_kept = letter.is_gone and await self._is_there(tenure.partition, letter)
+    async def _make_letter(self, owned: OwnedPartition, advisory: Advisory, sequence: int) -> bool:
+        letter = await letter_of(self._js, advisory, created=owned.position.created)
+        is_kept = letter.is_gone and await self._is_there(owned.partition, letter)
         if not is_kept:
             # What finds no room waits, and is looked at again.
-            is_kept = await self._room.admits(
-                tenure.partition, tenure.epoch, letter
-            ) and await keep(self._js, self._root, tenure.partition, letter)
+            is_kept = await self._room.admits(owned.partition, owned.epoch, letter) and await keep(
+                self._js, self._root, owned.partition, letter
+            )
             if is_kept:
-                self._counted(tenure.partition, letter.reason, True)
+                self._counted(owned.partition, letter.reason, True)
         if is_kept:
             # Only now: between the two the same letter is made again, and is known by its subject.
             reach("collector.before-advisory-goes")

@@ -12,7 +12,7 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.dead_letters import DeadLetters
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
 
 class Intake:
@@ -22,21 +22,21 @@ class Intake:
         self._subjects = subjects
         self.dead_letters = dead_letters
 
-    async def take(self, tenure: Tenure, delivered: Delivered) -> None:
-        """Archive the message, or keep it aside, and move the tenure's position behind it.
+    async def take(self, owned: OwnedPartition, delivered: Delivered) -> None:
+        """Archive the message, or keep it aside, and move the owned's position behind it.
 
         Raises:
-            ArchiveFull: the disk is; nothing happened, and the same message may be given again.
+            SinkFull: the disk is; nothing happened, and the same message may be given again.
         """
-        if tenure.is_left_out(delivered):
-            tenure.note_read(delivered)
+        if owned.is_left_out(delivered):
+            owned.note_read(delivered)
             return
         read: Read | None = None
-        is_read_again = tenure.is_known_already(delivered)
+        is_read_again = owned.is_known_already(delivered)
         try:
-            read = read_message(self._subjects, tenure.partition, delivered)
+            read = read_message(self._subjects, owned.partition, delivered)
             if read.batch is not None or not is_read_again:
-                tenure.archive.take(
+                owned.files.take(
                     read.host,
                     _batch_of(read),
                     delivered.message.data,
@@ -45,27 +45,27 @@ class Intake:
                     is_read_again=is_read_again,
                 )
         except BadMessage as error:
-            tenure.dead_letters += 1
+            owned.dead_letters += 1
             if read is not None:
-                tenure.refuse(delivered.sequence)
-            await self.dead_letters.put(delivered, tenure, reason=error.reason, detail=str(error))
-        tenure.note_read(delivered)
+                owned.refuse(delivered.sequence)
+            await self.dead_letters.put(delivered, owned, reason=error.reason, detail=str(error))
+        owned.note_read(delivered)
 
-    def learn(self, tenure: Tenure, delivered: Delivered, *, has_payload: bool) -> None:
+    def learn(self, owned: OwnedPartition, delivered: Delivered, *, has_payload: bool) -> None:
         """Note what another collector has archived of this message.
 
         Raises:
             PayloadNeeded: the message *has_payload* not, and nothing else tells.
         """
-        if delivered.sequence in tenure.refused:
+        if delivered.sequence in owned.refused:
             return
         try:
-            read = read_message(self._subjects, tenure.partition, delivered)
+            read = read_message(self._subjects, owned.partition, delivered)
             batch = _batch_of(read)
             if batch is None or not (has_payload or has_its_size(batch, read.fields)):
                 return
             payload = delivered.message.data if has_payload else None
-            tenure.archive.learn(read.host, batch, payload)
+            owned.files.learn(read.host, batch, payload)
         except BadMessage:
             return  # Nobody archived it.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter
 
 from logpipeline.observe.metrics import Family, Metrics
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
 # What an archive counts since it was opened, and what a human calls it.
 ARCHIVE_COUNTERS = {
@@ -77,34 +77,34 @@ class CollectorMetrics:
         """Count one message that could not be archived."""
         self.dead_letters.labels(partition, reason, "yes" if is_kept else "no").inc()
 
-    def committed(self, tenure: Tenure, seconds: float) -> None:
-        """Note a commit of *tenure*, and what its archive has counted since the last one."""
-        self.commits.labels(tenure.partition).inc()
+    def committed(self, owned: OwnedPartition, seconds: float) -> None:
+        """Note a commit of *owned*, and what its archive has counted since the last one."""
+        self.commits.labels(owned.partition).inc()
         self.commit_seconds.labels().observe(seconds)
-        self.rollbacks.labels(tenure.partition).set(tenure.rollbacks)
-        self.missing.labels(tenure.partition).set(tenure.archive.missing_bytes)
-        self.lost.labels(tenure.partition).set(tenure.archive.lost_bytes)
+        self.rollbacks.labels(owned.partition).set(owned.rollbacks)
+        self.missing.labels(owned.partition).set(owned.files.missing_bytes)
+        self.lost.labels(owned.partition).set(owned.files.lost_bytes)
         for name, family in self._archive.items():
-            value = int(getattr(tenure.archive, name))
-            self._count(family, tenure.partition, name, value)
+            value = int(getattr(owned.files, name))
+            self._count(family, owned.partition, name, value)
 
     def _count(self, family: Family[Counter], partition: int, name: str, value: int) -> None:
         family.labels(partition).inc(max(0, value - self._told.get((partition, name), 0)))
         self._told[partition, name] = value
 
     def opened(self, partition: int) -> None:
-        """Forget what the partition's last tenure had counted."""
+        """Forget what the partition's last owned had counted."""
         for name in (*ARCHIVE_COUNTERS, "missed"):
             self._told.pop((partition, name), None)
 
-    def look(self, tenure: Tenure) -> None:
-        """Note how far *tenure* is behind."""
-        self._count(self.missed, tenure.partition, "missed", tenure.missed.count)
-        self.lag_messages.labels(tenure.partition).set(tenure.lag.pending)
-        self.lag_seconds.labels(tenure.partition).set(lag_seconds(tenure))
-        self.lag_bytes.labels(tenure.partition).set(tenure.lag.bytes)
-        self.uncommitted.labels(tenure.partition).set(tenure.archive.dirty_bytes)
-        self.damaged.labels(tenure.partition).set(tenure.archive.damaged_bytes)
+    def look(self, owned: OwnedPartition) -> None:
+        """Note how far *owned* is behind."""
+        self._count(self.missed, owned.partition, "missed", owned.missed.count)
+        self.lag_messages.labels(owned.partition).set(owned.lag.pending)
+        self.lag_seconds.labels(owned.partition).set(lag_seconds(owned))
+        self.lag_bytes.labels(owned.partition).set(owned.lag.bytes)
+        self.uncommitted.labels(owned.partition).set(owned.files.dirty_bytes)
+        self.damaged.labels(owned.partition).set(owned.files.damaged_bytes)
 
     def gone(self, partition: int) -> None:
         """Drop what is true only of an owned partition."""
@@ -122,8 +122,8 @@ class CollectorMetrics:
             family.forget(partition)
 
 
-def lag_seconds(tenure: Tenure) -> float:
+def lag_seconds(owned: OwnedPartition) -> float:
     """Return the age of the last message that was read, 0 where all was read and committed."""
-    if (tenure.lag.pending == 0 and tenure.is_clean) or not tenure.lag.time_ns:
+    if (owned.lag.pending == 0 and owned.is_clean) or not owned.lag.time_ns:
         return 0.0
-    return max(0.0, time.time() - tenure.lag.time_ns / 1e9)
+    return max(0.0, time.time() - owned.lag.time_ns / 1e9)

@@ -15,9 +15,9 @@ from logpipeline.failpoints import reach
 from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
-from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
-from logpipeline_collector.archive.state import ArchiveFull
 from logpipeline_collector.epochs import Fenced, HeldEpoch
+from logpipeline_collector.files.partition import PartitionFiles, PendingCommit
+from logpipeline_collector.files.state import SinkFull
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.stream_position import Marks, Verified
 from logpipeline_collector.stream_reader import Missed
@@ -70,7 +70,7 @@ class Lag:
 
 
 @dataclass(eq=False)
-class Tenure:
+class OwnedPartition:
     """One partition in one epoch. *position* is what was read, *committed* what everybody knows.
 
     *failure* is set when a commit did not succeed: nothing is written after it. *warning* is what
@@ -79,14 +79,14 @@ class Tenure:
 
     partition: int
     stream: str
-    archive: PartitionArchive
+    files: PartitionFiles
     held: HeldEpoch
     position: StreamPosition
     rollbacks: int
     marks: Marks
     assignment: Callable[[], int]
     commit_bytes: int
-    committed_to: Callable[[Tenure, float], None]
+    committed_to: Callable[[OwnedPartition, float], None]
     committed: StreamPosition = field(init=False)
     committed_rollbacks: int = field(init=False)
     failure: Exception | None = None
@@ -207,7 +207,7 @@ class Tenure:
         """Return when not too much is uncommitted, or nothing more will be."""
         limit = self.commit_bytes * UNCOMMITTED_COMMITS_MAX
         # What is read a second time is committed only when it is passed: it must not wait.
-        while self.archive.dirty_bytes > limit and self.failure is None and self.is_settled:
+        while self.files.dirty_bytes > limit and self.failure is None and self.is_settled:
             self._has_room.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ROOM_POLL_S):
@@ -229,9 +229,9 @@ class Tenure:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
-        lost_bytes, missing_bytes = self.archive.lost_bytes, self.archive.missing_bytes
+        lost_bytes, missing_bytes = self.files.lost_bytes, self.files.missing_bytes
         refused = self.refused
-        pending = self.archive.prepare(
+        pending = self.files.prepare(
             Reached(position, rollbacks),
             epoch=self.epoch,
             since=Reached(self.committed, self.committed_rollbacks),
@@ -247,7 +247,7 @@ class Tenure:
             refused=refused,
         )
         reach("collector.after-swap")
-        self.archive.confirm(pending)
+        self.files.confirm(pending)
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks
         self.marks.add(position)
@@ -255,8 +255,8 @@ class Tenure:
     async def _write(self, pending: PendingCommit, executor: Executor) -> None:
         while True:
             try:
-                await in_thread(executor, self.archive.write, pending)
-            except ArchiveFull as error:
+                await in_thread(executor, self.files.write, pending)
+            except SinkFull as error:
                 # Nothing is committed, so nothing is told; the same is written when there is room.
                 self.commit_problem = f"the disk is full: {error}"
                 await asyncio.sleep(FULL_RETRY_S)
@@ -268,7 +268,7 @@ class Tenure:
         """Return the sources' positions as everybody knows them.
 
         Raises:
-            Exception: what ended the tenure.
+            Exception: what ended the owned.
         """
         # Between the folder's commit and the group's word the two differ: a successor that began at
         # the one with the sources of the other would skip what lies between.
@@ -277,19 +277,19 @@ class Tenure:
             return Snapshot(
                 self.committed,
                 self.marks.encode(),
-                self.archive.export_sources(),
+                self.files.export_sources(),
                 self.held.record,
             )
 
     async def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
         """Return the number of the last commit, and what changed after *commit*: (host, source)."""
         async with self._lock:
-            return self.archive.changed_since(commit)
+            return self.files.changed_since(commit)
 
     async def asked(self, host: str, question: Question) -> list[Committed]:
         """Return how far the generations of *host* are committed that *question* asks for."""
         async with self._lock:
-            return self.archive.asked(host, question)
+            return self.files.asked(host, question)
 
     async def maintain(self, executor: Executor, now_s: float) -> None:
         """Rotate, compress and remove files as is due; failing sets *failure*."""
@@ -297,10 +297,10 @@ class Tenure:
             if self.failure is not None:
                 return
             try:
-                if self.archive.is_rotation_due(now_s):
+                if self.files.is_rotation_due(now_s):
                     await self._rotate(executor, now_s)
-                await in_thread(executor, self.archive.maintain, now_s)
-            except ArchiveFull as error:
+                await in_thread(executor, self.files.maintain, now_s)
+            except SinkFull as error:
                 log.warning("no room to rotate or compress", extra={"reason": str(error)})
             except Exception as error:  # noqa: BLE001  # the owner's task raises it again
                 self.failure = error
@@ -312,7 +312,7 @@ class Tenure:
         try:
             if self.is_due:
                 await self._commit(executor)
-            await in_thread(executor, self.archive.rotate, now_s)
+            await in_thread(executor, self.files.rotate, now_s)
         finally:
             self._may_take.set()
 
@@ -327,7 +327,7 @@ class Tenure:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise what ended the tenure, if something did."""
+        """Raise what ended the owned, if something did."""
         if self.failure is not None:
             raise self.failure
 
@@ -335,5 +335,5 @@ class Tenure:
         """Close the files, without what is not committed."""
         async with self._lock:
             if not self.is_clean and (self.failure is None or isinstance(self.failure, Fenced)):
-                self.archive.discard()
-            self.archive.close()
+                self.files.discard()
+            self.files.close()

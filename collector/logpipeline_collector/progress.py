@@ -13,7 +13,7 @@ from logpipeline.nats.connection import Connection, Listener, NotSent
 from logpipeline.nats.session import RawMessage
 from logpipeline.records import BadRecord, Committed, Progress, Question, answers
 from logpipeline.subjects import BadHost, BadSubject, ControlSubjects
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +25,20 @@ QUESTIONS_MAX = 1000
 
 
 class ProgressTeller:
-    """Publishes what tenures have committed; *tenures* are those that are ours now."""
+    """Publishes what partitions have committed; *owned_partitions* are those that are ours now."""
 
     def __init__(
         self,
         connection: Connection,
         control: ControlSubjects,
         group: str,
-        tenures: Callable[[], Iterable[Tenure]],
+        owned_partitions: Callable[[], Iterable[OwnedPartition]],
     ) -> None:
         self._connection = connection
         self._control = control
         self._group = group
-        self._tenures = tenures
-        self._told: dict[Tenure, int] = {}
+        self._owned = owned_partitions
+        self._told: dict[OwnedPartition, int] = {}
         self._questions: asyncio.Queue[RawMessage] = asyncio.Queue(QUESTIONS_MAX)
         self._listeners: dict[int, Listener] = {}
 
@@ -51,19 +51,19 @@ class ProgressTeller:
 
     async def _listen_forever(self) -> None:
         while True:
-            await self._listen({tenure.partition for tenure in self._tenures()})
+            await self._listen({owned.partition for owned in self._owned()})
             await asyncio.sleep(LISTEN_EVERY_S)
 
     async def _tell_forever(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
-            owned = list(self._tenures())
-            for tenure in owned:
+            partitions = list(self._owned())
+            for owned in partitions:
                 try:
-                    await self._tell(tenure)
+                    await self._tell(owned)
                 except NotSent as error:
                     log.debug("progress not told", extra={"reason": str(error)})
-            for gone in self._told.keys() - set(owned):
+            for gone in self._told.keys() - set(partitions):
                 del self._told[gone]
 
     async def _listen(self, partitions: set[int]) -> None:
@@ -77,17 +77,17 @@ class ProgressTeller:
         if message.reply and not self._questions.full():
             self._questions.put_nowait(message)
 
-    async def _tell(self, tenure: Tenure) -> None:
-        commit, changed = await tenure.changed_since(self._told.get(tenure, 0))
+    async def _tell(self, owned: OwnedPartition) -> None:
+        commit, changed = await owned.changed_since(self._told.get(owned, 0))
         by_host: defaultdict[str, list[Committed]] = defaultdict(list)
         for host, source in changed:
             by_host[host].append(source)
         for host, sources in by_host.items():
-            subject = self._control.committed(tenure.partition, host)
-            for message in _messages(self._group, tenure, Question(), sources):
+            subject = self._control.committed(owned.partition, host)
+            for message in _messages(self._group, owned, Question(), sources):
                 await self._connection.publish(subject, message)
             await asyncio.sleep(0)
-        self._told[tenure] = commit
+        self._told[owned] = commit
 
     async def _answer_forever(self) -> None:
         while True:
@@ -101,31 +101,31 @@ class ProgressTeller:
         subject = question.subject.decode("utf-8", "surrogateescape")
         partition, host = self._control.read_ask(subject)
         asked = Question.decode(question.data)
-        for tenure in self._tenures():
-            if tenure.partition == partition:
-                known = await tenure.asked(host, asked)
-                for message in _messages(self._group, tenure, asked, known):
+        for owned in self._owned():
+            if owned.partition == partition:
+                known = await owned.asked(host, asked)
+                for message in _messages(self._group, owned, asked, known):
                     await self._connection.answer(question, message)
 
 
 def _messages(
-    group: str, tenure: Tenure, question: Question, known: Iterable[Committed]
+    group: str, owned: OwnedPartition, question: Question, known: Iterable[Committed]
 ) -> list[bytes]:
     """Return what says that *known* is what *question* asks for."""
-    stream = tenure.stream_state
+    stream = owned.stream_state
     parts = list(answers(question, known))
     return [
         Progress(
             group,
-            tenure.partition,
-            tenure.epoch,
-            tenure.committed_rollbacks,
+            owned.partition,
+            owned.epoch,
+            owned.committed_rollbacks,
             sources,
-            created=tenure.committed.created,
-            sequence=tenure.committed.sequence,
-            pending=tenure.unarchived,
+            created=owned.committed.created,
+            sequence=owned.committed.sequence,
+            pending=owned.unarchived,
             is_last=number == len(parts),
-            begun=tenure.held.record.begun,
+            begun=owned.held.record.begun,
             first=stream.first if stream is not None else 0,
             max_age_s=stream.max_age_s if stream is not None else 0.0,
             unknown=unknown,

@@ -13,19 +13,19 @@ from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.observe.http import serve
 from logpipeline.records import Assignment
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.state import ArchiveBroken, ArchiveFailed
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
 from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
 from logpipeline_collector.epochs import EpochRecords
+from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.state import SinkBroken, SinkFailed
 from logpipeline_collector.folder import Folder, FolderBusy
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.progress import ProgressTeller
 from logpipeline_collector.status import StatusAnswers, live, ready
 from logpipeline_collector.worker import PartitionWorker
@@ -40,7 +40,7 @@ EXIT_FAILED = 1
 EXIT_BUSY = 3
 
 # What ends the process at once, with a text for humans instead of a traceback.
-FATAL = (ArchiveBroken, ArchiveFailed, FolderBusy, MemberTaken, OSError)
+FATAL = (SinkBroken, SinkFailed, FolderBusy, MemberTaken, OSError)
 
 
 async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
@@ -48,7 +48,7 @@ async def run(config: CollectorConfig, stop: asyncio.Event) -> int:
     where another process is this member, 1 where the disk or the state failed.
     """
     try:
-        folder = Folder.claim(config.archive.folder, config.group, config.member)
+        folder = Folder.claim(config.files.folder, config.group, config.member)
     except (FolderBusy, OSError) as error:
         log.error("the collector cannot start", extra={"reason": str(error)})
         return EXIT_BUSY if isinstance(error, FolderBusy) else EXIT_FAILED
@@ -91,14 +91,14 @@ class Service:
             changed=self._assigned,
         )
         self._progress = ProgressTeller(
-            context.connection, config.control, config.group, self._tenures
+            context.connection, config.control, config.group, self._owned
         )
         self._given_up = GivenUp(
             context.js,
             stream=config.dead_letter_stream,
             root=config.dead_letter_root,
             room=context.intake.dead_letters.room,
-            tenures=self._tenures,
+            owned_partitions=self._owned,
             counted=context.metrics.dead_letter,
         )
 
@@ -108,7 +108,7 @@ class Service:
         bucket = Bucket(js, config.state_bucket)
         metrics = CollectorMetrics()
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
-        descriptors = Descriptors(config.archive.open_files_max)
+        descriptors = Descriptors(config.files.open_files_max)
         metrics.metrics.watch("open_files", "Files kept open", lambda: descriptors.count)
         room = LetterRoom(
             js,
@@ -236,5 +236,5 @@ class Service:
         names = (path.stem[1:] for path in folder.glob("p*.sqlite"))
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def _tenures(self) -> list[Tenure]:
-        return [worker.tenure for worker in self._workers.values() if worker.tenure is not None]
+    def _owned(self) -> list[OwnedPartition]:
+        return [worker.owned for worker in self._workers.values() if worker.owned is not None]

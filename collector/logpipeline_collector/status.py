@@ -16,7 +16,7 @@ from logpipeline.records import GoneFolder
 from logpipeline_collector.assignments import AssignmentWatch
 from logpipeline_collector.context import Context
 from logpipeline_collector.metrics import lag_seconds
-from logpipeline_collector.owned_partition import Tenure
+from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -64,9 +64,9 @@ def ready(
 
 def problem_of(worker: PartitionWorker) -> str | None:
     """Return why a partition is not archived now, None if it is."""
-    if worker.tenure is None:
+    if worker.owned is None:
         return worker.problem or "not taken yet"
-    return worker.tenure.problem or worker.tenure.commit_problem or worker.problem
+    return worker.owned.problem or worker.owned.commit_problem or worker.problem
 
 
 def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, Any]:
@@ -84,51 +84,51 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
         ],
         "partitions": [
             {"partition": worker.partition, "problem": problem_of(worker)}
-            | (_tenure(worker.tenure) if worker.tenure else {})
+            | (_ownership(worker.owned) if worker.owned else {})
             for worker in workers
-            if worker.is_wanted or worker.tenure
+            if worker.is_wanted or worker.owned
         ],
     }
 
 
-def _tenure(tenure: Tenure) -> dict[str, Any]:
-    archive = tenure.archive
+def _ownership(owned: OwnedPartition) -> dict[str, Any]:
+    files = owned.files
     return {
-        "epoch": tenure.epoch,
-        "position": tenure.committed.sequence,
-        "time_ns": tenure.committed.time_ns,
-        "read": tenure.position.sequence,
-        "pending_messages": tenure.lag.pending,
-        "pending_bytes": tenure.lag.bytes,
-        "uncommitted_bytes": archive.dirty_bytes,
-        "lag_seconds": round(lag_seconds(tenure), 3),
-        "rollbacks": tenure.rollbacks,
-        "recovery_warning": tenure.warning,
-        "gone_folders": [asdict(each) for each in _gone(tenure)],
-        "missed_messages": tenure.missed.count,
-        "missing_bytes": archive.missing_bytes,
+        "epoch": owned.epoch,
+        "position": owned.committed.sequence,
+        "time_ns": owned.committed.time_ns,
+        "read": owned.position.sequence,
+        "pending_messages": owned.lag.pending,
+        "pending_bytes": owned.lag.bytes,
+        "uncommitted_bytes": files.dirty_bytes,
+        "lag_seconds": round(lag_seconds(owned), 3),
+        "rollbacks": owned.rollbacks,
+        "recovery_warning": owned.warning,
+        "gone_folders": [asdict(each) for each in _gone(owned)],
+        "missed_messages": owned.missed.count,
+        "missing_bytes": files.missing_bytes,
         "missing": [
             {"host": host, "source": source, "bytes": count}
-            for host, source, count in archive.missing()[:MISSING_TOLD_MAX]
+            for host, source, count in files.missing()[:MISSING_TOLD_MAX]
         ],
-        "lost_bytes": archive.lost_bytes,
-        "damaged_bytes": archive.damaged_bytes,
+        "lost_bytes": files.lost_bytes,
+        "damaged_bytes": files.damaged_bytes,
         "losses": [
             {"host": host, "source": source, **loss._asdict()}
-            for host, source, loss in archive.losses()[:LOSSES_TOLD_MAX]
+            for host, source, loss in files.losses()[:LOSSES_TOLD_MAX]
         ],
-        "duplicates": archive.duplicates,
-        "late_ranges": archive.late_ranges,
-        "cut_bytes": archive.cut_bytes,
-        "contradicted_bytes": archive.contradicted_bytes,
-        "lines": archive.lines,
-        "bytes": archive.bytes,
-        "dead_letters": tenure.dead_letters,
+        "duplicates": files.duplicates,
+        "late_ranges": files.late_ranges,
+        "cut_bytes": files.cut_bytes,
+        "contradicted_bytes": files.contradicted_bytes,
+        "lines": files.lines,
+        "bytes": files.bytes,
+        "dead_letters": owned.dead_letters,
     }
 
 
-def _gone(tenure: Tenure) -> tuple[GoneFolder, ...]:
-    succession = tenure.held.record.succession
+def _gone(owned: OwnedPartition) -> tuple[GoneFolder, ...]:
+    succession = owned.held.record.succession
     oldest_ns = time.time_ns() - GONE_TOLD_S * 10**9
     known = succession.gone if succession is not None else ()
     return tuple(each for each in known if each.time_ns > oldest_ns)
@@ -170,6 +170,6 @@ class StatusAnswers:
     async def _look_forever(self) -> None:
         while True:
             for worker in self._workers.values():
-                if worker.tenure is not None:
-                    self._context.metrics.look(worker.tenure)
+                if worker.owned is not None:
+                    self._context.metrics.look(worker.owned)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -24,12 +24,12 @@ from logpipeline.records import (
     StreamPosition,
 )
 from logpipeline.streamstate import state_of
-from logpipeline_collector.archive.partition import PartitionArchive, PayloadNeeded
-from logpipeline_collector.archive.state import ArchiveBusy, ArchiveFull
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced, Seen
+from logpipeline_collector.files.partition import PartitionFiles, PayloadNeeded
+from logpipeline_collector.files.state import SinkBusy, SinkFull
 from logpipeline_collector.intake import Intake
-from logpipeline_collector.owned_partition import Tenure, in_thread
+from logpipeline_collector.owned_partition import OwnedPartition, in_thread
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
     FOLDER_GONE,
@@ -60,8 +60,8 @@ PASSING = (
     OutcomeUnknown,
     ApiError,
     Fenced,
-    ArchiveBusy,
-    ArchiveFull,
+    SinkBusy,
+    SinkFull,
     BadRecord,
     Interrupted,
     StreamMissing,
@@ -104,7 +104,7 @@ def claim(
 
 
 def settle(
-    context: Context, partition: int, archive: PartitionArchive, record: EpochRecord | None
+    context: Context, partition: int, files: PartitionFiles, record: EpochRecord | None
 ) -> Recovery:
     """Take back what came too late, and return how to go on. Opening the archive has already
     removed what was never committed.
@@ -116,11 +116,11 @@ def settle(
         member=context.config.member,
         is_read_again=context.config.on_empty_volume == "Reread",
     )
-    found = compare(_last_commit(archive))
+    found = compare(_last_commit(files))
     if found.source is Source.UNDO:
         log.info("last commit taken back", extra={"partition": partition})
-        archive.undo()
-        found = compare(_last_commit(archive, can_undo=False))
+        files.undo()
+        found = compare(_last_commit(files, can_undo=False))
     if found.warning:
         context.metrics.warnings.labels(partition).inc()
         log.warning(found.warning, extra={"partition": partition, "epoch": found.epoch})
@@ -131,12 +131,12 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
     """Settle a partition that this folder has files of; if it *is_wanted* no more, let it go too.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError, ArchiveBusy, Fenced: not now; try again.
+        NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced: not now; try again.
     """
-    archive = context.open_archive(partition)
+    files = context.open_files(partition)
     try:
         seen = await context.epochs.read(partition)
-        found = settle(context, partition, archive, seen.record)
+        found = settle(context, partition, files, seen.record)
         record = seen.record
         if record is None or is_wanted or record.released:
             return
@@ -145,11 +145,11 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
     finally:
-        archive.close()
+        files.close()
 
 
-def _last_commit(archive: PartitionArchive, *, can_undo: bool = True) -> FolderCommit | None:
-    last = archive.committed()
+def _last_commit(files: PartitionFiles, *, can_undo: bool = True) -> FolderCommit | None:
+    last = files.committed()
     if last is None:
         return None
     previous = last.previous if can_undo else None
@@ -187,53 +187,53 @@ async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
         return True
 
 
-def import_snapshot(tenure: Tenure, found: Found) -> StreamPosition | None:
+def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | None:
     """Take the snapshot's sources over, and return the position that they describe; without a
     snapshot that can be used nothing is known, and None returned.
     """
     why = found.why
     if found.snapshot is not None:
         try:
-            tenure.archive.import_sources(found.snapshot.sources)
+            owned.files.import_sources(found.snapshot.sources)
         except ValueError as error:
             why = str(error)
         else:
             return found.snapshot.position
-    tenure.archive.import_sources(b"")
-    if tenure.position.sequence > tenure.held.record.begun:
+    owned.files.import_sources(b"")
+    if owned.position.sequence > owned.held.record.begun:
         log.warning(
             "no snapshot of the sources' positions; reading the whole stream",
-            extra={"partition": tenure.partition, "reason": why},
+            extra={"partition": owned.partition, "reason": why},
         )
     return None
 
 
-def is_past_gone(tenure: Tenure) -> bool:
+def is_past_gone(owned: OwnedPartition) -> bool:
     """Return whether the stream's headers no longer tell of all that was archived."""
-    begun, stream = tenure.held.record.begun, tenure.stream_state
-    return tenure.position.sequence > begun and stream is not None and stream.first > begun + 1
+    begun, stream = owned.held.record.begun, owned.stream_state
+    return owned.position.sequence > begun and stream is not None and stream.first > begun + 1
 
 
 async def catch_up(
-    js: JetStream, intake: Intake, tenure: Tenure, name: ConsumerName, start: StreamPosition
+    js: JetStream, intake: Intake, owned: OwnedPartition, name: ConsumerName, start: StreamPosition
 ) -> int:
-    """Bring the sources' positions from *start* up to where the tenure begins, and return how many
+    """Bring the sources' positions from *start* up to where the owned begins, and return how many
     messages' headers that took.
 
     Raises:
         Interrupted: reading broke off; begin again with the snapshot.
     """
-    if start.created != tenure.position.created or start.sequence >= tenure.position.sequence:
+    if start.created != owned.position.created or start.sequence >= owned.position.sequence:
         return 0
     # Headers say all, but for the messages that they lie about: those behind the newest snapshot
     # are listed, unless they are too many.
-    is_listed = start.sequence >= tenure.held.record.snapshot_at
-    headers_only = is_listed and len(tenure.refused) < REFUSED_MAX
-    reader = StreamReader(js, tenure.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
-    learner = _Learner(js, intake, tenure, headers_only=headers_only)
+    is_listed = start.sequence >= owned.held.record.snapshot_at
+    headers_only = is_listed and len(owned.refused) < REFUSED_MAX
+    reader = StreamReader(js, owned.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
+    learner = _Learner(js, intake, owned, headers_only=headers_only)
     try:
         await reader.open(start)
-        return await _take_until(reader, learner, tenure)
+        return await _take_until(reader, learner, owned)
     finally:
         await reader.close(delete=True)
 
@@ -242,53 +242,53 @@ class _Learner:
     """Learns from messages, and asks for the payload of those whose headers do not tell enough."""
 
     def __init__(
-        self, js: JetStream, intake: Intake, tenure: Tenure, *, headers_only: bool
+        self, js: JetStream, intake: Intake, owned: OwnedPartition, *, headers_only: bool
     ) -> None:
         self._js = js
         self._intake = intake
-        self._tenure = tenure
+        self._owned = owned
         self._headers_only = headers_only
 
     async def learn(self, delivered: Delivered) -> None:
         """Learn what was archived of the message."""
         try:
-            self._intake.learn(self._tenure, delivered, has_payload=not self._headers_only)
+            self._intake.learn(self._owned, delivered, has_payload=not self._headers_only)
         except PayloadNeeded:
-            stored = await self._js.message(self._tenure.stream, delivered.sequence)
+            stored = await self._js.message(self._owned.stream, delivered.sequence)
             if stored is None:
                 return  # Removed a moment ago: what it brought may come twice, and is not lost.
             whole = replace(delivered, message=delivered.message._replace(data=stored.data))
-            self._intake.learn(self._tenure, whole, has_payload=True)
+            self._intake.learn(self._owned, whole, has_payload=True)
 
 
-async def _take_until(reader: StreamReader, learner: _Learner, tenure: Tenure) -> int:
+async def _take_until(reader: StreamReader, learner: _Learner, owned: OwnedPartition) -> int:
     taken = 0
     is_more = reader.pending > 0
     while is_more:
         for delivered in await reader.take(timeout_s=TAKE_TIMEOUT_S):
-            if delivered.sequence > tenure.position.sequence:
+            if delivered.sequence > owned.position.sequence:
                 return taken
             await learner.learn(delivered)
             taken += 1
-            is_more = delivered.pending > 0 and delivered.sequence < tenure.position.sequence
+            is_more = delivered.pending > 0 and delivered.sequence < owned.position.sequence
             if taken % MESSAGES_AT_ONCE == 0:
                 await asyncio.sleep(0)
     return taken
 
 
-async def write_snapshot(store: SnapshotStore, tenure: Tenure) -> bool:
+async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
     """Store the sources' committed positions for a successor; return whether it worked."""
-    former = tenure.held.record.snapshot
-    snapshot = await tenure.snapshot()
+    former = owned.held.record.snapshot
+    snapshot = await owned.snapshot()
     try:
         sequence = await store.write(snapshot)
-        await tenure.held.point_to_snapshot(sequence, snapshot.position.sequence)
+        await owned.held.point_to_snapshot(sequence, snapshot.position.sequence)
         if former:
             await store.drop_before(former)
     except (NotSent, OutcomeUnknown, ApiError) as error:
         log.warning(
             "no snapshot of the sources' positions could be stored",
-            extra={"partition": tenure.partition, "reason": str(error)},
+            extra={"partition": owned.partition, "reason": str(error)},
         )
         return False
     return True
@@ -309,30 +309,30 @@ class TakeOver:
         self._partition = partition
         self._generation = generation
 
-    async def attempt(self) -> Tenure | NotYet:
-        """Return the partition's tenure, or why it is not ours yet.
+    async def attempt(self) -> OwnedPartition | NotYet:
+        """Return the partition's owned, or why it is not ours yet.
 
         Raises:
-            ArchiveBroken, ArchiveFailed, OSError: our folder cannot be used.
+            SinkBroken, SinkFailed, OSError: our folder cannot be used.
         """
         try:
             seen = await self._read()
             free = await self._claim(seen.record)
             if not free.is_free:
                 return NotYet(free.reason)
-            archive = self._context.open_archive(self._partition)
+            files = self._context.open_files(self._partition)
         except PASSING as error:
             return NotYet(str(error))
         try:
-            tenure = await self._take(archive, seen, free)
+            owned = await self._take(files, seen, free)
         except PASSING as error:
-            archive.discard()
-            archive.close()
+            files.discard()
+            files.close()
             return NotYet(str(error))
         except BaseException:
-            archive.close()
+            files.close()
             raise
-        return tenure
+        return owned
 
     async def _read(self) -> Seen:
         """Return the bucket's record; where it is lost, the one of the last snapshot."""
@@ -357,9 +357,9 @@ class TakeOver:
             takeover_after_s=self._context.config.takeover_after_s,
         )
 
-    async def _take(self, archive: PartitionArchive, seen: Seen, free: Claim) -> Tenure:
+    async def _take(self, files: PartitionFiles, seen: Seen, free: Claim) -> OwnedPartition:
         config = self._context.config
-        found = settle(self._context, self._partition, archive, seen.record)
+        found = settle(self._context, self._partition, files, seen.record)
         is_beginning = seen.record is None and found.source is Source.NOTHING
         position = await self._begin() if is_beginning else found.position
         gone = await self._look_for_gone(seen.record, found) if found.is_folder_gone else None
@@ -375,13 +375,13 @@ class TakeOver:
         reach("collector.after-take-over")
         if held.record.succession is not None:
             told = held.record.succession.encode()
-            await in_thread(self._context.executor, archive.keep_succession, found.epoch, told)
+            await in_thread(self._context.executor, files.keep_succession, found.epoch, told)
         if held.record.begun:
-            archive.begin_midway()
-        tenure = Tenure(
+            files.begin_midway()
+        owned = OwnedPartition(
             partition=self._partition,
             stream=config.stream_of(self._partition),
-            archive=archive,
+            files=files,
             held=held,
             position=position,
             rollbacks=found.rollbacks,
@@ -390,11 +390,11 @@ class TakeOver:
             commit_bytes=config.commit_bytes,
             committed_to=self._context.committed_to,
         )
-        tenure.warning = found.warning
+        owned.warning = found.warning
         if seen.record is not None and not seen.revision:
-            self._warn_of_restored(tenure, seen.record)
+            self._warn_of_restored(owned, seen.record)
         if found.source in (Source.SNAPSHOT, Source.STREAM):
-            await self._bring_sources(tenure)
+            await self._bring_sources(owned)
         metrics = self._context.metrics
         if gone is not None:
             metrics.gone_folders.labels(self._partition).inc()
@@ -411,7 +411,7 @@ class TakeOver:
                 "reason": free.reason,
             },
         )
-        return tenure
+        return owned
 
     async def _begin(self) -> StreamPosition:
         context, config = self._context, self._context.config
@@ -442,43 +442,43 @@ class TakeOver:
             again_from=max(after + 1, state_of(info).first) if is_again else 0,
         )
 
-    async def _bring_sources(self, tenure: Tenure) -> None:
+    async def _bring_sources(self, owned: OwnedPartition) -> None:
         context = self._context
-        found = await find_snapshot(context.snapshots(self._partition), tenure.held.record)
-        tenure.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
-        tenure.adopt(await verify(context.js, tenure.stream, tenure.position, tenure.marks))
-        begun = tenure.held.record.begun
-        start = import_snapshot(tenure, found)
+        found = await find_snapshot(context.snapshots(self._partition), owned.held.record)
+        owned.marks = Marks.decode(found.snapshot.marks) if found.snapshot else Marks()
+        owned.adopt(await verify(context.js, owned.stream, owned.position, owned.marks))
+        begun = owned.held.record.begun
+        start = import_snapshot(owned, found)
         if start is None:
-            if is_past_gone(tenure):
-                await self._forget(tenure)
-            start = StreamPosition(tenure.position.created, begun, 0)
-        name = context.next_consumer(tenure.epoch)
-        headers = await catch_up(context.js, context.intake, tenure, name, start)
+            if is_past_gone(owned):
+                await self._forget(owned)
+            start = StreamPosition(owned.position.created, begun, 0)
+        name = context.next_consumer(owned.epoch)
+        headers = await catch_up(context.js, context.intake, owned, name, start)
         # Our own files end where the others' began: who reads them by age reads them in order.
-        await in_thread(context.executor, tenure.archive.set_aside, time.time())
+        await in_thread(context.executor, owned.files.set_aside, time.time())
         # From here on a crash finds in our own folder what was brought.
-        tenure.begin_anew()
-        await tenure.commit_all(context.executor)
+        owned.begin_anew()
+        await owned.commit_all(context.executor)
         log.info(
             "positions of the sources taken over",
             extra={"partition": self._partition, "headers": headers},
         )
 
-    def _warn_of_restored(self, tenure: Tenure, record: EpochRecord) -> None:
-        tenure.warning = BUCKET_RESTORED
+    def _warn_of_restored(self, owned: OwnedPartition, record: EpochRecord) -> None:
+        owned.warning = BUCKET_RESTORED
         self._context.metrics.warnings.labels(self._partition).inc()
         log.warning(
             BUCKET_RESTORED,
             extra={"partition": self._partition, "sequence": record.position.sequence},
         )
 
-    async def _forget(self, tenure: Tenure) -> None:
+    async def _forget(self, owned: OwnedPartition) -> None:
         """Go on without knowing all sources: what is at the position or before it was archived, and
         shippers are not to send it again because we do not know it.
         """
-        tenure.archive.begin_midway()
-        await tenure.held.begin_behind(tenure.position)
-        tenure.warning = SOURCES_UNKNOWN
+        owned.files.begin_midway()
+        await owned.held.begin_behind(owned.position)
+        owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()
-        log.warning(SOURCES_UNKNOWN, extra={"partition": self._partition, "epoch": tenure.epoch})
+        log.warning(SOURCES_UNKNOWN, extra={"partition": self._partition, "epoch": owned.epoch})

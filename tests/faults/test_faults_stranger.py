@@ -78,7 +78,7 @@ async def test_nothing_that_a_stranger_publishes_stops_a_collector(
             await made.until_committed(last.sequence)
 
     assert last.sequence == count + 2
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
 
 
 def _bad_messages(rng: random.Random, subjects: Subjects, host: str) -> Iterator[Message]:

@@ -56,7 +56,7 @@ async def test_an_empty_volume_is_filled_from_the_stream(
             await made.until_committed(5)
             [gone] = await gone_folders(made)
 
-    assert source.archived(new) == source.sent
+    assert source.collected(new) == source.sent
     assert (gone["member"], gone["after"], gone["end"]) == ("collector-0", 0, 3)
     assert gone["again_from"] == 1
 
@@ -74,7 +74,7 @@ async def test_what_the_stream_no_longer_holds_is_named(
             await made.until_committed(4)
             [gone] = await gone_folders(made)
 
-    assert source.archived(new) == b"three\nfour\n"
+    assert source.collected(new) == b"three\nfour\n"
     assert (gone["after"], gone["again_from"], gone["end"]) == (0, 3, 3)
 
 
@@ -91,7 +91,7 @@ async def test_a_collector_that_shall_continue_reads_nothing_again_and_says_so(
             await made.until_committed(3)
             [gone] = await gone_folders(made)
 
-    assert source.archived(new) == b"three\n"
+    assert source.collected(new) == b"three\n"
     assert (gone["after"], gone["again_from"], gone["end"]) == (0, 0, 2)
 
 
@@ -114,4 +114,4 @@ async def test_only_what_the_lost_volume_had_is_read_again(
             await source.send(made.js, "five")
             await made.until_committed(6)
 
-    assert source.archived(other, new) == source.sent
+    assert source.collected(other, new) == source.sent

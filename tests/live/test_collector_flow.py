@@ -24,7 +24,7 @@ async def test_lines_become_files_once_and_in_order(
 
         await made.until_committed(20, partition=0)
         await made.until_committed(20, partition=1)
-        assert [source.archived(tmp_path / "c") for source in sources] == [s.sent for s in sources]
+        assert [source.collected(tmp_path / "c") for source in sources] == [s.sent for s in sources]
 
 
 async def test_a_restarted_collector_goes_on_where_it_stood(
@@ -37,10 +37,10 @@ async def test_a_restarted_collector_goes_on_where_it_stood(
         await made.assign("collector-0")
         async with collecting(config):
             await source.send(made.js, "one")
-            await eventually(lambda: source.archived(tmp_path / "c") == source.sent)
+            await eventually(lambda: source.collected(tmp_path / "c") == source.sent)
         await source.send(made.js, "two")
         async with collecting(config):
-            await eventually(lambda: source.archived(tmp_path / "c") == source.sent)
+            await eventually(lambda: source.collected(tmp_path / "c") == source.sent)
 
         record = await made.epoch()
     assert record is not None

@@ -161,7 +161,7 @@ async def test_a_consumer_that_was_deleted_is_made_again(
 
     assert len(names) == len(after) == 1
     assert names != after
-    assert source.archived(tmp_path / "c") == source.sent
+    assert source.collected(tmp_path / "c") == source.sent
 
 
 async def ask_until_answered(made: Pipeline, subject: str) -> list[RawMessage]:

@@ -19,18 +19,18 @@ from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.output import escaped
 from logpipeline_cli.replaying.reading import Span
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.naming import origin_of
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.partition import (
-    ArchiveBroken,
-    ArchiveBusy,
-    ArchiveFailed,
-    ArchiveFull,
-    PartitionArchive,
+from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.files.naming import origin_of
+from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.partition import (
+    PartitionFiles,
+    SinkBroken,
+    SinkBusy,
+    SinkFailed,
+    SinkFull,
 )
-from logpipeline_collector.archive.render import Output, Piece, Tail, render
-from logpipeline_collector.archive.sources import Sources
+from logpipeline_collector.files.render import Output, Piece, Tail, render
+from logpipeline_collector.files.sources import Sources
 
 MARK = "replay.state"
 KIND = "replay"
@@ -78,8 +78,8 @@ class Folder:
 
 
 def config_of(
-    collectors: ArchiveConfig, folder: Path, output: Literal["raw", "cri", "json"]
-) -> ArchiveConfig:
+    collectors: FilesConfig, folder: Path, output: Literal["raw", "cri", "json"]
+) -> FilesConfig:
     """Return how a replay writes: as its *collectors* do, but one file for each place."""
     return replace(
         collectors,
@@ -99,10 +99,10 @@ class FolderSink:
     """The files of one partition."""
 
     def __init__(
-        self, config: ArchiveConfig, partition: int, span: Span, descriptors: Descriptors
+        self, config: FilesConfig, partition: int, span: Span, descriptors: Descriptors
     ) -> None:
         with _told():
-            self._archive = PartitionArchive.open(config, partition, descriptors)
+            self._archive = PartitionFiles.open(config, partition, descriptors)
         done = self._archive.committed()
         self._position = done.position if done else StreamPosition(span.created, 0, 0)
         self._committed = self._position
@@ -171,11 +171,11 @@ class FolderSink:
 def _told() -> Iterator[None]:
     try:
         yield
-    except ArchiveFull as error:
+    except SinkFull as error:
         raise CliError(
             f"the disk is full ({error}): make room, then say the same again to go on"
         ) from error
-    except (ArchiveBroken, ArchiveBusy, ArchiveFailed) as error:
+    except (SinkBroken, SinkBusy, SinkFailed) as error:
         raise CliError(str(error)) from error
 
 

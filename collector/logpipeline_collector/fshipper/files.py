@@ -11,8 +11,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.output import Descriptors
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.output import Descriptors
 from logpipeline_collector.fshipper.config import KEPT_S, Pattern, midnight
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from logpipeline.knowledge import (
 from logpipeline.records import Committed, Question
 from logpipeline.strands import Repeat, Sums
 from logpipeline.wire import Batch
-from logpipeline_collector.archive.state import LocalCommit, SourceName
+from logpipeline_collector.files.state import LocalCommit, SourceName
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from logpipeline.records import Succession
 from logpipeline.statefile import StateBroken
-from logpipeline_collector.archive.state import FileRow, Stage, Stored, read_stored, read_succession
+from logpipeline_collector.files.state import FileRow, Stage, Stored, read_stored, read_succession
 from logpipeline_collector.folder import known_identity
 from logpipeline_collector.recovery import FolderCommit, is_late
 

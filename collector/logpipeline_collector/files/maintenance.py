@@ -15,12 +15,12 @@ from typing import Literal
 
 from logpipeline.codecs import PACKED_IN, Packer
 from logpipeline.failpoints import reach
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.output import OutputFile, OutputFiles
-from logpipeline_collector.archive.render import Tail
-from logpipeline_collector.archive.safe_open import Blocked, NotAFile
-from logpipeline_collector.archive.state import FileRow, Rotations, Stage, State, disk_error
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.files.output import OutputFile, OutputFiles
+from logpipeline_collector.files.render import Tail
+from logpipeline_collector.files.safe_open import Blocked, NotAFile
+from logpipeline_collector.files.state import FileRow, Rotations, Stage, State, disk_error
 
 # How long one round may hold the partition's commits up.
 ROUND_S = 0.2
@@ -132,7 +132,7 @@ class Packing:
         assert self._packer is not None
         row = file.committed._replace(packing_to=target)
         self._state.change({file.number: row})
-        reach("archive.compress-intent")
+        reach("files.compress-intent")
         self._output.descriptors.close((self._output, file.number))
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         temporary = safe_open.open_file(root, target + TEMPORARY_SUFFIX, flags)
@@ -158,14 +158,14 @@ class Packing:
         root, file, target = self._output.root, work.file, work.row.packing_to
         folder = safe_open.folders_of(target)[-1]
         os.fsync(work.target)
-        reach("archive.compress-written")
+        reach("files.compress-written")
         safe_open.rename(root, target + TEMPORARY_SUFFIX, target)
         safe_open.sync_folder(root, folder)
-        reach("archive.compress-renamed")
+        reach("files.compress-renamed")
         # From here on the compressed file is the one; recovery removes the other if it stands.
         safe_open.remove(root, file.path)
         safe_open.sync_folder(root, folder)
-        reach("archive.compress-removed")
+        reach("files.compress-removed")
         row = work.row._replace(path=target, stage=Stage.PACKED, size=work.written, packing_to="")
         self._state.change({file.number: row})
         self._output.packed(file, row)
@@ -178,7 +178,7 @@ class Retention:
     *removed* counts files by reason: age, size, disk.
     """
 
-    def __init__(self, config: ArchiveConfig, output: OutputFiles, state: State) -> None:
+    def __init__(self, config: FilesConfig, output: OutputFiles, state: State) -> None:
         self._config = config
         self._output = output
         self._state = state
@@ -260,11 +260,11 @@ class Retention:
     ) -> None:
         rows = {f.number: f.committed._replace(stage=Stage.GONE) for f in files if f.committed}
         self._state.change(rows)
-        reach("archive.retain-noted")
+        reach("files.retain-noted")
         try:
             for file in files:
                 safe_open.remove(self._output.root, file.path)
-                reach("archive.retain-removed")
+                reach("files.retain-removed")
                 safe_open.prune(self._output.root, file.path)
         except OSError as error:
             raise disk_error(error, "remove old files", self._output.root) from error
@@ -283,7 +283,7 @@ class Retention:
 class Rotation:
     """Rotates the files of one partition."""
 
-    def __init__(self, config: ArchiveConfig, output: OutputFiles, state: State) -> None:
+    def __init__(self, config: FilesConfig, output: OutputFiles, state: State) -> None:
         self._config = config
         self._output = output
         self._state = state
@@ -325,7 +325,7 @@ class Rotation:
             assert file.committed is not None
             moves[file] = file.committed._replace(moving_to=target, rotated_ns=int(now_s * 1e9))
         self._state.change({f.number: row for f, row in moves.items()}, rotations=changed)
-        reach("archive.rotate-intent")
+        reach("files.rotate-intent")
         rotations.update(changed)
         return self._move(moves, is_held_back)
 
@@ -339,13 +339,13 @@ class Rotation:
                     safe_open.rename(self._output.root, file.path, row.moving_to)
                     self._set_aside(file, row)
                 moved.append(file)
-                reach("archive.rotate-renamed")
+                reach("files.rotate-renamed")
             for folder in {safe_open.folders_of(file.path)[-1] for file in moved}:
                 safe_open.sync_folder(self._output.root, folder)
         except OSError as error:
             raise disk_error(error, "rotate files", self._output.root) from error
         self._state.change({file.number: _settled(file, row) for file, row in moves.items()})
-        reach("archive.rotate-noted")
+        reach("files.rotate-noted")
         return moved
 
     def _set_aside(self, file: OutputFile, row: FileRow) -> None:
@@ -408,7 +408,7 @@ def _settled(file: OutputFile, row: FileRow) -> FileRow:
 class Upkeep:
     """What is due on the files of one partition."""
 
-    config: ArchiveConfig
+    config: FilesConfig
     output: OutputFiles
     state: State
     rotated: dict[int, OutputFile] = field(default_factory=dict)  # oldest first
@@ -436,8 +436,8 @@ class Upkeep:
         """Do what is due at *now_s* (seconds since 1970), for as long as is bearable by *clock*.
 
         Raises:
-            ArchiveFull: there is no room for it now.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room for it now.
+            SinkFailed: the disk failed.
         """
         # First what makes room, for what needs some.
         self.retention.run(now_s, self.rotated, self.rotations)

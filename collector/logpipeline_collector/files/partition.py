@@ -17,39 +17,39 @@ from logpipeline.checksum import Checksum, extend
 from logpipeline.knowledge import Decision, Loss, Range
 from logpipeline.records import Committed, Question, Reached
 from logpipeline.strands import Repeat, Sums
-from logpipeline_collector.archive import commit, state
-from logpipeline_collector.archive.commit import Mark, PendingCommit, recover
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.maintenance import Upkeep
-from logpipeline_collector.archive.output import Descriptors, OutputFiles, Writer
-from logpipeline_collector.archive.sources import Sources
-from logpipeline_collector.archive.state import (
-    ArchiveBroken,
-    ArchiveBusy,
-    ArchiveFailed,
-    ArchiveFull,
+from logpipeline_collector.files import commit, state
+from logpipeline_collector.files.commit import Mark, PendingCommit, recover
+from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.files.maintenance import Upkeep
+from logpipeline_collector.files.output import Descriptors, OutputFiles, Writer
+from logpipeline_collector.files.sources import Sources
+from logpipeline_collector.files.state import (
     LocalCommit,
+    SinkBroken,
+    SinkBusy,
+    SinkFailed,
+    SinkFull,
     State,
 )
 
 __all__ = [
-    "ArchiveBroken",
-    "ArchiveBusy",
-    "ArchiveFailed",
-    "ArchiveFull",
     "LocalCommit",
-    "PartitionArchive",
+    "PartitionFiles",
     "PendingCommit",
+    "SinkBroken",
+    "SinkBusy",
+    "SinkFailed",
+    "SinkFull",
 ]
 
 PRIVATE_MODE = 0o750
 
 
-class PartitionArchive:
+class PartitionFiles:
     """Files and state of one partition in one folder; see the module."""
 
     def __init__(
-        self, config: ArchiveConfig, partition: int, descriptors: Descriptors, lock: int
+        self, config: FilesConfig, partition: int, descriptors: Descriptors, lock: int
     ) -> None:
         self.config = config
         self.partition = partition
@@ -76,12 +76,12 @@ class PartitionArchive:
         self._load()
 
     @classmethod
-    def open(cls, config: ArchiveConfig, partition: int, descriptors: Descriptors) -> Self:
+    def open(cls, config: FilesConfig, partition: int, descriptors: Descriptors) -> Self:
         """Open the partition's files, and take back whatever was not committed.
 
         Raises:
-            ArchiveBusy: another process has them open.
-            ArchiveBroken: the state cannot be read; the message says what to do.
+            SinkBusy: another process has them open.
+            SinkBroken: the state cannot be read; the message says what to do.
         """
         path = config.state(partition)
         path.with_suffix(".new").mkdir(PRIVATE_MODE, parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class PartitionArchive:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)
-            raise ArchiveBusy(
+            raise SinkBusy(
                 f"partition {partition} in {config.folder} is written by another process; give "
                 "each collector a folder of its own"
             ) from None
@@ -146,8 +146,8 @@ class PartitionArchive:
 
         Raises:
             BadMessage: its payload is not what its headers say; nothing was written.
-            ArchiveFull: the disk is; nothing was written, and it may be given again.
-            ArchiveFailed: the disk failed.
+            SinkFull: the disk is; nothing was written, and it may be given again.
+            SinkFailed: the disk failed.
         """
         with self._output.lock:
             if batch is None:
@@ -206,7 +206,7 @@ class PartitionArchive:
         says which of their lines count. To be called before the epoch's first commit.
 
         Raises:
-            ArchiveFull: there is no room for it.
+            SinkFull: there is no room for it.
         """
         with self._working:
             self._state.keep_succession(epoch, text)
@@ -233,8 +233,8 @@ class PartitionArchive:
         """Make *pending* durable in this folder; call it in a thread.
 
         Raises:
-            ArchiveFull: it is not; the same may be given again.
-            ArchiveFailed: it is not, and cannot be repeated: the process has to end.
+            SinkFull: it is not; the same may be given again.
+            SinkFailed: it is not, and cannot be repeated: the process has to end.
         """
         with self._working:
             self._unconfirmed = pending
@@ -263,8 +263,8 @@ class PartitionArchive:
         taken.
 
         Raises:
-            ArchiveFull: there is no room for it; what was due stays due.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room for it; what was due stays due.
+            SinkFailed: the disk failed.
         """
         with self._working:
             # Only what the group knows of: what may have to be undone must look as it did.
@@ -287,8 +287,8 @@ class PartitionArchive:
         that. Call it in a thread, with nothing taken since the last commit.
 
         Raises:
-            ArchiveFull: there is no room for it.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room for it.
+            SinkFailed: the disk failed.
         """
         with self._working:
             self._upkeep.set_aside(now_s)

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from logpipeline.failpoints import reach
 from logpipeline.knowledge import Knowledge
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.maintenance import TEMPORARY_SUFFIX
-from logpipeline_collector.archive.output import OutputFile, OutputFiles
-from logpipeline_collector.archive.render import Tail
-from logpipeline_collector.archive.safe_open import Blocked, NotAFile
-from logpipeline_collector.archive.state import (
-    ArchiveFailed,
-    ArchiveFull,
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
+from logpipeline_collector.files.output import OutputFile, OutputFiles
+from logpipeline_collector.files.render import Tail
+from logpipeline_collector.files.safe_open import Blocked, NotAFile
+from logpipeline_collector.files.state import (
     FileRow,
     LocalCommit,
+    SinkFailed,
+    SinkFull,
     SourceName,
     Stage,
     State,
@@ -57,18 +57,18 @@ class PendingCommit:
 
 
 def write(pending: PendingCommit, output: OutputFiles, state: State) -> None:
-    """Make *pending* durable. It may be tried again after ArchiveFull, and after nothing else.
+    """Make *pending* durable. It may be tried again after SinkFull, and after nothing else.
 
     Raises:
-        ArchiveFull: there is no room for names or state.
-        ArchiveFailed: the disk failed.
+        SinkFull: there is no room for names or state.
+        SinkFailed: the disk failed.
     """
     reach("collector.after-write")
     new = [file for file in pending.files if file.is_scratch]
     try:
         _name(new, output, state)
     except OSError as error:
-        if isinstance(error, ArchiveFull):
+        if isinstance(error, SinkFull):
             raise
         raise disk_error(error, "make new files", output.root) from error
     _sync(pending.files, new, output)
@@ -93,14 +93,14 @@ def _name(new: list[OutputFile], output: OutputFiles, state: State) -> None:
         if not unnamed:
             return
         if attempt == NAMES_TRIED_MAX:
-            raise ArchiveFailed(f"{output.root / unnamed[0].place} and more names are taken")
+            raise SinkFailed(f"{output.root / unnamed[0].place} and more names are taken")
         for file in unnamed:
             file.path = free_path(output, file.place)
         announced = {file.number: file.row(0, None) for file in unnamed}
         state.announce({number: row._replace(stage=Stage.NEW) for number, row in announced.items()})
-        reach("archive.new-announced")
+        reach("files.new-announced")
         unnamed = [file for file in unnamed if not _link(file, output)]
-        reach("archive.new-named")
+        reach("files.new-named")
 
 
 def free_path(output: OutputFiles, path: str) -> str:
@@ -121,7 +121,7 @@ def free_path(output: OutputFiles, path: str) -> str:
             except Blocked as error:
                 parts[error.index] += "~"
                 wanted = "/".join(parts) + (f"~{number}" if number else "")
-    raise ArchiveFailed(f"{output.root / path} and {NAMES_TRIED_MAX} more names are taken")
+    raise SinkFailed(f"{output.root / path} and {NAMES_TRIED_MAX} more names are taken")
 
 
 def _stands(name: str, folder: int) -> bool:
@@ -162,7 +162,7 @@ def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFile
     except OSError as error:
         # Not even for a full disk is this tried again: the kernel reports an error once, and would
         # then say that all is well.
-        raise ArchiveFailed(
+        raise SinkFailed(
             f"{output.root}: what was written is not durable: {error}; look at the disk, then "
             "start again"
         ) from error

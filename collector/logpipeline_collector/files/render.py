@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from logpipeline import cri
 from logpipeline.wire import Batch
-from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_collector.files.naming import Origin, Template
 
 Output = Literal["raw", "cri", "json"]
 

@@ -21,7 +21,7 @@ import zstandard
 
 from logpipeline.knowledge import Knowledge, decode, encode
 from logpipeline.records import Reached, StreamPosition
-from logpipeline_collector.archive.render import Tail
+from logpipeline_collector.files.render import Tail
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +50,19 @@ _FULL_CODES = {sqlite3.SQLITE_FULL}
 _DISK_CODES = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
 
-class ArchiveBusy(Exception):
+class SinkBusy(Exception):
     """Another process writes this partition in this folder."""
 
 
-class ArchiveBroken(Exception):
+class SinkBroken(Exception):
     """The state of the files cannot be read; the message says what to do."""
 
 
-class ArchiveFailed(Exception):
+class SinkFailed(Exception):
     """The disk failed; what it said to be written cannot be believed. The process has to end."""
 
 
-class ArchiveFull(OSError):
+class SinkFull(OSError):
     """The disk is full; nothing of what was asked was done, and it may be asked again."""
 
 
@@ -70,12 +70,12 @@ class BadSnapshot(ValueError):
     """Bytes that are no snapshot of sources, or one of another version."""
 
 
-def disk_error(error: OSError, what: str, folder: Path) -> ArchiveFull | ArchiveFailed:
+def disk_error(error: OSError, what: str, folder: Path) -> SinkFull | SinkFailed:
     """Return what *error* means for an archive in *folder*, which tried to do *what*."""
     if error.errno in _FULL:
         reason = f"{error.strerror}: cannot {what}; make room, it goes on by itself"
-        return ArchiveFull(error.errno, reason, str(folder))
-    return ArchiveFailed(f"{folder}: cannot {what}: {error}; look at the disk, then start again")
+        return SinkFull(error.errno, reason, str(folder))
+    return SinkFailed(f"{folder}: cannot {what}: {error}; look at the disk, then start again")
 
 
 class Stage(Enum):
@@ -399,15 +399,15 @@ class State:
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _FULL_CODES:
-                raise ArchiveFull(
+                raise SinkFull(
                     errno.ENOSPC, "the disk is full; make room", str(self._path)
                 ) from error
             if code in _DISK_CODES:
-                raise ArchiveFailed(f"{self._path}: {error}; look at the disk") from error
+                raise SinkFailed(f"{self._path}: {error}; look at the disk") from error
             raise self._broken(str(error)) from error
 
-    def _broken(self, reason: str) -> ArchiveBroken:
-        return ArchiveBroken(
+    def _broken(self, reason: str) -> SinkBroken:
+        return SinkBroken(
             f"{self._path} cannot be used: {reason}. Stop the collector and move this file aside "
             "(with -wal and -shm): the positions then come from the group's snapshot, files that "
             "are there stay as they are, and new lines go into files beside them. The last lines "

@@ -10,7 +10,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveConfig:
+class FilesConfig:
     """One collector's folder and the shape of its files. Sizes in bytes, ages in seconds."""
 
     folder: Path

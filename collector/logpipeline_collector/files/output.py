@@ -24,20 +24,20 @@ from typing import NamedTuple
 
 from logpipeline.knowledge import Range
 from logpipeline.wire import Batch
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.naming import Template, origin_of
-from logpipeline_collector.archive.render import Piece, Tail, pieces, render
-from logpipeline_collector.archive.safe_open import Blocked, NotAFile
-from logpipeline_collector.archive.state import (
-    ArchiveFailed,
-    ArchiveFull,
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.files.naming import Template, origin_of
+from logpipeline_collector.files.render import Piece, Tail, pieces, render
+from logpipeline_collector.files.safe_open import Blocked, NotAFile
+from logpipeline_collector.files.state import (
     Damage,
     FileRow,
+    SinkFailed,
+    SinkFull,
     Stage,
     disk_error,
 )
-from logpipeline_collector.archive.usage import Usage
+from logpipeline_collector.files.usage import Usage
 
 Key = tuple[object, int]
 
@@ -264,9 +264,9 @@ class OutputFiles:
         """Write all *appends*, or none of them.
 
         Raises:
-            ArchiveFull: there is no room; nothing is kept of them.
+            SinkFull: there is no room; nothing is kept of them.
             FileLost: a file is gone; nothing is kept of them.
-            ArchiveFailed: the disk failed.
+            SinkFailed: the disk failed.
         """
         done: list[tuple[OutputFile, int, Tail | None]] = []
         try:
@@ -276,7 +276,7 @@ class OutputFiles:
                 self._write(file, data)
                 file.length += len(data)
                 file.tail = tail
-        except (ArchiveFull, ArchiveFailed, FileLost):
+        except (SinkFull, SinkFailed, FileLost):
             for file, length, tail in reversed(done):
                 file.length, file.tail = length, tail
                 self._cut(file)
@@ -342,7 +342,7 @@ class OutputFiles:
         except (FileNotFoundError, NotAFile, Blocked) as error:
             if file.committed is None or file.length != file.committed.length:
                 why = f"{error}; it held lines that are not committed, and are read again"
-                raise ArchiveFailed(f"{self.root / file.path} was taken away: {why}") from error
+                raise SinkFailed(f"{self.root / file.path} was taken away: {why}") from error
             raise FileLost(file, str(error)) from error
         except OSError as error:
             raise disk_error(error, f"write {file.path}", self.root) from error
@@ -382,7 +382,7 @@ class OutputFiles:
 class Writer:
     """Writes the messages of one partition; *lines* and *bytes* count what was written."""
 
-    def __init__(self, config: ArchiveConfig, partition: int, output: OutputFiles) -> None:
+    def __init__(self, config: FilesConfig, partition: int, output: OutputFiles) -> None:
         self.lines = 0
         self.bytes = 0
         self._output = output
@@ -397,8 +397,8 @@ class Writer:
         """Write the *ranges* of *batch*, whose bytes are *data*; return how many bytes that took.
 
         Raises:
-            ArchiveFull: the disk is, and nothing was written.
-            ArchiveFailed: the disk failed.
+            SinkFull: the disk is, and nothing was written.
+            SinkFailed: the disk failed.
         """
         time_ns = batch.last_time_ns or time_ns
         origin = origin_of(host, batch)
@@ -413,8 +413,8 @@ class Writer:
         """Write the lines of a message without our headers; return how many bytes that took.
 
         Raises:
-            ArchiveFull: the disk is, and nothing was written.
-            ArchiveFailed: the disk failed.
+            SinkFull: the disk is, and nothing was written.
+            SinkFailed: the disk failed.
         """
         piece = Piece(origin_of(host, None), None, payload + b"\n", 0, time_ns)
         written = self._write([piece], first_ns=time_ns, last_ns=time_ns)
@@ -429,7 +429,7 @@ class Writer:
                 break
             except FileLost as lost:
                 if attempt == LOST_FILES_MAX:
-                    raise ArchiveFailed(f"files are taken away again and again: {lost}") from lost
+                    raise SinkFailed(f"files are taken away again and again: {lost}") from lost
                 self._output.lose(lost)
         written = sum(len(append.data) for append in appends)
         self.bytes += written
