@@ -42,7 +42,7 @@ class Committer:
 
     def grown(self, owned: OwnedPartition) -> None:
         """Commit at once if *owned* has more bytes than should wait for the clock."""
-        if owned.files.dirty_bytes >= self._commit_bytes:
+        if owned.writer.dirty_bytes >= self._commit_bytes:
             self._poked.set()
 
     async def run(self) -> None:

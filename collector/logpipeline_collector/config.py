@@ -77,10 +77,6 @@ class CollectorConfig:
         """Return where our folder keeps the marks of the partition's stream."""
         return self.files.folder / "state" / self.group / f"p{partition}.marks"
 
-    def state_path(self, partition: int) -> Path:
-        """Return where our folder keeps the state of the partition's files."""
-        return self.files.folder / "state" / self.group / f"p{partition}.sqlite"
-
 
 def from_pipeline(
     pipeline: LogPipeline,

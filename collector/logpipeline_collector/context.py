@@ -14,13 +14,13 @@ from logpipeline.nats.pull import PULLS_OUTSTANDING
 from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.epochs import EpochRecords
-from logpipeline_collector.files.output import Descriptors
-from logpipeline_collector.files.partition import PartitionFiles
 from logpipeline_collector.folder import Folder
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.sink import Storage
 from logpipeline_collector.snapshots import SnapshotStore
 from logpipeline_collector.stream_reader import ConsumerName
 
@@ -39,20 +39,20 @@ class Context:
     intake: Intake
     committer: Committer
     executor: ThreadPoolExecutor
-    descriptors: Descriptors
+    storage: Storage
     metrics: CollectorMetrics
     committed_to: Callable[[OwnedPartition, float], None]
     wanted_count: Callable[[], int]
     _opened: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def open_files(self, partition: int) -> PartitionFiles:
-        """Open the partition's files and state in our folder.
+    def open_partition(self, partition: int) -> PartitionWriter:
+        """Open the partition in our storage.
 
         Raises:
-            SinkBusy: another process has them open.
+            SinkBusy: another process has it open.
         """
         self.metrics.opened(partition)
-        return PartitionFiles.open(self.config.files, partition, self.descriptors)
+        return PartitionWriter(self.storage.open(partition))
 
     def snapshots(self, partition: int) -> SnapshotStore:
         """Return the store of the partition's snapshots."""

@@ -36,7 +36,7 @@ class Intake:
         try:
             read = read_message(self._subjects, owned.partition, delivered)
             if read.batch is not None or not is_read_again:
-                owned.files.take(
+                owned.writer.take(
                     read.host,
                     _batch_of(read),
                     delivered.message.data,
@@ -65,7 +65,7 @@ class Intake:
             if batch is None or not (has_payload or has_its_size(batch, read.fields)):
                 return
             payload = delivered.message.data if has_payload else None
-            owned.files.learn(read.host, batch, payload)
+            owned.writer.learn(read.host, batch, payload)
         except BadMessage:
             return  # Nobody archived it.
 

@@ -82,10 +82,10 @@ class CollectorMetrics:
         self.commits.labels(owned.partition).inc()
         self.commit_seconds.labels().observe(seconds)
         self.rollbacks.labels(owned.partition).set(owned.rollbacks)
-        self.missing.labels(owned.partition).set(owned.files.missing_bytes)
-        self.lost.labels(owned.partition).set(owned.files.lost_bytes)
+        self.missing.labels(owned.partition).set(owned.writer.missing_bytes)
+        self.lost.labels(owned.partition).set(owned.writer.lost_bytes)
         for name, family in self._archive.items():
-            value = int(getattr(owned.files, name))
+            value = int(getattr(owned.writer, name))
             self._count(family, owned.partition, name, value)
 
     def _count(self, family: Family[Counter], partition: int, name: str, value: int) -> None:
@@ -103,8 +103,8 @@ class CollectorMetrics:
         self.lag_messages.labels(owned.partition).set(owned.lag.pending)
         self.lag_seconds.labels(owned.partition).set(lag_seconds(owned))
         self.lag_bytes.labels(owned.partition).set(owned.lag.bytes)
-        self.uncommitted.labels(owned.partition).set(owned.files.dirty_bytes)
-        self.damaged.labels(owned.partition).set(owned.files.damaged_bytes)
+        self.uncommitted.labels(owned.partition).set(owned.writer.dirty_bytes)
+        self.damaged.labels(owned.partition).set(owned.writer.damaged_bytes)
 
     def gone(self, partition: int) -> None:
         """Drop what is true only of an owned partition."""

@@ -16,8 +16,8 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.records import REFUSED_MAX, Committed, Question, Reached, StreamPosition
 from logpipeline.streamstate import StreamState, Verdict
 from logpipeline_collector.epochs import Fenced, HeldEpoch
-from logpipeline_collector.files.partition import PartitionFiles, PendingCommit
-from logpipeline_collector.files.state import SinkFull
+from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
+from logpipeline_collector.sink import SinkFull
 from logpipeline_collector.snapshots import Snapshot
 from logpipeline_collector.stream_position import Marks, Verified
 from logpipeline_collector.stream_reader import Missed
@@ -79,7 +79,7 @@ class OwnedPartition:
 
     partition: int
     stream: str
-    files: PartitionFiles
+    writer: PartitionWriter
     held: HeldEpoch
     position: StreamPosition
     rollbacks: int
@@ -207,7 +207,7 @@ class OwnedPartition:
         """Return when not too much is uncommitted, or nothing more will be."""
         limit = self.commit_bytes * UNCOMMITTED_COMMITS_MAX
         # What is read a second time is committed only when it is passed: it must not wait.
-        while self.files.dirty_bytes > limit and self.failure is None and self.is_settled:
+        while self.writer.dirty_bytes > limit and self.failure is None and self.is_settled:
             self._has_room.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ROOM_POLL_S):
@@ -229,9 +229,9 @@ class OwnedPartition:
 
     async def _commit(self, executor: Executor) -> None:
         position, rollbacks = self.position, self.rollbacks
-        lost_bytes, missing_bytes = self.files.lost_bytes, self.files.missing_bytes
+        lost_bytes, missing_bytes = self.writer.lost_bytes, self.writer.missing_bytes
         refused = self.refused
-        pending = self.files.prepare(
+        pending = self.writer.prepare(
             Reached(position, rollbacks),
             epoch=self.epoch,
             since=Reached(self.committed, self.committed_rollbacks),
@@ -247,7 +247,7 @@ class OwnedPartition:
             refused=refused,
         )
         reach("collector.after-swap")
-        self.files.confirm(pending)
+        self.writer.confirm(pending)
         self._is_new = False
         self.committed, self.committed_rollbacks = position, rollbacks
         self.marks.add(position)
@@ -255,7 +255,7 @@ class OwnedPartition:
     async def _write(self, pending: PendingCommit, executor: Executor) -> None:
         while True:
             try:
-                await in_thread(executor, self.files.write, pending)
+                await in_thread(executor, self.writer.write, pending)
             except SinkFull as error:
                 # Nothing is committed, so nothing is told; the same is written when there is room.
                 self.commit_problem = f"the disk is full: {error}"
@@ -277,19 +277,19 @@ class OwnedPartition:
             return Snapshot(
                 self.committed,
                 self.marks.encode(),
-                self.files.export_sources(),
+                self.writer.export_sources(),
                 self.held.record,
             )
 
     async def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
         """Return the number of the last commit, and what changed after *commit*: (host, source)."""
         async with self._lock:
-            return self.files.changed_since(commit)
+            return self.writer.changed_since(commit)
 
     async def asked(self, host: str, question: Question) -> list[Committed]:
         """Return how far the generations of *host* are committed that *question* asks for."""
         async with self._lock:
-            return self.files.asked(host, question)
+            return self.writer.asked(host, question)
 
     async def maintain(self, executor: Executor, now_s: float) -> None:
         """Rotate, compress and remove files as is due; failing sets *failure*."""
@@ -297,9 +297,9 @@ class OwnedPartition:
             if self.failure is not None:
                 return
             try:
-                if self.files.is_rotation_due(now_s):
+                if self.writer.sink.is_rotation_due(now_s):
                     await self._rotate(executor, now_s)
-                await in_thread(executor, self.files.maintain, now_s)
+                await in_thread(executor, self.writer.sink.maintain, now_s)
             except SinkFull as error:
                 log.warning("no room to rotate or compress", extra={"reason": str(error)})
             except Exception as error:  # noqa: BLE001  # the owner's task raises it again
@@ -312,7 +312,7 @@ class OwnedPartition:
         try:
             if self.is_due:
                 await self._commit(executor)
-            await in_thread(executor, self.files.rotate, now_s)
+            await in_thread(executor, self.writer.sink.rotate, now_s)
         finally:
             self._may_take.set()
 
@@ -335,5 +335,5 @@ class OwnedPartition:
         """Close the files, without what is not committed."""
         async with self._lock:
             if not self.is_clean and (self.failure is None or isinstance(self.failure, Fenced)):
-                self.files.discard()
-            self.files.close()
+                self.writer.discard()
+            self.writer.close()

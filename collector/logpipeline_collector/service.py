@@ -19,14 +19,14 @@ from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
 from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
 from logpipeline_collector.epochs import EpochRecords
-from logpipeline_collector.files.output import Descriptors
-from logpipeline_collector.files.state import SinkBroken, SinkFailed
+from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.folder import Folder, FolderBusy
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
 from logpipeline_collector.owned_partition import OwnedPartition
 from logpipeline_collector.progress import ProgressTeller
+from logpipeline_collector.sink import SinkBroken, SinkFailed
 from logpipeline_collector.status import StatusAnswers, live, ready
 from logpipeline_collector.worker import PartitionWorker
 
@@ -108,8 +108,8 @@ class Service:
         bucket = Bucket(js, config.state_bucket)
         metrics = CollectorMetrics()
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
-        descriptors = Descriptors(config.files.open_files_max)
-        metrics.metrics.watch("open_files", "Files kept open", lambda: descriptors.count)
+        storage = FileStorage(config.files)
+        metrics.metrics.watch("open_files", "Files kept open", lambda: storage.open_files)
         room = LetterRoom(
             js,
             config.subjects,
@@ -132,7 +132,7 @@ class Service:
                 executor, interval_s=config.commit_interval_s, commit_bytes=config.commit_bytes
             ),
             executor=executor,
-            descriptors=descriptors,
+            storage=storage,
             metrics=metrics,
             committed_to=metrics.committed,
             wanted_count=lambda: sum(worker.is_wanted for worker in self._workers.values()),
@@ -172,7 +172,7 @@ class Service:
             context.membership.run(),
         ]
         running = [tasks.create_task(part) for part in parts]
-        for partition in self._found_in_folder():
+        for partition in context.storage.partitions():
             self._worker(partition)
         log.info(
             "collector runs",
@@ -230,11 +230,6 @@ class Service:
             self._worker_tasks.add(task)
             task.add_done_callback(self._worker_tasks.discard)
         return self._workers[partition]
-
-    def _found_in_folder(self) -> list[int]:
-        folder = self._config.state_path(0).parent
-        names = (path.stem[1:] for path in folder.glob("p*.sqlite"))
-        return sorted(int(name) for name in names if name.isdecimal())
 
     def _owned(self) -> list[OwnedPartition]:
         return [worker.owned for worker in self._workers.values() if worker.owned is not None]

@@ -77,7 +77,7 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
         "group": config.group,
         "member": config.member,
         "incarnation": context.folder.incarnation,
-        "open_files": context.descriptors.count,
+        "open_files": context.storage.open_files,
         "dead_letters_not_kept": [
             {"host": host, "messages": gone.messages, "bytes": gone.bytes}
             for host, gone in context.intake.dead_letters.not_kept.items()
@@ -92,7 +92,7 @@ def report(context: Context, workers: Iterable[PartitionWorker]) -> dict[str, An
 
 
 def _ownership(owned: OwnedPartition) -> dict[str, Any]:
-    files = owned.files
+    writer = owned.writer
     return {
         "epoch": owned.epoch,
         "position": owned.committed.sequence,
@@ -100,29 +100,29 @@ def _ownership(owned: OwnedPartition) -> dict[str, Any]:
         "read": owned.position.sequence,
         "pending_messages": owned.lag.pending,
         "pending_bytes": owned.lag.bytes,
-        "uncommitted_bytes": files.dirty_bytes,
+        "uncommitted_bytes": writer.dirty_bytes,
         "lag_seconds": round(lag_seconds(owned), 3),
         "rollbacks": owned.rollbacks,
         "recovery_warning": owned.warning,
         "gone_folders": [asdict(each) for each in _gone(owned)],
         "missed_messages": owned.missed.count,
-        "missing_bytes": files.missing_bytes,
+        "missing_bytes": writer.missing_bytes,
         "missing": [
             {"host": host, "source": source, "bytes": count}
-            for host, source, count in files.missing()[:MISSING_TOLD_MAX]
+            for host, source, count in writer.missing()[:MISSING_TOLD_MAX]
         ],
-        "lost_bytes": files.lost_bytes,
-        "damaged_bytes": files.damaged_bytes,
+        "lost_bytes": writer.lost_bytes,
+        "damaged_bytes": writer.damaged_bytes,
         "losses": [
             {"host": host, "source": source, **loss._asdict()}
-            for host, source, loss in files.losses()[:LOSSES_TOLD_MAX]
+            for host, source, loss in writer.losses()[:LOSSES_TOLD_MAX]
         ],
-        "duplicates": files.duplicates,
-        "late_ranges": files.late_ranges,
-        "cut_bytes": files.cut_bytes,
-        "contradicted_bytes": files.contradicted_bytes,
-        "lines": files.lines,
-        "bytes": files.bytes,
+        "duplicates": writer.duplicates,
+        "late_ranges": writer.late_ranges,
+        "cut_bytes": writer.cut_bytes,
+        "contradicted_bytes": writer.contradicted_bytes,
+        "lines": writer.lines,
+        "bytes": writer.bytes,
         "dead_letters": owned.dead_letters,
     }
 

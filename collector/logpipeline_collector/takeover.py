@@ -26,10 +26,9 @@ from logpipeline.records import (
 from logpipeline.streamstate import state_of
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced, Seen
-from logpipeline_collector.files.partition import PartitionFiles, PayloadNeeded
-from logpipeline_collector.files.state import SinkBusy, SinkFull
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.owned_partition import OwnedPartition, in_thread
+from logpipeline_collector.partition_writer import PartitionWriter, PayloadNeeded
 from logpipeline_collector.recovery import (
     BUCKET_RESTORED,
     FOLDER_GONE,
@@ -39,6 +38,7 @@ from logpipeline_collector.recovery import (
     Source,
     recover,
 )
+from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
 from logpipeline_collector.start_position import first_position
 from logpipeline_collector.stream_position import Marks, StreamMissing, load_marks, verify
@@ -104,7 +104,7 @@ def claim(
 
 
 def settle(
-    context: Context, partition: int, files: PartitionFiles, record: EpochRecord | None
+    context: Context, partition: int, writer: PartitionWriter, record: EpochRecord | None
 ) -> Recovery:
     """Take back what came too late, and return how to go on. Opening the archive has already
     removed what was never committed.
@@ -116,11 +116,11 @@ def settle(
         member=context.config.member,
         is_read_again=context.config.on_empty_volume == "Reread",
     )
-    found = compare(_last_commit(files))
+    found = compare(_last_commit(writer))
     if found.source is Source.UNDO:
         log.info("last commit taken back", extra={"partition": partition})
-        files.undo()
-        found = compare(_last_commit(files, can_undo=False))
+        writer.undo()
+        found = compare(_last_commit(writer, can_undo=False))
     if found.warning:
         context.metrics.warnings.labels(partition).inc()
         log.warning(found.warning, extra={"partition": partition, "epoch": found.epoch})
@@ -133,10 +133,10 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
     Raises:
         NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced: not now; try again.
     """
-    files = context.open_files(partition)
+    writer = context.open_partition(partition)
     try:
         seen = await context.epochs.read(partition)
-        found = settle(context, partition, files, seen.record)
+        found = settle(context, partition, writer, seen.record)
         record = seen.record
         if record is None or is_wanted or record.released:
             return
@@ -145,11 +145,11 @@ async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
             await context.epochs.let_go(partition, seen, reached)
             log.info("partition of our predecessor released", extra={"partition": partition})
     finally:
-        files.close()
+        writer.close()
 
 
-def _last_commit(files: PartitionFiles, *, can_undo: bool = True) -> FolderCommit | None:
-    last = files.committed()
+def _last_commit(writer: PartitionWriter, *, can_undo: bool = True) -> FolderCommit | None:
+    last = writer.committed()
     if last is None:
         return None
     previous = last.previous if can_undo else None
@@ -194,12 +194,12 @@ def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | Non
     why = found.why
     if found.snapshot is not None:
         try:
-            owned.files.import_sources(found.snapshot.sources)
+            owned.writer.import_sources(found.snapshot.sources)
         except ValueError as error:
             why = str(error)
         else:
             return found.snapshot.position
-    owned.files.import_sources(b"")
+    owned.writer.import_sources(b"")
     if owned.position.sequence > owned.held.record.begun:
         log.warning(
             "no snapshot of the sources' positions; reading the whole stream",
@@ -320,17 +320,17 @@ class TakeOver:
             free = await self._claim(seen.record)
             if not free.is_free:
                 return NotYet(free.reason)
-            files = self._context.open_files(self._partition)
+            writer = self._context.open_partition(self._partition)
         except PASSING as error:
             return NotYet(str(error))
         try:
-            owned = await self._take(files, seen, free)
+            owned = await self._take(writer, seen, free)
         except PASSING as error:
-            files.discard()
-            files.close()
+            writer.discard()
+            writer.close()
             return NotYet(str(error))
         except BaseException:
-            files.close()
+            writer.close()
             raise
         return owned
 
@@ -357,9 +357,9 @@ class TakeOver:
             takeover_after_s=self._context.config.takeover_after_s,
         )
 
-    async def _take(self, files: PartitionFiles, seen: Seen, free: Claim) -> OwnedPartition:
+    async def _take(self, writer: PartitionWriter, seen: Seen, free: Claim) -> OwnedPartition:
         config = self._context.config
-        found = settle(self._context, self._partition, files, seen.record)
+        found = settle(self._context, self._partition, writer, seen.record)
         is_beginning = seen.record is None and found.source is Source.NOTHING
         position = await self._begin() if is_beginning else found.position
         gone = await self._look_for_gone(seen.record, found) if found.is_folder_gone else None
@@ -375,13 +375,13 @@ class TakeOver:
         reach("collector.after-take-over")
         if held.record.succession is not None:
             told = held.record.succession.encode()
-            await in_thread(self._context.executor, files.keep_succession, found.epoch, told)
+            await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, told)
         if held.record.begun:
-            files.begin_midway()
+            writer.begin_midway()
         owned = OwnedPartition(
             partition=self._partition,
             stream=config.stream_of(self._partition),
-            files=files,
+            writer=writer,
             held=held,
             position=position,
             rollbacks=found.rollbacks,
@@ -456,7 +456,7 @@ class TakeOver:
         name = context.next_consumer(owned.epoch)
         headers = await catch_up(context.js, context.intake, owned, name, start)
         # Our own files end where the others' began: who reads them by age reads them in order.
-        await in_thread(context.executor, owned.files.set_aside, time.time())
+        await in_thread(context.executor, owned.writer.sink.set_aside, time.time())
         # From here on a crash finds in our own folder what was brought.
         owned.begin_anew()
         await owned.commit_all(context.executor)
@@ -477,7 +477,7 @@ class TakeOver:
         """Go on without knowing all sources: what is at the position or before it was archived, and
         shippers are not to send it again because we do not know it.
         """
-        owned.files.begin_midway()
+        owned.writer.begin_midway()
         await owned.held.begin_behind(owned.position)
         owned.warning = SOURCES_UNKNOWN
         self._context.metrics.warnings.labels(self._partition).inc()

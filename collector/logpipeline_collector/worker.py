@@ -14,8 +14,8 @@ from logpipeline.nats.pull import Delivered
 from logpipeline.streamstate import Verdict
 from logpipeline_collector.context import Context
 from logpipeline_collector.epochs import Fenced
-from logpipeline_collector.files.state import SinkBusy, SinkFull
 from logpipeline_collector.owned_partition import FULL_RETRY_S, OwnedPartition, in_thread
+from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.stream_position import StreamMissing, save_marks, verify
 from logpipeline_collector.stream_reader import Interrupted, StreamReader
 from logpipeline_collector.takeover import (
@@ -97,8 +97,7 @@ class PartitionWorker:
                 await self._tidy()
 
     async def _tidy(self) -> None:
-        state = self._context.config.state_path(self.partition)
-        while state.exists():
+        while self.partition in self._context.storage.partitions():
             try:
                 await tidy(self._context, self.partition, is_wanted=self.is_wanted)
                 return

@@ -40,7 +40,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
         writer = Writer(opened(folder))
         writer.take(name.encode() + b"\n" + BLOCK)
         writer.commit()
-        writer.files.close()
+        writer.partition.close()
     return made
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens to an files, in whatever order, its files hold what is committed, once, in
+"""Whatever happens to a partition, in whatever order, its files hold what is committed, once, in
 order: a model takes the same actions, and says what that is.
 """
 
@@ -92,29 +92,29 @@ class Files(RuleBasedStateMachine):
         position = self.writer.sequence
         pending = self.writer.prepare()
         self.take(2)
-        self.writer.files.write(pending)
-        self.writer.files.confirm(pending)
+        self.writer.partition.write(pending)
+        self.writer.partition.confirm(pending)
         self.committed = self.confirmed = self.writer.committed = position
 
     @precondition(lambda self: self.committed != self.confirmed)
     @rule()
     def undo(self) -> None:
         """A successor began before the last commit, which the group never heard of."""
-        self.writer.files.undo()
+        self.writer.partition.undo()
         self.committed = self.confirmed
         self.go_back(self.committed)
 
     @rule()
     def discard(self) -> None:
         """The epoch ended."""
-        self.writer.files.discard()
+        self.writer.partition.discard()
         self.confirmed = self.committed
         self.go_back(self.committed)
 
     @rule()
     def reopen(self) -> None:
         """The process ends, and another one begins."""
-        self.writer.files.close()
+        self.writer.partition.close()
         self.confirmed = self.committed
         self.open()
 
@@ -122,7 +122,7 @@ class Files(RuleBasedStateMachine):
     def maintain(self) -> None:
         """Rotation and compression have their turn."""
         self.now_s += 1
-        self.writer.files.maintain(self.now_s)
+        self.writer.partition.sink.maintain(self.now_s)
 
     @invariant()
     def committed_bytes_stand_in_the_files_once_and_in_order(self) -> None:
@@ -135,7 +135,7 @@ class Files(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Leave nothing behind."""
         if self.limits:
-            self.writer.files.close()
+            self.writer.partition.close()
         shutil.rmtree(self.folder)
 
 

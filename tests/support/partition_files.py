@@ -11,7 +11,8 @@ from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
 from logpipeline_collector.files.config import FilesConfig
 from logpipeline_collector.files.output import Descriptors
-from logpipeline_collector.files.partition import PartitionFiles, PendingCommit
+from logpipeline_collector.files.partition import FileStorage
+from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
 
 NS = 1795255200_000000000
 PLACE = "h/_files/var/log/app.log"
@@ -42,18 +43,17 @@ def opened(
     partition: int = 3,
     descriptors: Descriptors | None = None,
     **changes: Any,
-) -> PartitionFiles:
+) -> PartitionWriter:
     """Open *partition* of *folder*."""
-    config = config_of(folder, **changes)
-    descriptors = descriptors or Descriptors(config.open_files_max)
-    return PartitionFiles.open(config, partition, descriptors)
+    storage = FileStorage(config_of(folder, **changes), descriptors)
+    return PartitionWriter(storage.open(partition))
 
 
 class Writer:
     """Writes the lines of one file, and commits."""
 
-    def __init__(self, files: PartitionFiles, *, start: int = 0, sequence: int = 0) -> None:
-        self.files = files
+    def __init__(self, partition: PartitionWriter, *, start: int = 0, sequence: int = 0) -> None:
+        self.partition = partition
         self.start = start
         self.sequence = sequence
         self.committed = sequence
@@ -80,12 +80,12 @@ class Writer:
             starts_inside_line=starts_inside_line,
             ends_inside_line=ends_inside_line,
         )
-        self.files.take(host, batch, data, sequence=self.sequence, time_ns=NS)
+        self.partition.take(host, batch, data, sequence=self.sequence, time_ns=NS)
         self.start += len(data)
 
     def prepare(self) -> PendingCommit:
         """Prepare a commit of what was taken."""
-        return self.files.prepare(
+        return self.partition.prepare(
             Reached(position(self.sequence), 0),
             epoch=1,
             since=Reached(position(self.committed), 0),
@@ -94,9 +94,9 @@ class Writer:
     def commit(self, *, is_confirmed: bool = True) -> None:
         """Commit what was taken."""
         pending = self.prepare()
-        self.files.write(pending)
+        self.partition.write(pending)
         if is_confirmed:
-            self.files.confirm(pending)
+            self.partition.confirm(pending)
         self.committed = self.sequence
 
 

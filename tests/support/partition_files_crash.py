@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from logpipeline_collector.files.partition import PartitionFiles
+from logpipeline_collector.partition_writer import PartitionWriter
 from partition_files import Writer, opened
 
 LINES = [f"line {number}\n".encode() for number in range(40)]
@@ -20,10 +20,10 @@ def run(folder: Path, limits: dict[str, Any]) -> int:
     """Write what is not committed yet, with commits and maintenance in between; return how many
     bytes of what was committed before were missed.
     """
-    files = opened(folder, **limits)
-    writer = Writer(files)
+    partition = opened(folder, **limits)
+    writer = Writer(partition)
     now_s = time.time()
-    for number in range(begun(files), len(LINES)):
+    for number in range(begun(partition), len(LINES)):
         for host in HOSTS:
             writer.start = sum(map(len, LINES[:number]))
             writer.take(LINES[number], host=host)
@@ -31,16 +31,16 @@ def run(folder: Path, limits: dict[str, Any]) -> int:
         if number % 2:
             writer.commit()
             # Before what was taken after the commit is committed, too.
-            files.maintain(now_s + number)
+            partition.sink.maintain(now_s + number)
     writer.commit()
-    files.maintain(now_s + 100)
-    files.close()
-    return files.damaged_bytes
+    partition.sink.maintain(now_s + 100)
+    partition.close()
+    return partition.damaged_bytes
 
 
-def begun(files: PartitionFiles) -> int:
+def begun(partition: PartitionWriter) -> int:
     """Return how many lines are committed."""
-    last = files.committed()
+    last = partition.committed()
     return last.position.sequence if last is not None else 0
 
 

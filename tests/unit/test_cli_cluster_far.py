@@ -24,13 +24,13 @@ class Collector:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.files = opened(folder, rotate_bytes=len(BLOCK), compression="zstd")
-        self.writer = Writer(self.files)
+        self.partition = opened(folder, rotate_bytes=len(BLOCK), compression="zstd")
+        self.writer = Writer(self.partition)
         self.written = b""
         self.append(BLOCK)
         self.upkeep()
         self.append(BLOCK)
-        self.files.rotate(time.time())
+        self.partition.sink.rotate(time.time())
         self.append(b"the last\n")
 
     def append(self, data: bytes) -> None:
@@ -41,8 +41,8 @@ class Collector:
 
     def upkeep(self) -> None:
         """Rotate and pack what is due."""
-        self.files.maintain(time.time())
-        self.files.maintain(time.time())
+        self.partition.sink.maintain(time.time())
+        self.partition.sink.maintain(time.time())
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_removed_file_is_told_and_the_others_come(collector: Collector) -> Non
 def test_what_is_not_committed_is_never_sent(collector: Collector) -> None:
     """Bytes behind the last commit may be taken back."""
     collector.writer.take(b"not yet\n")
-    collector.writer.files.write(collector.writer.prepare())
+    collector.writer.partition.write(collector.writer.prepare())
     with (collector.folder / "logs" / PLACE).open("ab") as file:
         file.write(b"of nobody\n")
     *_, active = listed(collector.folder)
@@ -185,7 +185,7 @@ def test_a_damaged_state_is_told_and_named(collector: Collector) -> None:
     """In a list as in a stream; neither ends as if it were whole."""
     *_, active = listed(collector.folder)
     [state] = (collector.folder / "state" / "main").glob("*.sqlite")
-    collector.files.close()
+    collector.partition.close()
     state.write_bytes(b"no database" * 1000)
 
     *_, last = asked(collector.folder).splitlines()

@@ -12,7 +12,7 @@ from logpipeline.wire import BadMessage, Batch
 from logpipeline_collector.files.committed import committed_files
 from logpipeline_collector.files.maintenance import ROTATIONS_AT_ONCE_MAX
 from logpipeline_collector.files.output import RESERVE_BYTES
-from logpipeline_collector.files.state import (
+from logpipeline_collector.sink import (
     SinkBroken,
     SinkBusy,
     SinkFailed,
@@ -26,7 +26,7 @@ def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.files.close()
+    writer.partition.close()
     again = opened(tmp_path)
     last = again.committed()
 
@@ -43,7 +43,7 @@ def test_what_is_not_committed_is_taken_back(tmp_path: Path) -> None:
     writer.take(b"two\n")
     assert contents(tmp_path) == b"one\ntwo\n"
     writer.take(b"other\n", source="/var/log/other.log")
-    writer.files.close()
+    writer.partition.close()
     opened(tmp_path).close()
 
     assert contents(tmp_path) == b"one\n"
@@ -55,24 +55,26 @@ def test_a_message_that_comes_again_is_not_written_again(tmp_path: Path) -> None
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.files.close()
+    writer.partition.close()
     again = Writer(opened(tmp_path))
     again.take(b"one\n")
     again.take(b"two\n")
     again.commit()
 
     assert contents(tmp_path) == b"one\ntwo\n"
-    assert again.files.duplicates == 1
+    assert again.partition.duplicates == 1
 
 
 def test_messages_may_be_taken_while_a_commit_is_on_its_way(tmp_path: Path) -> None:
     """They belong to the next one."""
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
-    pending = writer.files.prepare(Reached(position(1), 0), epoch=1, since=Reached(position(0), 0))
+    pending = writer.partition.prepare(
+        Reached(position(1), 0), epoch=1, since=Reached(position(0), 0)
+    )
     writer.take(b"two\n")
-    writer.files.write(pending)
-    writer.files.close()
+    writer.partition.write(pending)
+    writer.partition.close()
     again = opened(tmp_path)
 
     assert contents(tmp_path) == b"one\n"
@@ -84,18 +86,18 @@ def test_only_what_is_committed_is_told_to_shippers(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    number, told = writer.files.changed_since(0)
+    number, told = writer.partition.changed_since(0)
     writer.take(b"two\n")
     pending = writer.prepare()
-    writer.files.write(pending)
+    writer.partition.write(pending)
 
     assert [(host, known.offset) for host, known in told] == [("h", 4)]
-    assert writer.files.changed_since(number) == (number, [])
-    assert [known.offset for known in writer.files.asked("h", Question())] == [4]
-    writer.files.confirm(pending)
-    after, told = writer.files.changed_since(number)
+    assert writer.partition.changed_since(number) == (number, [])
+    assert [known.offset for known in writer.partition.asked("h", Question())] == [4]
+    writer.partition.confirm(pending)
+    after, told = writer.partition.changed_since(number)
     assert (after, [known.offset for _, known in told]) == (number + 1, [8])
-    assert [known.offset for known in writer.files.asked("h", Question())] == [8]
+    assert [known.offset for known in writer.partition.asked("h", Question())] == [8]
 
 
 def test_only_changed_sources_are_told_again(tmp_path: Path) -> None:
@@ -104,13 +106,13 @@ def test_only_changed_sources_are_told_again(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.take(b"x\n", host="other")
     writer.commit()
-    number, _ = writer.files.changed_since(0)
+    number, _ = writer.partition.changed_since(0)
     writer.start = 4
     writer.take(b"two\n")
     writer.commit()
 
-    assert [host for host, _ in writer.files.changed_since(number)[1]] == ["h"]
-    assert sorted(host for host, _ in writer.files.changed_since(0)[1]) == ["h", "other"]
+    assert [host for host, _ in writer.partition.changed_since(number)[1]] == ["h"]
+    assert sorted(host for host, _ in writer.partition.changed_since(0)[1]) == ["h", "other"]
 
 
 def test_the_last_commit_can_be_taken_back(tmp_path: Path) -> None:
@@ -121,14 +123,14 @@ def test_the_last_commit_can_be_taken_back(tmp_path: Path) -> None:
     writer.take(b"two\n")
     writer.take(b"other\n", source="/var/log/other.log")
     writer.commit(is_confirmed=False)
-    writer.files.undo()
-    last = writer.files.committed()
+    writer.partition.undo()
+    last = writer.partition.committed()
 
     assert contents(tmp_path) == b"one\n"
     assert not (tmp_path / "logs/h/_files/var/log/other.log").exists()
     assert last is not None
     assert last.position == position(1)
-    assert [known.offset for known in writer.files.asked("h", Question())] == [4]
+    assert [known.offset for known in writer.partition.asked("h", Question())] == [4]
 
 
 def test_the_first_commit_can_be_taken_back(tmp_path: Path) -> None:
@@ -136,10 +138,10 @@ def test_the_first_commit_can_be_taken_back(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit(is_confirmed=False)
-    writer.files.undo()
+    writer.partition.undo()
 
     assert contents(tmp_path) == b""
-    assert writer.files.committed() is None
+    assert writer.partition.committed() is None
 
 
 def test_a_fenced_owner_gives_up_what_is_not_committed(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_fenced_owner_gives_up_what_is_not_committed(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.commit()
     writer.take(b"two\n")
-    writer.files.discard()
+    writer.partition.discard()
     writer.start = 4
     writer.take(b"TWO\n")
     writer.commit()
@@ -158,10 +160,10 @@ def test_a_fenced_owner_gives_up_what_is_not_committed(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_write_one_partition(tmp_path: Path) -> None:
     """The second is told what to do."""
-    files = opened(tmp_path)
+    partition = opened(tmp_path)
     with pytest.raises(SinkBusy, match="a folder of its own"):
         opened(tmp_path)
-    files.close()
+    partition.close()
     opened(tmp_path).close()
 
 
@@ -182,7 +184,7 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.files.close()
+    writer.partition.close()
     opened(tmp_path).close()
 
     assert theirs.read_bytes() == b"theirs"
@@ -205,20 +207,20 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_payload_that_is_not_its_range_is_refused(tmp_path: Path) -> None:
     """And nothing is known of it afterwards."""
-    files = opened(tmp_path)
+    partition = opened(tmp_path)
     batch = Batch(source="/x", generation="0" * 16, start=0, end=9, lines=1, format="plain")
     with pytest.raises(BadMessage, match="bad-length"):
-        files.take("h", batch, b"short", sequence=1, time_ns=1)
+        partition.take("h", batch, b"short", sequence=1, time_ns=1)
 
-    assert files.asked("h", Question()) == []
+    assert partition.asked("h", Question()) == []
 
 
 def test_a_foreign_message_is_lines_without_their_last_newline(tmp_path: Path) -> None:
     """As fshipper publishes them."""
-    files = opened(tmp_path)
-    files.take("h", None, b"one", sequence=1, time_ns=1)
-    files.take("h", None, b"two\nthree", sequence=2, time_ns=1)
-    Writer(files).commit()
+    partition = opened(tmp_path)
+    partition.take("h", None, b"one", sequence=1, time_ns=1)
+    partition.take("h", None, b"two\nthree", sequence=2, time_ns=1)
+    Writer(partition).commit()
 
     assert contents(tmp_path, "h/_files/_lines.log") == b"one\ntwo\nthree\n"
 
@@ -241,12 +243,12 @@ def test_a_file_that_ended_without_a_newline_does_not_swallow_the_next_line(
     writer = Writer(opened(tmp_path))
     writer.take(b"one\nlast")
     writer.commit()
-    writer.files.close()
+    writer.partition.close()
     again = Writer(opened(tmp_path), sequence=1)
     batch = Batch(
         source="/var/log/app.log", generation="1" * 16, start=0, end=4, lines=1, format="plain"
     )
-    again.files.take("h", batch, b"new\n", sequence=2, time_ns=1)
+    again.partition.take("h", batch, b"new\n", sequence=2, time_ns=1)
 
     assert contents(tmp_path) == b"one\nlast\nnew\n"
 
@@ -257,13 +259,13 @@ def test_a_hole_is_counted_until_it_is_filled(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.start = 8
     writer.take(b"three\n")
-    assert writer.files.missing_bytes == 4
+    assert writer.partition.missing_bytes == 4
     writer.start = 4
     writer.take(b"two\n")
     writer.commit()
 
-    assert writer.files.missing_bytes == 0
-    assert writer.files.late_ranges == 1
+    assert writer.partition.missing_bytes == 0
+    assert writer.partition.late_ranges == 1
     assert contents(tmp_path) == b"one\nthree\ntwo\n"
 
 
@@ -273,14 +275,14 @@ def test_another_folder_goes_on_from_a_snapshot(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.commit()
     other = Writer(opened(tmp_path / "b"), sequence=1)
-    other.files.import_sources(writer.files.export_sources())
+    other.partition.import_sources(writer.partition.export_sources())
     other.take(b"one\n")
     other.take(b"two\n")
     other.commit()
 
     assert contents(tmp_path / "b") == b"two\n"
     with pytest.raises(ValueError, match="snapshot"):
-        other.files.import_sources(b"garbage garbage")
+        other.partition.import_sources(b"garbage garbage")
 
 
 def test_files_are_set_aside_where_others_have_gone_on(tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_files_are_set_aside_where_others_have_gone_on(tmp_path: Path) -> None:
     writer.start = 0
     writer.take(b"begun and", ends_inside_line=True)
     writer.commit()
-    writer.files.set_aside(1e9)
+    writer.partition.sink.set_aside(1e9)
     writer.start = 0
     writer.take(b"two\n", generation="1" * 16)
     writer.commit()
@@ -324,7 +326,7 @@ def test_a_full_disk_keeps_nothing_of_a_message(tmp_path: Path, number: int, is_
     writer.commit()
 
     assert contents(tmp_path) == before + b"two and more\n"
-    assert writer.files.duplicates == 0
+    assert writer.partition.duplicates == 0
 
 
 def test_room_is_left_for_the_commit_of_what_was_written(tmp_path: Path) -> None:
@@ -350,7 +352,7 @@ def test_a_failed_sync_is_final(tmp_path: Path, number: int) -> None:
     disk.sync_errno = number
     with pytest.raises(SinkFailed, match="not durable"):
         writer.commit()
-    writer.files.close()
+    writer.partition.close()
     again = opened(tmp_path)
 
     assert again.committed() is None
@@ -359,8 +361,8 @@ def test_a_failed_sync_is_final(tmp_path: Path, number: int) -> None:
 
 def test_far_more_files_than_descriptors_are_written(tmp_path: Path) -> None:
     """The least recently used one is closed."""
-    files = opened(tmp_path, open_files_max=4)
-    writer = Writer(files)
+    partition = opened(tmp_path, open_files_max=4)
+    writer = Writer(partition)
     for _ in range(2):
         for number in range(60):
             writer.start = 0 if writer.sequence < 60 else 2

@@ -19,7 +19,7 @@ from logpipeline_cli.replaying.reading import Pace, Question, Reader, SinkOf, Sp
 from logpipeline_cli.replaying.sinks import Folder, FolderSink, Page, PageSink, config_of
 from logpipeline_cli.target import Target, connected, find_target
 from logpipeline_collector.config import from_pipeline
-from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.files.render import Output
 
 # Streams that are read side by side where all need not be; what is on its way to us is bounded.
@@ -137,9 +137,8 @@ def _sinks(target: Target, folder: Folder | None, output: Output | None) -> Sink
     collectors = from_pipeline(
         target.pipeline, member="replay", data=folder.path, nats=target.nats
     ).files
-    config = config_of(collectors, folder.path, form)
-    descriptors = Descriptors(config.open_files_max)
-    return lambda number, span: FolderSink(config, number, span, descriptors)
+    storage = FileStorage(config_of(collectors, folder.path, form))
+    return lambda number, span: FolderSink(storage, number, span)
 
 
 def _tell(reader: Reader) -> None:

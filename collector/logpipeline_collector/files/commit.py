@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from logpipeline.failpoints import reach
@@ -19,16 +18,8 @@ from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
 from logpipeline_collector.files.output import OutputFile, OutputFiles
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
-from logpipeline_collector.files.state import (
-    FileRow,
-    LocalCommit,
-    SinkFailed,
-    SinkFull,
-    SourceName,
-    Stage,
-    State,
-    disk_error,
-)
+from logpipeline_collector.files.state import FileRow, Stage, State, disk_error
+from logpipeline_collector.sink import LocalCommit, SinkFailed, SinkFull, SourceName
 
 # Measured with 1,000 dirty files on a volume of their own: one syncfs takes 40 % of the time of
 # 1,000 fdatasyncs. On a volume with other writers a few of ours are not worth theirs.
@@ -40,49 +31,47 @@ NAMES_TRIED_MAX = 100
 log = logging.getLogger(__name__)
 
 
-class Mark(NamedTuple):
+class FileMark(NamedTuple):
     """How a file was when the commit was prepared; it may have grown since."""
 
     length: int
     tail: Tail | None
 
 
-@dataclass(slots=True, eq=False)
-class PendingCommit:
-    """What was dirty when the commit was prepared; taking messages goes on meanwhile."""
-
-    commit: LocalCommit
-    files: dict[OutputFile, Mark]
-    sources: Mapping[SourceName, Knowledge | None]
-
-
-def write(pending: PendingCommit, output: OutputFiles, state: State) -> None:
-    """Make *pending* durable. It may be tried again after SinkFull, and after nothing else.
+def write(
+    commit: LocalCommit,
+    marks: Mapping[OutputFile, FileMark],
+    sources: Mapping[SourceName, Knowledge | None],
+    output: OutputFiles,
+    state: State,
+) -> None:
+    """Make *commit* durable, with the files up to their *marks*, and the *sources* that changed. It
+    may be repeated after SinkFull, and after nothing else.
 
     Raises:
         SinkFull: there is no room for names or state.
         SinkFailed: the disk failed.
     """
     reach("collector.after-write")
-    new = [file for file in pending.files if file.is_scratch]
+    new = [file for file in marks if file.is_scratch]
     try:
         _name(new, output, state)
     except OSError as error:
         if isinstance(error, SinkFull):
             raise
         raise disk_error(error, "make new files", output.root) from error
-    _sync(pending.files, new, output)
+    _sync(marks, new, output)
     reach("collector.after-fsync")
-    rows = {file.number: file.row(*mark) for file, mark in pending.files.items()}
-    state.commit(pending.commit, rows, pending.sources)
+    rows = {file.number: file.row(*mark) for file, mark in marks.items()}
+    state.commit(commit, rows, sources)
     reach("collector.after-state")
     with output.lock:
-        for file in pending.files:
+        for file in marks:
             file.committed = rows[file.number]
             file.is_scratch = False
     for file in new:
         output.scratch_of(file).unlink(missing_ok=True)
-    for file in [file for file in pending.files if file.stage is Stage.GONE]:
+    for file in [file for file in marks if file.stage is Stage.GONE]:
         output.forget(file)
 
 

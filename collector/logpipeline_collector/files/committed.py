@@ -4,15 +4,20 @@ collector runs.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from logpipeline.records import Succession
 from logpipeline.statefile import StateBroken
-from logpipeline_collector.files.state import FileRow, Stage, Stored, read_stored, read_succession
+from logpipeline_collector.files.state import BUSY_TIMEOUT_S, VERSION, FileRow, Stage
 from logpipeline_collector.folder import known_identity
 from logpipeline_collector.recovery import FolderCommit, is_late
+from logpipeline_collector.sink import LocalCommit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,14 @@ class CommittedFile:
     rotated_ns: int
     is_rotated: bool
     is_compressed: bool
+
+
+class Stored(NamedTuple):
+    """What a state holds at one moment: its last commit, and the files with it and *before* it."""
+
+    last: LocalCommit | None
+    files: list[FileRow]
+    before: list[FileRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ def read_folder(folder: Path, group: str | None = None) -> StoredFolder:
         sqlite3.DatabaseError, ValueError, TypeError: a state cannot be read.
     """
     paths = sorted((folder / "state").glob(f"{group or '*'}/p*.sqlite"))
-    return StoredFolder(folder, tuple((path, read_stored(path)) for path in paths))
+    return StoredFolder(folder, tuple((path, _read_stored(path)) for path in paths))
 
 
 def settled_files(folders: Sequence[StoredFolder]) -> Iterator[tuple[Path, CommittedFile]]:
@@ -99,7 +112,7 @@ def _successions(folders: Sequence[StoredFolder]) -> dict[tuple[str, str], Succe
     """Return what the last owner of each partition was told of former ones, as of now."""
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for path, _ in (state for stored in folders for state in stored.states):
-        kept = read_succession(path)
+        kept = _read_succession(path)
         newest[_partition(path)] = max(kept, newest.get(_partition(path), kept))
     decoded = {key: Succession.decode(text) for key, (_, text) in newest.items()}
     return {key: succession for key, succession in decoded.items() if succession is not None}
@@ -139,3 +152,51 @@ def _file(folder: Path, state: Path, row: FileRow) -> CommittedFile:
         is_rotated=row.stage is not Stage.ACTIVE,
         is_compressed=is_compressed,
     )
+
+
+def _read_stored(path: Path) -> Stored:
+    """Return what stands in a state that another process may be writing.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
+    """
+    with contextlib.closing(_open_to_read(path)) as db:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version != VERSION:
+            raise ValueError(f"{path}: version {version}, this program knows {VERSION}")
+        # All of one moment: a commit between two of the questions would mix two states.
+        db.execute("BEGIN")
+        commit = db.execute("SELECT value FROM meta WHERE key = 'commit'").fetchone()
+        files = dict(db.execute("SELECT key, value FROM files"))
+        undo = db.execute("SELECT key, value FROM undo WHERE kind = 'files'").fetchall()
+    before = files | dict(undo)
+    return Stored(
+        LocalCommit.decode(commit[0]) if commit is not None else None,
+        [FileRow.decode(text) for text in files.values()],
+        [FileRow.decode(text) for text in before.values() if text is not None],
+    )
+
+
+def _read_succession(path: Path) -> tuple[int, str]:
+    """Return the epoch and the text that were last kept by `keep_succession`, 0 and nothing where
+    none was.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
+    """
+    with contextlib.closing(_open_to_read(path)) as db:
+        row = db.execute("SELECT value FROM meta WHERE key = 'succession'").fetchone()
+    epoch, text = json.loads(row[0]) if row is not None else (0, "")
+    return int(epoch), str(text)
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        db.execute("SELECT 1 FROM meta").fetchone()
+    except sqlite3.OperationalError:
+        # Who may not write beside it cannot join a log, but then no collector runs either.
+        db.close()
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+    return db

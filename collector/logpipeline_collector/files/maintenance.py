@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
@@ -173,17 +172,13 @@ class Packing:
 
 
 class Retention:
-    """Removes files of one partition; limits of size are those of all partitions together.
-
-    *removed* counts files by reason: age, size, disk.
-    """
+    """Removes files of one partition; limits of size are those of all partitions together."""
 
     def __init__(self, config: FilesConfig, output: OutputFiles, state: State) -> None:
         self._config = config
         self._output = output
         self._state = state
         self._usage = output.descriptors.usage
-        self.removed: Counter[str] = Counter()
 
     def run(
         self, now_s: float, rotated: dict[int, OutputFile], rotations: dict[str, Rotations]
@@ -197,7 +192,6 @@ class Retention:
             return
         files = [rotated[number] for number in due]
         self._remove(files, rotated, rotations)
-        self.removed.update(due.values())
         log.info(
             "old files removed",
             extra={"files": len(files), "first": files[0].path, "reason": due[files[0].number]},
@@ -417,7 +411,7 @@ class Upkeep:
     def __post_init__(self) -> None:
         self._rotation = Rotation(self.config, self.output, self.state)
         self._packing = Packing(self.config.compression, self.output, self.state)
-        self.retention = Retention(self.config, self.output, self.state)
+        self._retention = Retention(self.config, self.output, self.state)
 
     def load(self) -> None:
         """Know what is to be kept up, from files that were loaded."""
@@ -430,7 +424,7 @@ class Upkeep:
         rotated.sort(key=lambda file: (file.rotated_ns, file.path))
         self.rotated = {file.number: file for file in rotated}
         self.rotations = self.state.rotations()
-        self.retention.report(self.rotated)
+        self._retention.report(self.rotated)
 
     def run(self, now_s: float, clock: Callable[[], float]) -> None:
         """Do what is due at *now_s* (seconds since 1970), for as long as is bearable by *clock*.
@@ -440,12 +434,12 @@ class Upkeep:
             SinkFailed: the disk failed.
         """
         # First what makes room, for what needs some.
-        self.retention.run(now_s, self.rotated, self.rotations)
+        self._retention.run(now_s, self.rotated, self.rotations)
         self.rotate(now_s)
         for file in self._packing.run(list(self.rotated.values()), clock):
             del self.rotated[file.number]
         # The others must know, before their turn, how old is what is here.
-        self.retention.report(self.rotated)
+        self._retention.report(self.rotated)
 
     def is_rotation_due(self, now_s: float) -> bool:
         """Return whether a file is to be rotated at *now_s*."""
@@ -464,4 +458,4 @@ class Upkeep:
     def close(self) -> None:
         """Leave a compression that is under way; it is begun again later."""
         self._packing.drop()
-        self.retention.close()
+        self._retention.close()

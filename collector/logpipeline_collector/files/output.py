@@ -29,15 +29,9 @@ from logpipeline_collector.files.config import FilesConfig
 from logpipeline_collector.files.naming import Template, origin_of
 from logpipeline_collector.files.render import Piece, Tail, pieces, render
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
-from logpipeline_collector.files.state import (
-    Damage,
-    FileRow,
-    SinkFailed,
-    SinkFull,
-    Stage,
-    disk_error,
-)
+from logpipeline_collector.files.state import Damage, FileRow, Stage, disk_error
 from logpipeline_collector.files.usage import Usage
+from logpipeline_collector.sink import SinkFailed, SinkFull
 
 Key = tuple[object, int]
 

@@ -10,30 +10,20 @@ import json
 import logging
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import zstandard
-
 from logpipeline.knowledge import Knowledge, decode, encode
-from logpipeline.records import Reached, StreamPosition
 from logpipeline_collector.files.render import Tail
+from logpipeline_collector.sink import LocalCommit, SinkBroken, SinkFailed, SinkFull, SourceName
 
 log = logging.getLogger(__name__)
 
 # EFBIG: a limit on the size of files, which a smaller file would not meet.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-SourceName = tuple[str, str]
-
-SNAPSHOT_VERSION = 1
-# 250,000 sources of some 300 bytes; a damaged one shall not take all memory.
-SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
-LEVEL = 1
 
 VERSION = 2
 # What one process may wait for another one that reads.
@@ -50,28 +40,8 @@ _FULL_CODES = {sqlite3.SQLITE_FULL}
 _DISK_CODES = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
 
-class SinkBusy(Exception):
-    """Another process writes this partition in this folder."""
-
-
-class SinkBroken(Exception):
-    """The state of the files cannot be read; the message says what to do."""
-
-
-class SinkFailed(Exception):
-    """The disk failed; what it said to be written cannot be believed. The process has to end."""
-
-
-class SinkFull(OSError):
-    """The disk is full; nothing of what was asked was done, and it may be asked again."""
-
-
-class BadSnapshot(ValueError):
-    """Bytes that are no snapshot of sources, or one of another version."""
-
-
 def disk_error(error: OSError, what: str, folder: Path) -> SinkFull | SinkFailed:
-    """Return what *error* means for an archive in *folder*, which tried to do *what*."""
+    """Return what *error* means for files in *folder*, when it was tried to *what*."""
     if error.errno in _FULL:
         reason = f"{error.strerror}: cannot {what}; make room, it goes on by itself"
         return SinkFull(error.errno, reason, str(folder))
@@ -131,81 +101,6 @@ class Rotations(NamedTuple):
 
     number: int
     stamp_s: int
-
-
-class LocalCommit(NamedTuple):
-    """The last commit of a folder; *previous* (epoch, and how far it was read) is what would be the
-    last without it, None where it cannot be taken back.
-    """
-
-    number: int
-    epoch: int
-    position: StreamPosition
-    rollbacks: int
-    previous: tuple[int, Reached] | None
-
-    @property
-    def reached(self) -> Reached:
-        """How far the stream was read."""
-        return Reached(self.position, self.rollbacks)
-
-    def encode(self) -> str:
-        """Return the commit as JSON."""
-        previous: tuple[Any, ...] | None = None
-        if self.previous is not None:
-            epoch, before = self.previous
-            # Older programs read the first two.
-            previous = (epoch, _list(before.position), before.rollbacks)
-        return json.dumps((self.number, self.epoch, _list(self.position), self.rollbacks, previous))
-
-    @staticmethod
-    def decode(text: str) -> LocalCommit:
-        """Return what `encode` made.
-
-        Raises:
-            ValueError, TypeError: it is nothing of the kind.
-        """
-        number, epoch, position, rollbacks, previous = json.loads(text)
-        before = None
-        if previous is not None:
-            epoch_before, position_before, *told = previous
-            rollbacks_before = told[0] if told else None
-            before = (
-                int(epoch_before),
-                Reached(StreamPosition(*position_before), rollbacks_before),
-            )
-        return LocalCommit(number, epoch, StreamPosition(*position), rollbacks, before)
-
-
-def _list(position: StreamPosition) -> tuple[str, int, int]:
-    return position.created, position.sequence, position.time_ns
-
-
-def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
-    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
-    sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
-    body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
-    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
-
-
-def decode_snapshot(data: bytes) -> dict[SourceName, Knowledge]:
-    """Return the sources of a snapshot; the empty one has none.
-
-    Raises:
-        BadSnapshot: it is damaged, or of another version.
-    """
-    if not data:
-        return {}
-    try:
-        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
-        if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
-            raise BadSnapshot("the snapshot's checksum does not match")
-        told = json.loads(body)
-        if told["version"] != SNAPSHOT_VERSION:
-            raise BadSnapshot(f"version {told['version']}; this program knows {SNAPSHOT_VERSION}")
-        return {(str(h), str(s)): decode(known) for (h, s), known in told["sources"]}
-    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
-        raise BadSnapshot(f"no snapshot of sources: {error}") from error
 
 
 @dataclass(slots=True)
@@ -413,62 +308,6 @@ class State:
             "are there stay as they are, and new lines go into files beside them. The last lines "
             "of the old files may stand twice then"
         )
-
-
-class Stored(NamedTuple):
-    """What a state holds at one moment: its last commit, and the files with it and *before* it."""
-
-    last: LocalCommit | None
-    files: list[FileRow]
-    before: list[FileRow]
-
-
-def read_stored(path: Path) -> Stored:
-    """Return what stands in a state that another process may be writing.
-
-    Raises:
-        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
-    """
-    with contextlib.closing(_open_to_read(path)) as db:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != VERSION:
-            raise ValueError(f"{path}: version {version}, this program knows {VERSION}")
-        # All of one moment: a commit between two of the questions would mix two states.
-        db.execute("BEGIN")
-        commit = db.execute("SELECT value FROM meta WHERE key = 'commit'").fetchone()
-        files = dict(db.execute("SELECT key, value FROM files"))
-        undo = db.execute("SELECT key, value FROM undo WHERE kind = 'files'").fetchall()
-    before = files | dict(undo)
-    return Stored(
-        LocalCommit.decode(commit[0]) if commit is not None else None,
-        [FileRow.decode(text) for text in files.values()],
-        [FileRow.decode(text) for text in before.values() if text is not None],
-    )
-
-
-def read_succession(path: Path) -> tuple[int, str]:
-    """Return the epoch and the text that were last kept by `keep_succession`, 0 and nothing where
-    none was.
-
-    Raises:
-        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
-    """
-    with contextlib.closing(_open_to_read(path)) as db:
-        row = db.execute("SELECT value FROM meta WHERE key = 'succession'").fetchone()
-    epoch, text = json.loads(row[0]) if row is not None else (0, "")
-    return int(epoch), str(text)
-
-
-def _open_to_read(path: Path) -> sqlite3.Connection:
-    uri = f"{path.resolve().as_uri()}?mode=ro"
-    db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-    try:
-        db.execute("SELECT 1 FROM meta").fetchone()
-    except sqlite3.OperationalError:
-        # Who may not write beside it cannot join a log, but then no collector runs either.
-        db.close()
-        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
-    return db
 
 
 def _keep(db: sqlite3.Connection, kind: str, keys: list[Any]) -> None:

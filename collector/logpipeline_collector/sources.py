@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import zlib
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import zstandard
 
 from logpipeline.knowledge import (
     NOTHING,
@@ -14,11 +18,12 @@ from logpipeline.knowledge import (
     all_committed_of,
     committed_of,
     decide,
+    decode,
 )
 from logpipeline.records import Committed, Question
 from logpipeline.strands import Repeat, Sums
 from logpipeline.wire import Batch
-from logpipeline_collector.files.state import LocalCommit, SourceName
+from logpipeline_collector.sink import LocalCommit, SourceName
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +34,11 @@ SOURCES_MAX = 250_000
 COMMITS_TOLD_MAX = 1024
 # What is named between two commits; all of it is counted.
 NAMED_MAX = 20
+SNAPSHOT_VERSION = 1
+# 250,000 sources of some 300 bytes; a damaged one shall not take all memory.
+SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
+LEVEL = 1
+
 HOLE = "bytes are missing before a message"
 CONTRADICTED = "a message contradicts what is archived: one of both is forged, and both are kept"
 
@@ -175,3 +185,34 @@ class Sources:
                     "sequence": sequence,
                 },
             )
+
+
+class BadSnapshot(ValueError):
+    """Bytes that are no snapshot of sources, or one of another version."""
+
+
+def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
+    sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
+    body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
+    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
+
+
+def decode_snapshot(data: bytes) -> dict[SourceName, Knowledge]:
+    """Return the sources of a snapshot; the empty one has none.
+
+    Raises:
+        BadSnapshot: it is damaged, or of another version.
+    """
+    if not data:
+        return {}
+    try:
+        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
+        if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
+            raise BadSnapshot("the snapshot's checksum does not match")
+        told = json.loads(body)
+        if told["version"] != SNAPSHOT_VERSION:
+            raise BadSnapshot(f"version {told['version']}; this program knows {SNAPSHOT_VERSION}")
+        return {(str(h), str(s)): decode(known) for (h, s), known in told["sources"]}
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+        raise BadSnapshot(f"no snapshot of sources: {error}") from error
