@@ -112,7 +112,7 @@ def _successions(folders: Sequence[StoredFolder]) -> dict[tuple[str, str], Succe
     """Return what the last owner of each partition was told of former ones, as of now."""
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for path, _ in (state for stored in folders for state in stored.states):
-        kept = _read_succession(path)
+        kept = read_succession(path)
         newest[_partition(path)] = max(kept, newest.get(_partition(path), kept))
     decoded = {key: Succession.decode(text) for key, (_, text) in newest.items()}
     return {key: succession for key, succession in decoded.items() if succession is not None}
@@ -177,7 +177,7 @@ def _read_stored(path: Path) -> Stored:
     )
 
 
-def _read_succession(path: Path) -> tuple[int, str]:
+def read_succession(path: Path) -> tuple[int, str]:
     """Return the epoch and the text that were last kept by `keep_succession`, 0 and nothing where
     none was.
 
