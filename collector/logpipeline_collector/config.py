@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 from logpipeline.nats.connection import NatsOptions
 from logpipeline.subjects import ControlSubjects, Subjects
-from logpipeline_collector.files.config import FilesConfig
-from logpipeline_collector.start_position import DeliverPolicy
 
 if TYPE_CHECKING:
     from logpipeline.spec import LogPipeline
 
+DeliverPolicy = Literal["all", "new", "byStartTime"]
 EmptyVolumePolicy = Literal["Reread", "Continue"]
 
 COMMIT_INTERVAL_S = 0.2
@@ -24,6 +23,34 @@ SNAPSHOT_EVERY_S = 5.0
 PULL_BUDGET_BYTES = 32 * 1024 * 1024
 # Before Kubernetes' default of 30 s ends the process the hard way.
 STOP_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesConfig:
+    """One collector's folder and the shape of its files. Sizes in bytes, ages in seconds."""
+
+    folder: Path
+    group: str
+    path: str
+    file_path: str
+    output: Literal["raw", "cri", "json"]
+    rotate_bytes: int
+    rotate_age_s: float
+    compression: Literal["gzip", "zstd", "none"]
+    retention_age_s: float
+    retention_bytes: int | None
+    min_free_percent: int
+    open_files_max: int
+    cluster: str = ""
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the output files."""
+        return self.folder / "logs"
+
+    def state(self, partition: int) -> Path:
+        """The file that says what is committed of *partition*."""
+        return self.folder / "state" / self.group / f"p{partition}.sqlite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

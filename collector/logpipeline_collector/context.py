@@ -11,14 +11,13 @@ from logpipeline.nats.bucket import Bucket
 from logpipeline.nats.connection import Connection
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.nats.pull import PULLS_OUTSTANDING
-from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.epochs import EpochRecords
 from logpipeline_collector.folder import Folder
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import Membership
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.owned_partition import OwnedPartition
+from logpipeline_collector.owned_partition import Committer, OwnedPartition
 from logpipeline_collector.partition_writer import PartitionWriter
 from logpipeline_collector.sink import Storage
 from logpipeline_collector.snapshots import SnapshotStore

@@ -14,7 +14,6 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.observe.http import serve
 from logpipeline.records import Assignment
 from logpipeline_collector.assignments import AssignmentWatch
-from logpipeline_collector.committer import Committer
 from logpipeline_collector.config import CollectorConfig
 from logpipeline_collector.context import Context
 from logpipeline_collector.dead_letters import DeadLetters, GivenUp, LetterRoom
@@ -24,10 +23,9 @@ from logpipeline_collector.folder import Folder, FolderBusy
 from logpipeline_collector.intake import Intake
 from logpipeline_collector.membership import MemberTaken, membership_of
 from logpipeline_collector.metrics import CollectorMetrics
-from logpipeline_collector.owned_partition import OwnedPartition
-from logpipeline_collector.progress import ProgressTeller
+from logpipeline_collector.owned_partition import Committer, OwnedPartition
+from logpipeline_collector.reports import ProgressReports, StatusReports, live, ready
 from logpipeline_collector.sink import SinkBroken, SinkFailed
-from logpipeline_collector.status import StatusAnswers, live, ready
 from logpipeline_collector.worker import PartitionWorker
 
 log = logging.getLogger(__name__)
@@ -90,7 +88,7 @@ class Service:
             partitions=config.partitions,
             changed=self._assigned,
         )
-        self._progress = ProgressTeller(
+        self._progress = ProgressReports(
             context.connection, config.control, config.group, self._owned
         )
         self._given_up = GivenUp(
@@ -168,7 +166,7 @@ class Service:
             self._watch.run(),
             self._progress.run(),
             self._given_up.run(),
-            StatusAnswers(context, self._workers).run(),
+            StatusReports(context, self._workers).run(),
             context.membership.run(),
         ]
         running = [tasks.create_task(part) for part in parts]

@@ -12,11 +12,16 @@ from logpipeline.nats.jetstream import JetStream
 from logpipeline.records import StreamPosition
 from logpipeline.statefile import StateBroken, read_state, write_state
 from logpipeline.streamstate import StreamState, Verdict, judge, state_of, time_at
+from logpipeline_collector.config import DeliverPolicy
+from logpipeline_collector.stream_reader import ConsumerName
 
 log = logging.getLogger(__name__)
 
 KIND = "collector-marks"
 VERSION = 1
+
+# It is asked one question, and deleted.
+CONSUMER_INACTIVE_NS = 5_000_000_000
 
 # Dense at the newest end, and ever thinner towards the oldest: a short loss costs a short second
 # reading, and a long one is still found without beginning at the start.
@@ -155,3 +160,50 @@ async def _common_prefix(
         if is_gone or await time_at(js, name, stream, mark.sequence) == mark.time_ns:
             return mark
     return StreamPosition(stream.created, 0, 0)
+
+
+async def first_position(
+    js: JetStream,
+    stream: str,
+    name: ConsumerName,
+    *,
+    policy: DeliverPolicy,
+    start_time: str | None,
+) -> StreamPosition:
+    """Return the position behind which a group begins that is to be given what *policy* says;
+    *name* is a consumer's that nobody else has.
+
+    Raises:
+        StreamMissing: the stream is not there.
+        NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+    """
+    if policy == "all":
+        return StreamPosition("", 0, 0)
+    info = await js.stream_info(stream)
+    if info is None:
+        raise StreamMissing(stream)
+    state = state_of(info)
+    last = state.last
+    if policy == "byStartTime":
+        assert start_time is not None, "the resource is refused without"
+        last = await _before_time(js, stream, name, start_time)
+    time_ns = await time_at(js, stream, state, last)
+    return StreamPosition(state.created, last, time_ns or 0)
+
+
+async def _before_time(js: JetStream, stream: str, name: ConsumerName, start_time: str) -> int:
+    """Return the sequence before the first message of *start_time* or later."""
+    # A consumer is made by the stream's leader; a direct get may be answered by a replica that does
+    # not have the last messages yet.
+    config = {
+        "name": str(name),
+        "ack_policy": "none",
+        "deliver_policy": "by_start_time",
+        "opt_start_time": start_time,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": CONSUMER_INACTIVE_NS,
+    }
+    made = await js.consumer_create(stream, config, action="create")
+    await js.consumer_delete(stream, str(name))
+    return int(made["delivered"]["stream_seq"])

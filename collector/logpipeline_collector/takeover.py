@@ -40,8 +40,13 @@ from logpipeline_collector.recovery import (
 )
 from logpipeline_collector.sink import SinkBusy, SinkFull
 from logpipeline_collector.snapshots import Snapshot, SnapshotBroken, SnapshotStore
-from logpipeline_collector.start_position import first_position
-from logpipeline_collector.stream_position import Marks, StreamMissing, load_marks, verify
+from logpipeline_collector.stream_position import (
+    Marks,
+    StreamMissing,
+    first_position,
+    load_marks,
+    verify,
+)
 from logpipeline_collector.stream_reader import ConsumerName, Interrupted, StreamReader
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,7 @@ from logpipeline.records import (
 )
 from logpipeline.subjects import ControlSubjects, Subjects
 from logpipeline.wire import Batch, encode_headers, message_id, source_key
-from logpipeline_collector.config import CollectorConfig
-from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.config import CollectorConfig, FilesConfig
 from logpipeline_collector.service import run
 from waiting import eventually
 

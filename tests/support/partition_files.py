@@ -9,7 +9,7 @@ from typing import Any
 
 from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
-from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files.output import Descriptors
 from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit

@@ -19,7 +19,7 @@ from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.output import escaped
 from logpipeline_cli.replaying.reading import Span
-from logpipeline_collector.files.config import FilesConfig
+from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files.naming import origin_of
 from logpipeline_collector.files.partition import FileStorage
 from logpipeline_collector.files.render import Output, Piece, Tail, render

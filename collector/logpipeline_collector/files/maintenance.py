@@ -14,8 +14,8 @@ from typing import Literal
 
 from logpipeline.codecs import PACKED_IN, Packer
 from logpipeline.failpoints import reach
+from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files import safe_open
-from logpipeline_collector.files.config import FilesConfig
 from logpipeline_collector.files.output import OutputFile, OutputFiles
 from logpipeline_collector.files.render import Tail
 from logpipeline_collector.files.safe_open import Blocked, NotAFile

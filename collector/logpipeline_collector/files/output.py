@@ -12,6 +12,7 @@ import ctypes
 import errno
 import itertools
 import logging
+import math
 import os
 import sys
 import threading
@@ -24,13 +25,12 @@ from typing import NamedTuple
 
 from logpipeline.knowledge import Range
 from logpipeline.wire import Batch
+from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files import safe_open
-from logpipeline_collector.files.config import FilesConfig
 from logpipeline_collector.files.naming import Template, origin_of
 from logpipeline_collector.files.render import Piece, Tail, pieces, render
 from logpipeline_collector.files.safe_open import Blocked, NotAFile
 from logpipeline_collector.files.state import Damage, FileRow, Stage, disk_error
-from logpipeline_collector.files.usage import Usage
 from logpipeline_collector.sink import SinkFailed, SinkFull
 
 Key = tuple[object, int]
@@ -48,6 +48,51 @@ RESERVE_CHECK_BYTES = 1024 * 1024
 PLACES_CACHED_MAX = 100_000
 # Files of one message that may be found to be gone, each replaced by a new one.
 LOST_FILES_MAX = 16
+
+
+class Kept(NamedTuple):
+    """So many bytes, and since when the oldest is that could be removed; None: nothing could."""
+
+    size: int
+    oldest_ns: int | None
+
+
+class Usage:
+    """What each owner keeps; owners report themselves, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[object, Kept] = {}
+
+    def report(self, owner: object, *, size: int, oldest_ns: int | None) -> None:
+        """Note that *owner* keeps *size* bytes, and that the oldest of what it could remove is of
+        *oldest_ns*; None: there is nothing to remove.
+        """
+        with self._lock:
+            self._kept[owner] = Kept(size, oldest_ns)
+
+    def forget(self, owner: object) -> None:
+        """Count *owner* no more."""
+        with self._lock:
+            self._kept.pop(owner, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that all owners keep."""
+        with self._lock:
+            return sum(kept.size for kept in self._kept.values())
+
+    def oldest_of_others(self, owner: object) -> float:
+        """Return the time of the oldest that anybody but *owner* could remove; infinity for
+        none.
+        """
+        with self._lock:
+            times = [
+                kept.oldest_ns
+                for other, kept in self._kept.items()
+                if other is not owner and kept.oldest_ns is not None
+            ]
+            return min(times, default=math.inf)
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from typing import Self
 
 from logpipeline.knowledge import Knowledge, Range
 from logpipeline.wire import Batch
+from logpipeline_collector.config import FilesConfig
 from logpipeline_collector.files import commit as commits
 from logpipeline_collector.files.commit import FileMark
-from logpipeline_collector.files.config import FilesConfig
 from logpipeline_collector.files.maintenance import Upkeep
 from logpipeline_collector.files.output import Descriptors, OutputFile, OutputFiles, Writer
 from logpipeline_collector.files.state import State
