@@ -1,4 +1,4 @@
-"""What one collector process is told: which streams, which folder, which limits."""
+"""The configuration of one collector process: its streams, its folder, its limits."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COMMIT_INTERVAL_S = 0.2
 COMMIT_BYTES = 16 * 1024 * 1024
 TAKEOVER_AFTER_S = 10.0
 SNAPSHOT_EVERY_S = 5.0
-# What servers may have sent to us and we have not yet taken, over all partitions.
+# Bytes that servers have sent and we have not taken yet, over all partitions.
 PULL_BUDGET_BYTES = 32 * 1024 * 1024
-# Before Kubernetes' default of 30 s ends the process the hard way.
+# Kubernetes kills the process after 30 s by default.
 STOP_DEADLINE_S = 20.0
 
 
@@ -49,7 +49,7 @@ class FilesConfig:
         return self.folder / "logs"
 
     def state(self, partition: int) -> Path:
-        """The file that says what is committed of *partition*."""
+        """The file that holds the state of the files of *partition*."""
         return self.folder / "state" / self.group / f"p{partition}.sqlite"
 
 
@@ -81,15 +81,15 @@ class CollectorConfig:
     stop_deadline_s: float = STOP_DEADLINE_S
     http_host: str = "127.0.0.1"
     http_port: int | None = None
-    # Where the group begins in a partition that it never had.
+    # Where the group begins in a partition that it has never owned.
     deliver_policy: DeliverPolicy = "all"
     opt_start_time: str | None = None
-    # What becomes of messages whose lines were in a folder that is gone.
+    # Whether messages are read again whose lines were in a folder that is gone.
     on_empty_volume: EmptyVolumePolicy = "Reread"
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are; 0 in the resource means the one partition 0."""
+        """Number of partitions; 0 in the resource means the one partition 0."""
         return max(self.subjects.partitions, 1)
 
     def stream_of(self, partition: int) -> str:
@@ -101,7 +101,7 @@ class CollectorConfig:
         return f"{self.snapshot_root}.{self.group}.p{partition}"
 
     def marks_path(self, partition: int) -> Path:
-        """Return where our folder keeps the marks of the partition's stream."""
+        """Return the file of the marks of the partition's stream in our folder."""
         return self.files.folder / "state" / self.group / f"p{partition}.marks"
 
 
@@ -114,7 +114,7 @@ def from_pipeline(
     http_host: str = "127.0.0.1",
     http_port: int | None = None,
 ) -> CollectorConfig:
-    """Return what the collector *member* of *pipeline* is told, with the folder *data*."""
+    """Return the configuration of the collector *member* of *pipeline*, with the folder *data*."""
     names, collectors = pipeline.names, pipeline.spec.collectors
     return CollectorConfig(
         nats=nats,

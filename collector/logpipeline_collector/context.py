@@ -1,4 +1,4 @@
-"""What all partitions of one collector process share."""
+"""The parts that all partitions of one collector process share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from logpipeline_collector.stream_reader import ConsumerName
 
 @dataclass(eq=False, kw_only=True)
 class Context:
-    """The parts that a partition works with."""
+    """See the module."""
 
     config: CollectorConfig
     connection: Connection
@@ -63,10 +63,10 @@ class Context:
         )
 
     def next_consumer(self, epoch: int) -> ConsumerName:
-        """Return a name that no consumer of ours had before."""
+        """Return a consumer name that was not used before."""
         return ConsumerName(self.config.group, epoch, next(self._opened))
 
     @property
     def pull_bytes(self) -> int:
-        """One pull's share of what may be on its way to us."""
+        """Bytes of one pull: its share of the pull budget."""
         return self.config.pull_budget_bytes // max(self.wanted_count(), 1) // PULLS_OUTSTANDING

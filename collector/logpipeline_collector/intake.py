@@ -1,5 +1,5 @@
-"""What becomes of each message: archived, known already, or kept aside with a reason. None stops
-the ones behind it.
+"""Decides for each message: it is written, it is known already, or it becomes a dead letter with a
+reason. No message stops those behind it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from logpipeline_collector.owned_partition import OwnedPartition
 
 
 class Intake:
-    """Gives the messages of all partitions their place."""
+    """Takes the messages of all partitions; those that cannot be used go to *dead_letters*."""
 
     def __init__(self, subjects: Subjects, dead_letters: DeadLetters) -> None:
         self._subjects = subjects
         self.dead_letters = dead_letters
 
     async def take(self, owned: OwnedPartition, delivered: Delivered) -> None:
-        """Archive the message, or keep it aside, and move the owned's position behind it.
+        """Write the message, or keep it as a dead letter, and move the position behind it.
 
         Raises:
-            SinkFull: the disk is; nothing happened, and the same message may be given again.
+            SinkFull: there is no room; nothing happened, and the message may be given again.
         """
         if owned.is_left_out(delivered):
             owned.note_read(delivered)
@@ -52,10 +52,10 @@ class Intake:
         owned.note_read(delivered)
 
     def learn(self, owned: OwnedPartition, delivered: Delivered, *, has_payload: bool) -> None:
-        """Note what another collector has archived of this message.
+        """Note what another collector has written of this message.
 
         Raises:
-            PayloadNeeded: the message *has_payload* not, and nothing else tells.
+            PayloadNeeded: the message has no payload here (*has_payload*), and it decides.
         """
         if delivered.sequence in owned.refused:
             return
@@ -67,10 +67,10 @@ class Intake:
             payload = delivered.message.data if has_payload else None
             owned.writer.learn(read.host, batch, payload)
         except BadMessage:
-            return  # Nobody archived it.
+            return  # No collector wrote it.
 
 
 def _batch_of(read: Read) -> Batch | None:
-    # A letter that is sent again may have been made up for meanwhile.
+    # The bytes of a letter that is sent again may have come in another message meanwhile.
     is_letter = read.batch is not None and RETRY_OF in read.fields
     return replace(read.batch, resend=True) if read.batch and is_letter else read.batch

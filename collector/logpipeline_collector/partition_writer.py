@@ -168,7 +168,7 @@ class PartitionWriter:
         self._last = pending.commit
 
     def confirm(self, pending: PendingCommit) -> None:
-        """Note that the group knows of *pending*: shippers may be told, upkeep may go on."""
+        """Note that the group knows of *pending*: shippers may hear of it, upkeep may go on."""
         self._sources.commit(pending.commit.number, pending.sources)
         self.sink.confirm()
 
@@ -189,7 +189,7 @@ class PartitionWriter:
         return self._sources.changed_since(commit)
 
     def asked(self, host: str, question: Question) -> list[Committed]:
-        """Return how far the generations of *host* are committed that *question* asks for."""
+        """Return how far the generations that *question* asks for are committed."""
         return self._sources.asked(host, question)
 
     def missing(self) -> list[tuple[str, str, int]]:
@@ -209,7 +209,7 @@ class PartitionWriter:
         nothing), from the next commit on.
 
         Raises:
-            BadSnapshot: it is no snapshot.
+            BadSnapshot: *exported* is not a snapshot.
         """
         self._sources.replace(decode_snapshot(exported))
 

@@ -1,4 +1,4 @@
-"""A collector process: makes the parts, runs them, and gives all up in order at the end."""
+"""A collector process: makes the parts, runs them, and releases all partitions at the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BUSY = 3
 
-# What ends the process at once, with a text for humans instead of a traceback.
+# Errors that end the process at once, with a message instead of a traceback.
 FATAL = (SinkBroken, SinkFailed, FolderBusy, MemberTaken, OSError)
 
 
@@ -137,11 +137,11 @@ class Service:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Collect until *stop* is set, then give all partitions up.
+        """Collect until *stop* is set, then release all partitions.
 
         Raises:
-            ExceptionGroup: of what ended the process: the member's name or folder is taken, the
-            disk failed.
+            ExceptionGroup: of the errors that ended the process: another process is the member, or
+            the disk failed.
         """
         context = self._context
         try:
@@ -189,8 +189,10 @@ class Service:
         if self._worker_tasks:
             _, late = await asyncio.wait(self._worker_tasks, timeout=self._config.stop_deadline_s)
             for task in late:
-                # What is not committed is taken back at the next start.
-                log.warning("a partition could not be given up in time; ending without")
+                # The next start takes back what is not committed.
+                log.warning(
+                    "a partition could not be released in time; the process ends without it"
+                )
                 task.cancel()
 
     @contextlib.asynccontextmanager

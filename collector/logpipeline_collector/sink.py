@@ -61,7 +61,7 @@ class SinkFailed(Exception):
 
 
 class SinkFull(OSError):
-    """There is no room. Nothing of what was asked was done, and the same call may be repeated."""
+    """There is no room. Nothing was done, and the same call may be repeated."""
 
 
 class LocalCommit(NamedTuple):
@@ -94,7 +94,7 @@ class LocalCommit(NamedTuple):
         """Return the commit that `encode` wrote.
 
         Raises:
-            ValueError, TypeError: the text is no commit.
+            ValueError, TypeError: *text* is not a commit.
         """
         number, epoch, position, rollbacks, previous = json.loads(text)
         before = None

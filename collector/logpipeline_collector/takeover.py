@@ -1,5 +1,5 @@
-"""From a wanted partition to an owned one: wait until it is free, open and compare, swap the epoch,
-bring the sources' positions.
+"""Take-over of a partition: wait until it is free, open it and compare it with the record, swap the
+epoch, bring the sources' positions.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ log = logging.getLogger(__name__)
 TAKE_TIMEOUT_S = 1.0
 # Headers alone: a few hundred bytes a message.
 PULL_BYTES = 2 * 1024 * 1024
-# The event loop serves others after so many messages.
+# After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 256
-# A snapshot at release saves a successor some reading; it is not worth holding the release up.
+# A snapshot at release saves a successor some reading, but the release must not wait for it.
 SNAPSHOT_DEADLINE_S = 5.0
 
-# What may pass by itself: the same is tried again.
+# Errors that may pass: the take-over is tried again.
 PASSING = (
     NotSent,
     OutcomeUnknown,
@@ -75,7 +75,7 @@ PASSING = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whether a partition may be taken now; *reason* says why, for people."""
+    """Whether a partition may be taken now, and the *reason*, for people."""
 
     is_free: bool
     reason: str
@@ -92,11 +92,11 @@ def claim(
     """Return whether a member to whom the assignment *generation* gives the partition may take it
     from the owner that *record* names.
 
-    *is_our_folder* says that the owner was a process of our own folder, whose lock we hold: it is
-    certainly gone.
+    *is_our_folder* says that the owner was a process of our own folder. We hold the folder's lock,
+    so that process is gone.
     """
     if record is None:
-        return Claim(True, "nobody had it")
+        return Claim(True, "it has no owner")
     if record.assignment > generation:
         return Claim(False, f"it was taken under the newer assignment {record.assignment}")
     if record.released:
@@ -111,8 +111,8 @@ def claim(
 def settle(
     context: Context, partition: int, writer: PartitionWriter, record: EpochRecord | None
 ) -> Recovery:
-    """Take back what came too late, and return how to go on. Opening the archive has already
-    removed what was never committed.
+    """Take back a commit that came too late, and return how to go on. Opening has already taken
+    back what was never committed.
     """
     compare = partial(
         recover,
@@ -133,10 +133,10 @@ def settle(
 
 
 async def tidy(context: Context, partition: int, *, is_wanted: bool) -> None:
-    """Settle a partition that this folder has files of; if it *is_wanted* no more, let it go too.
+    """Settle a partition of which something is stored here; unless it *is_wanted*, release it, too.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced: not now; try again.
+        NotSent, OutcomeUnknown, ApiError, SinkBusy, Fenced: not possible now; try again.
     """
     writer = context.open_partition(partition)
     try:
@@ -163,7 +163,7 @@ def _last_commit(writer: PartitionWriter, *, can_undo: bool = True) -> FolderCom
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a predecessor left: its *snapshot*, or *why* there is none that can be used."""
+    """The *snapshot* of a predecessor, or *why* there is none that can be used."""
 
     snapshot: Snapshot | None
     why: str = ""
@@ -185,7 +185,9 @@ async def find_snapshot(store: SnapshotStore, record: EpochRecord) -> Found:
 
 
 async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
-    """Return whether the snapshot that *record* points to is there; True where nobody can say."""
+    """Return whether the snapshot that *record* points to exists; True if the server does not
+    answer.
+    """
     try:
         return record.snapshot > 0 and await store.is_there(record.snapshot)
     except (NotSent, OutcomeUnknown, ApiError):
@@ -193,8 +195,8 @@ async def has_snapshot(store: SnapshotStore, record: EpochRecord) -> bool:
 
 
 def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | None:
-    """Take the snapshot's sources over, and return the position that they describe; without a
-    snapshot that can be used nothing is known, and None returned.
+    """Take over the sources of the snapshot, and return the position that they describe. Without a
+    usable snapshot, forget all sources and return None.
     """
     why = found.why
     if found.snapshot is not None:
@@ -214,7 +216,7 @@ def import_snapshot(owned: OwnedPartition, found: Found) -> StreamPosition | Non
 
 
 def is_past_gone(owned: OwnedPartition) -> bool:
-    """Return whether the stream's headers no longer tell of all that was archived."""
+    """Return whether the stream no longer has the headers of everything that was written."""
     begun, stream = owned.held.record.begun, owned.stream_state
     return owned.position.sequence > begun and stream is not None and stream.first > begun + 1
 
@@ -222,16 +224,16 @@ def is_past_gone(owned: OwnedPartition) -> bool:
 async def catch_up(
     js: JetStream, intake: Intake, owned: OwnedPartition, name: ConsumerName, start: StreamPosition
 ) -> int:
-    """Bring the sources' positions from *start* up to where the owned begins, and return how many
-    messages' headers that took.
+    """Bring the sources' positions from *start* up to where the owned partition begins, and return
+    how many messages' headers were read.
 
     Raises:
         Interrupted: reading broke off; begin again with the snapshot.
     """
     if start.created != owned.position.created or start.sequence >= owned.position.sequence:
         return 0
-    # Headers say all, but for the messages that they lie about: those behind the newest snapshot
-    # are listed, unless they are too many.
+    # Headers are enough, except for messages that are not what their headers say. Those behind the
+    # newest snapshot are listed in the record, unless they are too many.
     is_listed = start.sequence >= owned.held.record.snapshot_at
     headers_only = is_listed and len(owned.refused) < REFUSED_MAX
     reader = StreamReader(js, owned.stream, name, pull_bytes=PULL_BYTES, headers_only=headers_only)
@@ -244,7 +246,7 @@ async def catch_up(
 
 
 class _Learner:
-    """Learns from messages, and asks for the payload of those whose headers do not tell enough."""
+    """Learns from headers, and asks for the payload where headers are not enough."""
 
     def __init__(
         self, js: JetStream, intake: Intake, owned: OwnedPartition, *, headers_only: bool
@@ -255,13 +257,13 @@ class _Learner:
         self._headers_only = headers_only
 
     async def learn(self, delivered: Delivered) -> None:
-        """Learn what was archived of the message."""
+        """Learn what was written of the message."""
         try:
             self._intake.learn(self._owned, delivered, has_payload=not self._headers_only)
         except PayloadNeeded:
             stored = await self._js.message(self._owned.stream, delivered.sequence)
             if stored is None:
-                return  # Removed a moment ago: what it brought may come twice, and is not lost.
+                return  # Removed a moment ago: its lines may come twice, and are not lost.
             whole = replace(delivered, message=delivered.message._replace(data=stored.data))
             self._intake.learn(self._owned, whole, has_payload=True)
 
@@ -301,13 +303,13 @@ async def write_snapshot(store: SnapshotStore, owned: OwnedPartition) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The partition could not be taken now, and why."""
+    """The *reason* why the partition could not be taken now."""
 
     reason: str
 
 
 class TakeOver:
-    """Tries to make one partition ours."""
+    """Attempts to take over one partition."""
 
     def __init__(self, context: Context, partition: int, generation: Callable[[], int]) -> None:
         self._context = context
@@ -315,10 +317,10 @@ class TakeOver:
         self._generation = generation
 
     async def attempt(self) -> OwnedPartition | NotYet:
-        """Return the partition's owned, or why it is not ours yet.
+        """Return the owned partition, or why it is not ours yet.
 
         Raises:
-            SinkBroken, SinkFailed, OSError: our folder cannot be used.
+            SinkBroken, SinkFailed, OSError: our storage cannot be used.
         """
         try:
             seen = await self._read()
@@ -340,12 +342,12 @@ class TakeOver:
         return owned
 
     async def _read(self) -> Seen:
-        """Return the bucket's record; where it is lost, the one of the last snapshot."""
+        """Return the bucket's record, or the copy in the last snapshot if the bucket has none."""
         seen = await self._context.epochs.read(self._partition)
         if seen.record is not None:
             return seen
         copy = await self._context.snapshots(self._partition).last_record()
-        # Whoever shares the partitions out has lost his number too, and begins anew.
+        # The operator, which assigns partitions, has lost its number as well, and begins anew.
         return seen if copy is None else replace(seen, record=replace(copy, assignment=0))
 
     async def _claim(self, record: EpochRecord | None) -> Claim:
@@ -379,8 +381,8 @@ class TakeOver:
         )
         reach("collector.after-take-over")
         if held.record.succession is not None:
-            told = held.record.succession.encode()
-            await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, told)
+            text = held.record.succession.encode()
+            await in_thread(self._context.executor, writer.sink.keep_succession, found.epoch, text)
         if held.record.begun:
             writer.begin_midway()
         owned = OwnedPartition(
@@ -429,7 +431,7 @@ class TakeOver:
         )
 
     async def _look_for_gone(self, record: EpochRecord | None, found: Recovery) -> GoneFolder:
-        """Return which folder is gone, and what of it can be read again."""
+        """Return which folder is gone, and which of its messages can be read again."""
         assert record is not None
         context = self._context
         stream = context.config.stream_of(self._partition)
@@ -460,9 +462,9 @@ class TakeOver:
             start = StreamPosition(owned.position.created, begun, 0)
         name = context.next_consumer(owned.epoch)
         headers = await catch_up(context.js, context.intake, owned, name, start)
-        # Our own files end where the others' began: who reads them by age reads them in order.
+        # Our older files end before the other folder's begin, so reading files by age is in order.
         await in_thread(context.executor, owned.writer.sink.set_aside, time.time())
-        # From here on a crash finds in our own folder what was brought.
+        # From here on, our own folder has what was brought, also after a crash.
         owned.begin_anew()
         await owned.commit_all(context.executor)
         log.info(
@@ -479,8 +481,8 @@ class TakeOver:
         )
 
     async def _forget(self, owned: OwnedPartition) -> None:
-        """Go on without knowing all sources: what is at the position or before it was archived, and
-        shippers are not to send it again because we do not know it.
+        """Go on without knowing all sources. Everything up to the position was written, and
+        shippers must not send it again because we do not know it.
         """
         owned.writer.begin_midway()
         await owned.held.begin_behind(owned.position)

@@ -1,4 +1,4 @@
-"""One partition's life in a collector: wanted, taken, read, given up or lost, and again."""
+"""The worker of one partition: takes it over when it is assigned, reads it, and releases it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from logpipeline_collector.takeover import (
 
 log = logging.getLogger(__name__)
 
-# How often an idle partition looks round: whether its commits fail, or a snapshot is due.
+# How often an idle partition checks whether a commit has failed or a snapshot is due.
 TAKE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
-# The event loop serves others after so many messages.
+# After this many messages the event loop serves other tasks.
 MESSAGES_AT_ONCE = 64
-# Where nothing is committed, snapshot and record are looked for once in so many periods.
+# Where nothing is committed, snapshot and record are checked once in so many snapshot periods.
 PERIODS_BETWEEN_LOOKS = 6
 
 
@@ -62,7 +62,7 @@ class PartitionWorker:
         return self._generation is not None
 
     def want(self, generation: int | None) -> None:
-        """Say under which assignment the partition is ours; None: it is not."""
+        """Set the assignment under which the partition is ours; None: it is not ours."""
         self._generation = generation
         self._last_generation = self._last_generation if generation is None else generation
         self._changed.set()
@@ -70,15 +70,15 @@ class PartitionWorker:
             self._reader.wake()
 
     def end(self) -> None:
-        """Give the partition up for good; `run` then returns."""
+        """Release the partition for good; `run` then returns."""
         self._is_ending = True
         self.want(None)
 
     async def run(self) -> None:
-        """Take, read and give up the partition, until `end` is called.
+        """Take over, read and release the partition, until `end` is called.
 
         Raises:
-            SinkBroken, SinkFailed, OSError: our folder cannot be used.
+            SinkBroken, SinkFailed, OSError: our storage cannot be used.
         """
         await self._tidy()
         while not self._is_ending:
@@ -103,7 +103,7 @@ class PartitionWorker:
                 return
             except PASSING as error:
                 if isinstance(error, SinkBusy) and not self.is_wanted:
-                    # Another worker of our collector has it, and will leave it in order.
+                    # Another worker of this collector has it open, and settles it.
                     return
                 self._note(str(error))
             if self._is_ending:
@@ -146,8 +146,8 @@ class PartitionWorker:
         found = await verify(self._context.js, owned.stream, owned.position, owned.marks)
         if found.verdict is not Verdict.GOOD:
             log.error(
-                "the stream went back behind what was read; it is read again from where it is the "
-                "same",
+                "the stream lost messages that were read; it is read again from the last position "
+                "that it still has",
                 extra={
                     "partition": self.partition,
                     "how": found.verdict.value,
@@ -203,7 +203,8 @@ class PartitionWorker:
         try:
             await self._context.intake.take(owned, delivered)
         except SinkFull as error:
-            # Nothing was written, and nothing is read meanwhile: the stream is the buffer.
+            # Nothing was written, and nothing more is read until there is room: the stream is the
+            # buffer.
             if owned.problem is None:
                 log.error("disk full, waiting", extra={"reason": str(error)})
             owned.problem = f"the disk is full: {error}"
@@ -222,12 +223,13 @@ class PartitionWorker:
         if owned.held.record.snapshot_at != owned.committed.sequence:
             await self._snapshot(owned)
         elif self._periods % PERIODS_BETWEEN_LOOKS == 0:
-            # No commit would find that the record is gone, or another's.
+            # Without commits, nothing else would notice that the record is gone or has another
+            # owner.
             await owned.held.look()
             await self._restore_snapshot(owned)
 
     async def _restore_snapshot(self, owned: OwnedPartition) -> None:
-        """Write the snapshot again if it is gone: nobody else could, once we are."""
+        """Write the snapshot again if it is gone: a successor could not."""
         if owned.committed.sequence and not await has_snapshot(
             self._context.snapshots(self.partition), owned.held.record
         ):
@@ -241,7 +243,7 @@ class PartitionWorker:
         try:
             await in_thread(context.executor, save_marks, path, owned.marks.encode())
         except OSError as error:
-            log.warning("marks not kept", extra={"reason": str(error)})
+            log.warning("marks not saved", extra={"reason": str(error)})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
                 await write_snapshot(context.snapshots(self.partition), owned)
@@ -276,6 +278,6 @@ class PartitionWorker:
             # Not wait_for: in Python 3.11 it drops a cancellation that meets the result.
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
-                # Seen: left set, it would end every later pause at once, and a loop whose requests
-                # fail without waiting would never give the event loop back.
+                # If it stayed set, every later pause would end at once, and a loop whose requests
+                # fail without waiting would never yield to the event loop.
                 self._changed.clear()

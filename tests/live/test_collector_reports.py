@@ -116,7 +116,7 @@ async def test_a_collector_is_ready_only_with_all_its_partitions(
     config = config_for(nats_server, tmp_path / "c", http_port=free_port())
     page = f"http://127.0.0.1:{config.http_port}"
     async with pipeline(nats_server) as made, collecting(config):
-        await until_page(page, "readyz", "nobody has assigned")
+        await until_page(page, "readyz", "no assignment has been written")
         await made.js.call("STREAM.DELETE.LOGS_1")
         await made.assign("collector-0")
         await until_page(page, "readyz", "LOGS_1 does not exist")

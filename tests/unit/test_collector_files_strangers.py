@@ -101,7 +101,7 @@ def test_uncommitted_lines_in_a_file_that_was_taken_away_are_read_again(tmp_path
     writer.take(b"two\n")
     writer.take(b"x\n", host="other")
     (tmp_path / "logs" / PLACE).unlink()
-    with pytest.raises(SinkFailed, match="taken away"):
+    with pytest.raises(SinkFailed, match="removed by another program"):
         writer.take(b"three\n")
     writer.partition.close()
     again = opened(tmp_path)
@@ -116,7 +116,7 @@ def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None
     writer.commit()
     (tmp_path / "logs" / PLACE).unlink()
     writer.take(b"two\n")
-    with pytest.raises(SinkFailed, match="taken away"):
+    with pytest.raises(SinkFailed, match="removed by another program"):
         writer.commit()
     writer.partition.close()
     again = opened(tmp_path)

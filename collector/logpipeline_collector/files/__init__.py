@@ -1,3 +1,1 @@
-"""The collector's files and what is known of them: one archive a partition, beside the files it
-describes.
-"""
+"""The files that a collector writes, and their state: a sink that is a folder."""

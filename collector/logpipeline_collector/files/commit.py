@@ -1,6 +1,6 @@
-"""Makes what was written durable, in the order that a crash at any moment forgives: names are
-announced before they are given, files are durable before the state says so. After a crash, brings
-the files to what the state says.
+"""Commit of files, and their recovery. The order of steps survives a crash at any moment: a name is
+announced before a file gets it, and a file is durable before the state counts its bytes. After a
+crash, recovery brings the files to what the state says.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from logpipeline_collector.sink import LocalCommit, SinkFailed, SinkFull, Source
 # Measured with 1,000 dirty files on a volume of their own: one syncfs takes 40 % of the time of
 # 1,000 fdatasyncs. On a volume with other writers a few of ours are not worth theirs.
 FILES_ONE_BY_ONE_MAX = 50
-# A name that is taken by somebody else's file gets a number; a folder full of such files is no
-# place for ours.
+# A name that a file of another program has gets a number. In a folder full of such files we give
+# up.
 NAMES_TRIED_MAX = 100
 
 log = logging.getLogger(__name__)
 
 
 class FileMark(NamedTuple):
-    """How a file was when the commit was prepared; it may have grown since."""
+    """Length and end of a file at the mark; it may have grown since."""
 
     length: int
     tail: Tail | None
@@ -76,7 +76,7 @@ def write(
 
 
 def _name(new: list[OutputFile], output: OutputFiles, state: State) -> None:
-    """Give each *new* file a name below the root, announced in one transaction before."""
+    """Give each *new* file a name below the root, after announcing all names in one transaction."""
     unnamed = [file for file in new if not _is_named(file, output)]
     for attempt in itertools.count():
         if not unnamed:
@@ -93,10 +93,10 @@ def _name(new: list[OutputFile], output: OutputFiles, state: State) -> None:
 
 
 def free_path(output: OutputFiles, path: str) -> str:
-    """Return *path*, or one beside it, where nothing stands, and make the folders it lies in.
+    """Return *path*, or a free path beside it, and make its folders.
 
-    Nobody's file is written over: what the state does not know is not ours. A tilde stands in no
-    encoded name, so the other name is nobody's either.
+    A file that the state does not know is not ours, and is not overwritten. No encoded name has a
+    tilde, so the other path cannot be the place of another source.
     """
     parts = path.split("/")
     for number in range(NAMES_TRIED_MAX):
@@ -122,7 +122,7 @@ def _stands(name: str, folder: int) -> bool:
 
 
 def _is_named(file: OutputFile, output: OutputFiles) -> bool:
-    """Return whether an attempt that found no room for more has named *file* already."""
+    """Return whether an earlier attempt, which then found no room, has named *file* already."""
     status = output.scratch_of(file).stat()
     return safe_open.inode(output.root, file.path) == (status.st_dev, status.st_ino)
 
@@ -130,7 +130,7 @@ def _is_named(file: OutputFile, output: OutputFiles) -> bool:
 def _link(file: OutputFile, output: OutputFiles) -> bool:
     with safe_open.folder_of(output.root, file.path) as (folder, name):
         try:
-            # Unlike a rename, a link never replaces what stands there.
+            # Unlike a rename, a link never replaces an existing file.
             os.link(output.scratch_of(file), name, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             return False
@@ -149,8 +149,8 @@ def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFile
         for folder in folders:
             safe_open.sync_folder(output.root, folder)
     except OSError as error:
-        # Not even for a full disk is this tried again: the kernel reports an error once, and would
-        # then say that all is well.
+        # Not repeated, not even for a full disk: the kernel reports the error once, and success
+        # after that.
         raise SinkFailed(
             f"{output.root}: what was written is not durable: {error}; look at the disk, then "
             "start again"
@@ -158,8 +158,8 @@ def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFile
 
 
 def recover(state: State, output: OutputFiles) -> None:
-    """Finish or drop what was begun, remove what was never committed, cut files to what is, and
-    load what stands then.
+    """Finish or drop renames and compressions, remove what was never committed, cut files to their
+    committed lengths, and load them.
     """
     found = state.files()
     kept: dict[int, FileRow] = {}
@@ -177,7 +177,7 @@ def recover(state: State, output: OutputFiles) -> None:
 
 
 def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
-    """Return *row* as it is now, None where the file is gone."""
+    """Return the row of the file as it is now; None where it is gone."""
     if row.stage in (Stage.NEW, Stage.GONE):
         if row.stage is Stage.GONE or _is_scratch(number, row, output):
             safe_open.remove(output.root, row.path)
@@ -191,9 +191,7 @@ def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
 
 
 def _is_scratch(number: int, row: FileRow, output: OutputFiles) -> bool:
-    """Return whether what stands at a name that was announced is our file, and not somebody
-    else's.
-    """
+    """Return whether the file at an announced name is ours, and not of another program."""
     try:
         status = (output.scratch / str(number)).stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -223,7 +221,7 @@ def _packed(row: FileRow, output: OutputFiles) -> FileRow:
 
 
 def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
-    """Cut the file to its committed length; a shorter one is damage, and goes on from there."""
+    """Cut the file to its committed length. A shorter one is damaged, and continues at its end."""
     try:
         descriptor = safe_open.open_file(output.root, row.path, os.O_RDWR)
     except (FileNotFoundError, NotAFile, Blocked) as error:
@@ -233,7 +231,7 @@ def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
         size = os.fstat(descriptor).st_size
         if size > row.length:
             os.ftruncate(descriptor, row.length)
-            # What was cut must not come back with a power cut, beyond a file that no longer grows.
+            # After a power cut, the bytes must not reappear behind a file that no longer grows.
             os.fsync(descriptor)
         if size >= row.length:
             return row
@@ -244,6 +242,6 @@ def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
 
 
 def _empty(output: OutputFiles) -> None:
-    """Remove all first names: what is committed has another one, and the rest is nobody's."""
+    """Remove all scratch names: a committed file has another name, and no other file is needed."""
     for path in output.scratch.iterdir():
         path.unlink()

@@ -1,5 +1,5 @@
-"""What is committed of a partition, in SQLite beside the files: lengths, sources, position, and
-how to take the last commit back. One transaction is one fsync of SQLite's log.
+"""The state of a partition's files, in SQLite beside them: committed lengths, sources, position,
+and how to take the last commit back. One transaction costs one fsync of SQLite's log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 VERSION = 2
-# What one process may wait for another one that reads.
+# How long one process may wait for another one that reads.
 BUSY_TIMEOUT_S = 10.0
 
 _SCHEMA = """
@@ -49,9 +49,9 @@ def disk_error(error: OSError, what: str, folder: Path) -> SinkFull | SinkFailed
 
 
 class Stage(Enum):
-    """Where a file is in its life."""
+    """Stage of a file's life."""
 
-    NEW = "new"  # announced; what stands at its path may be ours, and is not committed
+    NEW = "new"  # announced: a file at its path may be ours, and is not committed
     ACTIVE = "active"
     ROTATED = "rotated"
     PACKED = "packed"  # rotated and compressed
@@ -61,8 +61,8 @@ class Stage(Enum):
 class FileRow(NamedTuple):
     """A file as committed: its first *length* bytes, uncompressed.
 
-    *place* is what its path would be if nothing else stood there. *moving_to* and *packing_to*
-    announce a rename and a compression that were begun. *size* is what a packed file takes.
+    *place* is its path unless another file stood there. *moving_to* and *packing_to* announce a
+    rename and a compression that were begun. *size* is what a packed file takes.
     """
 
     path: str
@@ -84,10 +84,10 @@ class FileRow(NamedTuple):
 
     @staticmethod
     def decode(text: str) -> FileRow:
-        """Return what `encode` made.
+        """Return the row that `encode` wrote.
 
         Raises:
-            ValueError, TypeError: it is nothing of the kind.
+            ValueError, TypeError: *text* is not a row.
         """
         path, place, host, stage, begun_ns, length, tail, *rest = json.loads(text)
         kept = Tail(*tail) if tail is not None else None
@@ -105,14 +105,14 @@ class Rotations(NamedTuple):
 
 @dataclass(slots=True)
 class Damage:
-    """How many committed bytes the disk, or another program, took away. The state stores it with
-    the next change of its files, which is when the files are known without these bytes.
+    """Committed bytes that the disk or another program took away. The state stores the number with
+    its next change of files, from which on the files are known without these bytes.
     """
 
     bytes: int = 0
 
     def add(self, path: str, lost: int, why: str) -> None:
-        """Count *lost* bytes of the file *path*, and name them."""
+        """Count *lost* bytes of the file *path*, and log them."""
         self.bytes += lost
         log.error(
             "committed bytes of a file are gone",
@@ -159,7 +159,7 @@ class State:
             db.execute("REPLACE INTO meta VALUES ('damaged', ?)", row)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._db.close()
 
@@ -170,9 +170,7 @@ class State:
             return LocalCommit.decode(row[0]) if row else None
 
     def keep_succession(self, epoch: int, text: str) -> None:
-        """Store what the group's record told of former folders when *epoch* began here. Taking a
-        commit back leaves it.
-        """
+        """Store the succession of *epoch*. Taking a commit back keeps it."""
         with self._writing() as db:
             value = json.dumps((epoch, text))
             db.execute("REPLACE INTO meta VALUES ('succession', ?)", (value,))
@@ -190,7 +188,7 @@ class State:
             return {_name(key): decode(json.loads(value)) for key, value in rows}
 
     def source_rows(self) -> list[tuple[str, str]]:
-        """Return what `sources` returns as it is stored: name and knowledge as JSON."""
+        """Return `sources` as it is stored: name and knowledge in JSON."""
         with self._reading() as db:
             return db.execute("SELECT key, value FROM sources").fetchall()
 
@@ -207,7 +205,7 @@ class State:
         sources: Mapping[SourceName, Knowledge | None],
     ) -> None:
         """Make *commit* the last one, and keep what it replaces until the next one. Files that are
-        gone, and sources that are None, are forgotten.
+        gone and sources that are None are forgotten.
         """
         known = [(_key(name), json.dumps(encode(k))) for name, k in sources.items() if k]
         forgotten = [(_key(name),) for name, k in sources.items() if not k]
@@ -225,7 +223,7 @@ class State:
             db.executemany("DELETE FROM sources WHERE key = ?", forgotten)
 
     def undo(self) -> None:
-        """Take the last commit back. What it took in is marked as gone, for recovery to remove."""
+        """Take the last commit back. Its new files are marked as gone, for recovery to remove."""
         with self._writing() as db:
             kept = db.execute("SELECT kind, key, value FROM undo").fetchall()
             for kind, key, value in kept:
@@ -238,11 +236,11 @@ class State:
                 else:
                     db.execute(f"REPLACE INTO {kind} VALUES (?, ?)", (key, value))
             _forget_undo(db)
-        # Files whose damage the commit took in are found damaged again.
+        # Recovery finds the damage again that the commit had counted.
         self._load_damage()
 
     def announce(self, files: Mapping[int, FileRow]) -> None:
-        """Store *files* that are about to be made, outside of any commit."""
+        """Store *files* that are about to get their names, outside of any commit."""
         with self._writing() as db:
             _put_files(db, files)
 
@@ -253,8 +251,8 @@ class State:
         gone: Iterable[int] = (),
         rotations: Mapping[str, Rotations | None] | None = None,
     ) -> None:
-        """Store *files* and drop those that are *gone*. The last commit cannot be taken back after
-        it: its files may look otherwise now.
+        """Store *files* and drop those that are *gone*. After this the last commit cannot be taken
+        back: its files have changed.
         """
         with self._writing() as db:
             _forget_undo(db)
@@ -274,7 +272,7 @@ class State:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                # An error of the disk has rolled back already.
+                # After an error of the disk SQLite has rolled back already.
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
@@ -304,9 +302,9 @@ class State:
     def _broken(self, reason: str) -> SinkBroken:
         return SinkBroken(
             f"{self._path} cannot be used: {reason}. Stop the collector and move this file aside "
-            "(with -wal and -shm): the positions then come from the group's snapshot, files that "
-            "are there stay as they are, and new lines go into files beside them. The last lines "
-            "of the old files may stand twice then"
+            "(with -wal and -shm): positions then come from the group's snapshot, existing files "
+            "stay as they are, and new lines go into files beside them. The last lines of the old "
+            "files may then be there twice"
         )
 
 
@@ -329,7 +327,7 @@ def _put_files(db: sqlite3.Connection, files: Mapping[int, FileRow]) -> None:
 
 
 def _key(name: SourceName) -> str:
-    # Surrogates (bytes of a path that are no UTF-8) are no SQLite text; JSON escapes them.
+    # SQLite's text cannot hold surrogates (bytes of a path that are not UTF-8); JSON escapes them.
     return json.dumps(name)
 
 
