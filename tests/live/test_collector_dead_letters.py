@@ -1,4 +1,4 @@
-"""What cannot be archived is kept aside with its reason, and stops nothing behind it."""
+"""What cannot be collected is kept aside with its reason, and stops nothing behind it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def test_a_restarted_collector_goes_on_where_it_stood(
     assert (record.epoch, record.released) == (2, True)
 
 
-async def test_lines_of_a_stranger_are_archived_once(
+async def test_lines_of_a_stranger_are_collected_once(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """Without our headers a message is a line, without its newline; equal lines are two lines."""

@@ -78,7 +78,7 @@ async def test_a_successor_that_cannot_know_the_sources_asks_for_nothing_again(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     """The owner is dead, its snapshots are gone, and so are the messages: what was stored up to
-    the position was archived all the same, for shippers too, also after a restart.
+    the position was collected all the same, for shippers too, also after a restart.
     """
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     config = config_for(nats_server, folders[1], "collector-1")
@@ -174,7 +174,7 @@ async def test_a_partition_is_taken_without_a_stream_of_snapshots(
 async def test_an_older_folder_reads_nothing_again_when_the_bucket_is_lost(
     nats_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """What the dead owner archived after it stands in that one's folder."""
+    """What the dead owner collected after it stands in that one's folder."""
     folders, source = [tmp_path / "a", tmp_path / "b"], Source(HOSTS[0])
     async with pipeline(nats_server) as made:
         await made.assign("collector-0")
