@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from logpipeline.codecs import DAMAGES, PACKED_IN, Codec, codec_of, unpacked
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.committed import CommittedFile, read_folder, settled_files
+from logpipeline_collector.files.committed import CommittedFile, read_folder, settled_files
 
 CHUNK_BYTES = 64 * 1024
 # So many chains are opened between two looks at the list: descriptors are few, and a look is dear.

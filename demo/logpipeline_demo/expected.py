@@ -1,5 +1,5 @@
-"""What the archive must hold, computed from the ledger alone: neither from the files, which may be
-gone, nor from any counter of the pipeline.
+"""What the collectors' files must hold, computed from the ledger alone: neither from the log files,
+which may be gone, nor from any counter of the pipeline.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ExpectedSource:
 
 @dataclass(slots=True)
 class Expected:
-    """What the archive must hold of one run of the generator."""
+    """What the collectors' files must hold of one run of the generator."""
 
     seed: int
     sources: dict[SourceKey, ExpectedSource]

@@ -1,4 +1,4 @@
-"""Finds the lines of an archived log in what is expected.
+"""Finds the lines of a collected log in what is expected.
 
 The clean case is fast: the next few hundred lines are computed and compared in one go, which
 checks every byte, the order and the count together. Where that fails, line by line, each is
@@ -179,7 +179,7 @@ class ChainJudge:
 
 
 class Line(NamedTuple):
-    """A line of the archive: its *text*, its bytes there, and where these begin and end."""
+    """A line of the collectors' files: its *text*, its bytes there, where they begin and end."""
 
     text: bytes
     written: bytes

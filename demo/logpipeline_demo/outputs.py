@@ -24,7 +24,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 class Location(NamedTuple):
-    """A place in the archive; the offset is one of the uncompressed file."""
+    """A place in the collectors' files; the offset is one of the uncompressed file."""
 
     path: Path
     offset: int
@@ -35,7 +35,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutputChain:
-    """One archived log in one collector's folder: its files, oldest first."""
+    """One collected log in one collector's folder: its files, oldest first."""
 
     place: str  # path of the active file, relative to the folder's logs
     files: tuple[Path, ...]
@@ -153,7 +153,7 @@ def size_of(path: Path) -> Size:
 
 
 def lines_by_place(outputs: Iterable[Path]) -> dict[str, int]:
-    """Return how many lines are archived at each place, in all of *outputs* together."""
+    """Return how many lines are collected at each place, in all of *outputs* together."""
     counts: dict[str, int] = {}
     for chain in find_chains(outputs):
         lines = sum(size_of(path).lines for path in chain.files)

@@ -39,7 +39,7 @@ _ENCODED = re.compile(rb"[^A-Za-z0-9._-]|^\.")
 
 @dataclass(slots=True)
 class LineDiff:
-    """What is wrong, as indices: of expected lines, or (chain, line) of archived ones."""
+    """What is wrong, as indices: of expected lines, or (chain, line) of collected ones."""
 
     lost: list[int] = field(default_factory=list)
     twice: list[tuple[int, int]] = field(default_factory=list)
@@ -115,17 +115,17 @@ def is_merge(
 
 @dataclass(slots=True)
 class RealFile:
-    """A real file under watch: how it was when that began, and how far it is to be archived."""
+    """A real file under watch: how it was when that began, and how far it is to be collected."""
 
     host: str
     path: Path
-    place: str  # where it is archived, relative to the collector's logs
-    older: tuple[Path, ...]  # rotated files before it, oldest first, archived from their beginning
-    start: int  # what stood before it is not archived
+    place: str  # where it is collected, relative to the collector's logs
+    older: tuple[Path, ...]  # rotated files before it, oldest first, collected from their beginning
+    start: int  # what stood before it is not collected
     inode: tuple[int, int]
     size: int
     digest: bytes  # of the first *size* bytes
-    until: int | None = None  # complete lines up to here must be archived; None: up to the end
+    until: int | None = None  # complete lines up to here must be collected; None: up to the end
 
     @classmethod
     def observe(
@@ -158,7 +158,7 @@ class RealFile:
         return SourceKey(self.host, str(self.path))
 
     def freeze(self) -> None:
-        """Ask for no more than the lines that are complete now; later ones may be archived too."""
+        """Ask for no more than the lines that are complete now; later ones may be collected too."""
         self.until = _complete(self.path)
 
     def change(self) -> str:
@@ -177,7 +177,7 @@ class RealFile:
         return f"an older file is gone: {missing[0]}" if missing else ""
 
     def must(self) -> Iterator[bytes]:
-        """Yield the bytes that must be archived."""
+        """Yield the bytes that must be collected."""
         for path in self.older:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
                 while chunk := source.read(CHUNK_BYTES):
@@ -185,7 +185,7 @@ class RealFile:
         yield from _range(self.path, self.start, self._until())
 
     def may(self) -> Iterator[bytes]:
-        """Yield the bytes that came later, and may be archived as well."""
+        """Yield the bytes that came later, and may be collected as well."""
         yield from _range(self.path, max(self.start, self._until()), _complete(self.path))
 
     def _until(self) -> int:
@@ -193,7 +193,7 @@ class RealFile:
 
 
 def default_place(host: str, path: Path) -> str:
-    """Return where the file *path* of *host* is archived by the default path template."""
+    """Return where the file *path* of *host* is collected by the default path template."""
     names = [_encoded(part) for part in path.parts if part != "/"]
     return "/".join([host, "_files", *names])
 

@@ -1,5 +1,5 @@
 """Which hosts and sources the small busy application has, and where their lines are written and
-archived.
+collected.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LogSource:
 
 
 def is_place_of(key: SourceKey, place: str) -> bool:
-    """Tell whether the lines of *key* belong into the archive's file *place*, by its default
+    """Tell whether the lines of *key* belong into the collectors' file *place*, by its default
     paths.
 
     A plain file keeps its own path below ``_files``, and only the end of that is known here.

@@ -101,7 +101,7 @@ class Verdict:
     """The result of a run."""
 
     sources: list[SourceVerdict] = field(default_factory=list)
-    damaged: list[LeftOut] = field(default_factory=list)  # archived files that cannot be read
+    damaged: list[LeftOut] = field(default_factory=list)  # collected files that cannot be read
     left_out: list[LeftOut] = field(default_factory=list)  # real files that changed otherwise
     real_files: int = 0  # how many of the sources are files of this machine
     banners: int = 0  # lines that files begin with, all with the same one

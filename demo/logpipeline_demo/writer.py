@@ -1,6 +1,6 @@
 """Writes one source as a program and its runtime would: whole lines, torn ones, fragments.
 
-Every attempt is in the ledger before it is made, so a line in an archive was announced.
+Every attempt is in the ledger before it is made, so a line in a collector's file was announced.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from archiving import Writer, opened
 from descendants import below
 from logpipeline_cli.cluster import remote
 from logpipeline_cli.cluster.entries import turns
 from logpipeline_cli.cluster.remote import Archive, FarEnd
 from logpipeline_cli.errors import CliError
+from partition_files import Writer, opened
 
 BLOCK = b"".join(b"line %07d\n" % number for number in range(50_000))
 # A shell that ends the program's stream after so many bytes.
@@ -40,7 +40,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
         writer = Writer(opened(folder))
         writer.take(name.encode() + b"\n" + BLOCK)
         writer.commit()
-        writer.archive.close()
+        writer.partition.close()
     return made
 
 

@@ -381,7 +381,7 @@ async def until_read(made: Pipeline, sequence: int) -> None:
 
 def differences(victim: Victim, *folders: Path) -> str:
     """Return what is wrong with the genuine lines of *victim*, empty if nothing is."""
-    lines = victim.archived(*folders).splitlines()
+    lines = victim.collected(*folders).splitlines()
     stood = [_genuine(line) for line in lines if b" of /" in line]
     sent = victim.sent.splitlines()
     if Path(victim.path).name in MAY_COME_TWICE:

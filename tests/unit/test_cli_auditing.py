@@ -21,7 +21,7 @@ from logpipeline_cli.auditing.comparing import (
     left,
 )
 from logpipeline_cli.auditing.sides import NoLine, Part, Source, lines_of
-from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_collector.files.naming import Origin, Template
 from logpipeline_shipper.files.discovery import Discovery
 from logpipeline_shipper.files.listing import HostSources
 

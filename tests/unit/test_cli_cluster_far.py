@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from archiving import PLACE, Writer, opened
 from logpipeline_cli.cluster import far
 from logpipeline_cli.cluster.entries import Entry, in_order
 from logpipeline_cli.cluster.frames import Kind, StreamCut, read_frame
+from partition_files import PLACE, Writer, opened
 
 BLOCK = b"".join(b"line %05d\n" % number for number in range(20_000))
 
@@ -24,13 +24,13 @@ class Collector:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.archive = opened(folder, rotate_bytes=len(BLOCK), compression="zstd")
-        self.writer = Writer(self.archive)
+        self.partition = opened(folder, rotate_bytes=len(BLOCK), compression="zstd")
+        self.writer = Writer(self.partition)
         self.written = b""
         self.append(BLOCK)
         self.upkeep()
         self.append(BLOCK)
-        self.archive.rotate(time.time())
+        self.partition.sink.rotate(time.time())
         self.append(b"the last\n")
 
     def append(self, data: bytes) -> None:
@@ -41,8 +41,8 @@ class Collector:
 
     def upkeep(self) -> None:
         """Rotate and pack what is due."""
-        self.archive.maintain(time.time())
-        self.archive.maintain(time.time())
+        self.partition.sink.maintain(time.time())
+        self.partition.sink.maintain(time.time())
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_removed_file_is_told_and_the_others_come(collector: Collector) -> Non
 def test_what_is_not_committed_is_never_sent(collector: Collector) -> None:
     """Bytes behind the last commit may be taken back."""
     collector.writer.take(b"not yet\n")
-    collector.writer.archive.write(collector.writer.prepare())
+    collector.writer.partition.write(collector.writer.prepare())
     with (collector.folder / "logs" / PLACE).open("ab") as file:
         file.write(b"of nobody\n")
     *_, active = listed(collector.folder)
@@ -185,7 +185,7 @@ def test_a_damaged_state_is_told_and_named(collector: Collector) -> None:
     """In a list as in a stream; neither ends as if it were whole."""
     *_, active = listed(collector.folder)
     [state] = (collector.folder / "state" / "main").glob("*.sqlite")
-    collector.archive.close()
+    collector.partition.close()
     state.write_bytes(b"no database" * 1000)
 
     *_, last = asked(collector.folder).splitlines()

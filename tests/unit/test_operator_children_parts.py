@@ -61,7 +61,7 @@ def test_a_collector_reads_what_the_pipeline_says() -> None:
     def told(pipeline: LogPipeline) -> dict[str, Any]:
         nats = config.nats_options(whole, Path("/x"))
         made = collector_config(pipeline, member="m", data=Path("/data"), nats=nats)
-        return {**flat(made), **flat(made.archive)}
+        return {**flat(made), **flat(made.files)}
 
     assert told(read_back(config.for_collector(whole))) == told(whole)
     # A field that stands here at its default would not be missed.

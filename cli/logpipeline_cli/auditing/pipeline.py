@@ -12,7 +12,7 @@ from logpipeline.partition import partition_of
 from logpipeline.spec import LogPipeline
 from logpipeline_cli.auditing.comparing import Missing
 from logpipeline_cli.auditing.sides import Archive, Counts, Node, Survey, Where, added
-from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_collector.files.naming import Origin, Template
 from logpipeline_shipper.checkpoint import Key
 from logpipeline_shipper.files.listing import SourceId
 

@@ -22,7 +22,7 @@ from logpipeline_cli.cluster.entries import Entry, Key
 from logpipeline_cli.cluster.frames import Kind, write_frame
 from logpipeline_cli.committed import ATTEMPTS_MAX, content_of, files_in
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.committed import CommittedFile
+from logpipeline_collector.files.committed import CommittedFile
 
 # A request names each file that is wanted.
 REQUEST_BYTES_MAX = 256 * 1024 * 1024

@@ -26,8 +26,8 @@ from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.output import agreed
 from logpipeline_cli.target import Target, connected, find_target
-from logpipeline_collector.archive.naming import origin_of
-from logpipeline_collector.archive.render import render_json
+from logpipeline_collector.files.naming import origin_of
+from logpipeline_collector.files.render import render_json
 
 Output = Literal["raw", "cri", "json"]
 

@@ -18,9 +18,9 @@ from logpipeline_cli.moments import moment_ns
 from logpipeline_cli.replaying.reading import Pace, Question, Reader, SinkOf, Span, span_of
 from logpipeline_cli.replaying.sinks import Folder, FolderSink, Page, PageSink, config_of
 from logpipeline_cli.target import Target, connected, find_target
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.render import Output
 from logpipeline_collector.config import from_pipeline
+from logpipeline_collector.files.partition import FileStorage
+from logpipeline_collector.files.render import Output
 
 # Streams that are read side by side where all need not be; what is on its way to us is bounded.
 STREAMS_AT_ONCE = 16
@@ -136,10 +136,9 @@ def _sinks(target: Target, folder: Folder | None, output: Output | None) -> Sink
         return lambda number, span: PageSink(page)
     collectors = from_pipeline(
         target.pipeline, member="replay", data=folder.path, nats=target.nats
-    ).archive
-    config = config_of(collectors, folder.path, form)
-    descriptors = Descriptors(config.open_files_max)
-    return lambda number, span: FolderSink(config, number, span, descriptors)
+    ).files
+    storage = FileStorage(config_of(collectors, folder.path, form))
+    return lambda number, span: FolderSink(storage, number, span)
 
 
 def _tell(reader: Reader) -> None:

@@ -15,7 +15,7 @@ from logpipeline.nats.scan import Range, Scan, StreamChanged
 from logpipeline.subjects import Subjects
 from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
-from logpipeline_collector.archive.naming import Origin, origin_of
+from logpipeline_collector.files.naming import Origin, origin_of
 
 IDLE = 1 << 63
 

@@ -19,18 +19,13 @@ from logpipeline.wire import BadMessage, Batch
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.output import escaped
 from logpipeline_cli.replaying.reading import Span
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.naming import origin_of
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.partition import (
-    ArchiveBroken,
-    ArchiveBusy,
-    ArchiveFailed,
-    ArchiveFull,
-    PartitionArchive,
-)
-from logpipeline_collector.archive.render import Output, Piece, Tail, render
-from logpipeline_collector.archive.sources import Sources
+from logpipeline_collector.config import FilesConfig
+from logpipeline_collector.files.naming import origin_of
+from logpipeline_collector.files.partition import FileStorage
+from logpipeline_collector.files.render import Output, Piece, Tail, render
+from logpipeline_collector.partition_writer import PartitionWriter
+from logpipeline_collector.sink import SinkBroken, SinkBusy, SinkFailed, SinkFull
+from logpipeline_collector.sources import Sources
 
 MARK = "replay.state"
 KIND = "replay"
@@ -78,8 +73,8 @@ class Folder:
 
 
 def config_of(
-    collectors: ArchiveConfig, folder: Path, output: Literal["raw", "cri", "json"]
-) -> ArchiveConfig:
+    collectors: FilesConfig, folder: Path, output: Literal["raw", "cri", "json"]
+) -> FilesConfig:
     """Return how a replay writes: as its *collectors* do, but one file for each place."""
     return replace(
         collectors,
@@ -98,12 +93,10 @@ def config_of(
 class FolderSink:
     """The files of one partition."""
 
-    def __init__(
-        self, config: ArchiveConfig, partition: int, span: Span, descriptors: Descriptors
-    ) -> None:
+    def __init__(self, storage: FileStorage, partition: int, span: Span) -> None:
         with _told():
-            self._archive = PartitionArchive.open(config, partition, descriptors)
-        done = self._archive.committed()
+            self._writer = PartitionWriter(storage.open(partition))
+        done = self._writer.committed()
         self._position = done.position if done else StreamPosition(span.created, 0, 0)
         self._committed = self._position
 
@@ -115,13 +108,13 @@ class FolderSink:
     @property
     def lines(self) -> int:
         """Lines that were written."""
-        return self._archive.lines
+        return self._writer.lines
 
     def learn(self, host: str, batch: Batch) -> None:
         """Know of what stands before."""
         # A replay is a look at what there is: where only bytes would tell, headers are believed.
         with suppress(BadMessage):
-            self._archive.learn(host, batch, None, is_believed=True)
+            self._writer.learn(host, batch, None, is_believed=True)
 
     def take(self, read: Read, delivered: Delivered) -> None:
         """Write what is new of a message.
@@ -131,14 +124,14 @@ class FolderSink:
             CliError: the disk is full, or failed.
         """
         with _told():
-            self._archive.take(
+            self._writer.take(
                 read.host,
                 read.batch,
                 delivered.message.data,
                 sequence=delivered.sequence,
                 time_ns=delivered.time_ns,
             )
-            if self._archive.dirty_bytes > COMMIT_BYTES:
+            if self._writer.dirty_bytes > COMMIT_BYTES:
                 self._position = self._at(delivered)
                 self.commit()
                 reach("replay.committed")
@@ -152,16 +145,16 @@ class FolderSink:
         if self._position == self._committed:
             return
         with _told():
-            pending = self._archive.prepare(
+            pending = self._writer.prepare(
                 Reached(self._position, 0), epoch=1, since=Reached(self._committed, 0)
             )
-            self._archive.write(pending)
-            self._archive.confirm(pending)
+            self._writer.write(pending)
+            self._writer.confirm(pending)
         self._committed = self._position
 
     def close(self) -> None:
         """Close the files; what is not committed is not there."""
-        self._archive.close()
+        self._writer.close()
 
     def _at(self, delivered: Delivered) -> StreamPosition:
         return StreamPosition(self._position.created, delivered.sequence, delivered.time_ns)
@@ -171,11 +164,11 @@ class FolderSink:
 def _told() -> Iterator[None]:
     try:
         yield
-    except ArchiveFull as error:
+    except SinkFull as error:
         raise CliError(
             f"the disk is full ({error}): make room, then say the same again to go on"
         ) from error
-    except (ArchiveBroken, ArchiveBusy, ArchiveFailed) as error:
+    except (SinkBroken, SinkBusy, SinkFailed) as error:
         raise CliError(str(error)) from error
 
 

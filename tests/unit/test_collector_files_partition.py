@@ -1,4 +1,4 @@
-"""An archive holds what was committed, once, and nothing else, however it is closed and opened."""
+"""Files hold what was committed, once, and nothing else, however they are closed and opened."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from archiving import PLACE, FailingDescriptors, Writer, contents, opened, position
 from logpipeline.records import Question, Reached
 from logpipeline.wire import BadMessage, Batch
-from logpipeline_collector.archive.committed import committed_files
-from logpipeline_collector.archive.maintenance import ROTATIONS_AT_ONCE_MAX
-from logpipeline_collector.archive.output import RESERVE_BYTES
-from logpipeline_collector.archive.state import (
-    ArchiveBroken,
-    ArchiveBusy,
-    ArchiveFailed,
-    ArchiveFull,
+from logpipeline_collector.files.committed import committed_files
+from logpipeline_collector.files.maintenance import ROTATIONS_AT_ONCE_MAX
+from logpipeline_collector.files.output import RESERVE_BYTES
+from logpipeline_collector.sink import (
+    SinkBroken,
+    SinkBusy,
+    SinkFailed,
+    SinkFull,
 )
+from partition_files import PLACE, FailingDescriptors, Writer, contents, opened, position
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     again = opened(tmp_path)
     last = again.committed()
 
@@ -43,7 +43,7 @@ def test_what_is_not_committed_is_taken_back(tmp_path: Path) -> None:
     writer.take(b"two\n")
     assert contents(tmp_path) == b"one\ntwo\n"
     writer.take(b"other\n", source="/var/log/other.log")
-    writer.archive.close()
+    writer.partition.close()
     opened(tmp_path).close()
 
     assert contents(tmp_path) == b"one\n"
@@ -55,26 +55,26 @@ def test_a_message_that_comes_again_is_not_written_again(tmp_path: Path) -> None
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     again = Writer(opened(tmp_path))
     again.take(b"one\n")
     again.take(b"two\n")
     again.commit()
 
     assert contents(tmp_path) == b"one\ntwo\n"
-    assert again.archive.duplicates == 1
+    assert again.partition.duplicates == 1
 
 
 def test_messages_may_be_taken_while_a_commit_is_on_its_way(tmp_path: Path) -> None:
     """They belong to the next one."""
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
-    pending = writer.archive.prepare(
+    pending = writer.partition.prepare(
         Reached(position(1), 0), epoch=1, since=Reached(position(0), 0)
     )
     writer.take(b"two\n")
-    writer.archive.write(pending)
-    writer.archive.close()
+    writer.partition.write(pending)
+    writer.partition.close()
     again = opened(tmp_path)
 
     assert contents(tmp_path) == b"one\n"
@@ -86,18 +86,18 @@ def test_only_what_is_committed_is_told_to_shippers(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    number, told = writer.archive.changed_since(0)
+    number, told = writer.partition.changed_since(0)
     writer.take(b"two\n")
     pending = writer.prepare()
-    writer.archive.write(pending)
+    writer.partition.write(pending)
 
     assert [(host, known.offset) for host, known in told] == [("h", 4)]
-    assert writer.archive.changed_since(number) == (number, [])
-    assert [known.offset for known in writer.archive.asked("h", Question())] == [4]
-    writer.archive.confirm(pending)
-    after, told = writer.archive.changed_since(number)
+    assert writer.partition.changed_since(number) == (number, [])
+    assert [known.offset for known in writer.partition.asked("h", Question())] == [4]
+    writer.partition.confirm(pending)
+    after, told = writer.partition.changed_since(number)
     assert (after, [known.offset for _, known in told]) == (number + 1, [8])
-    assert [known.offset for known in writer.archive.asked("h", Question())] == [8]
+    assert [known.offset for known in writer.partition.asked("h", Question())] == [8]
 
 
 def test_only_changed_sources_are_told_again(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_only_changed_sources_are_told_again(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.take(b"x\n", host="other")
     writer.commit()
-    number, _ = writer.archive.changed_since(0)
+    number, _ = writer.partition.changed_since(0)
     writer.start = 4
     writer.take(b"two\n")
     writer.commit()
 
-    assert [host for host, _ in writer.archive.changed_since(number)[1]] == ["h"]
-    assert sorted(host for host, _ in writer.archive.changed_since(0)[1]) == ["h", "other"]
+    assert [host for host, _ in writer.partition.changed_since(number)[1]] == ["h"]
+    assert sorted(host for host, _ in writer.partition.changed_since(0)[1]) == ["h", "other"]
 
 
 def test_the_last_commit_can_be_taken_back(tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_the_last_commit_can_be_taken_back(tmp_path: Path) -> None:
     writer.take(b"two\n")
     writer.take(b"other\n", source="/var/log/other.log")
     writer.commit(is_confirmed=False)
-    writer.archive.undo()
-    last = writer.archive.committed()
+    writer.partition.undo()
+    last = writer.partition.committed()
 
     assert contents(tmp_path) == b"one\n"
     assert not (tmp_path / "logs/h/_files/var/log/other.log").exists()
     assert last is not None
     assert last.position == position(1)
-    assert [known.offset for known in writer.archive.asked("h", Question())] == [4]
+    assert [known.offset for known in writer.partition.asked("h", Question())] == [4]
 
 
 def test_the_first_commit_can_be_taken_back(tmp_path: Path) -> None:
@@ -138,19 +138,19 @@ def test_the_first_commit_can_be_taken_back(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit(is_confirmed=False)
-    writer.archive.undo()
+    writer.partition.undo()
 
     assert contents(tmp_path) == b""
-    assert writer.archive.committed() is None
+    assert writer.partition.committed() is None
 
 
-def test_a_fenced_archive_gives_up_what_is_not_committed(tmp_path: Path) -> None:
+def test_a_fenced_owner_gives_up_what_is_not_committed(tmp_path: Path) -> None:
     """And can go on from there."""
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
     writer.take(b"two\n")
-    writer.archive.discard()
+    writer.partition.discard()
     writer.start = 4
     writer.take(b"TWO\n")
     writer.commit()
@@ -160,10 +160,10 @@ def test_a_fenced_archive_gives_up_what_is_not_committed(tmp_path: Path) -> None
 
 def test_two_processes_cannot_write_one_partition(tmp_path: Path) -> None:
     """The second is told what to do."""
-    archive = opened(tmp_path)
-    with pytest.raises(ArchiveBusy, match="a folder of its own"):
+    partition = opened(tmp_path)
+    with pytest.raises(SinkBusy, match="a folder of its own"):
         opened(tmp_path)
-    archive.close()
+    partition.close()
     opened(tmp_path).close()
 
 
@@ -172,7 +172,7 @@ def test_a_broken_state_says_what_to_do(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / "state/main/p3.sqlite").write_bytes(b"garbage" * 1000)
 
-    with pytest.raises(ArchiveBroken, match="aside"):
+    with pytest.raises(SinkBroken, match="aside"):
         opened(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     opened(tmp_path).close()
 
     assert theirs.read_bytes() == b"theirs"
@@ -207,20 +207,20 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_payload_that_is_not_its_range_is_refused(tmp_path: Path) -> None:
     """And nothing is known of it afterwards."""
-    archive = opened(tmp_path)
+    partition = opened(tmp_path)
     batch = Batch(source="/x", generation="0" * 16, start=0, end=9, lines=1, format="plain")
     with pytest.raises(BadMessage, match="bad-length"):
-        archive.take("h", batch, b"short", sequence=1, time_ns=1)
+        partition.take("h", batch, b"short", sequence=1, time_ns=1)
 
-    assert archive.asked("h", Question()) == []
+    assert partition.asked("h", Question()) == []
 
 
 def test_a_foreign_message_is_lines_without_their_last_newline(tmp_path: Path) -> None:
     """As fshipper publishes them."""
-    archive = opened(tmp_path)
-    archive.take("h", None, b"one", sequence=1, time_ns=1)
-    archive.take("h", None, b"two\nthree", sequence=2, time_ns=1)
-    Writer(archive).commit()
+    partition = opened(tmp_path)
+    partition.take("h", None, b"one", sequence=1, time_ns=1)
+    partition.take("h", None, b"two\nthree", sequence=2, time_ns=1)
+    Writer(partition).commit()
 
     assert contents(tmp_path, "h/_files/_lines.log") == b"one\ntwo\nthree\n"
 
@@ -243,12 +243,12 @@ def test_a_file_that_ended_without_a_newline_does_not_swallow_the_next_line(
     writer = Writer(opened(tmp_path))
     writer.take(b"one\nlast")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     again = Writer(opened(tmp_path), sequence=1)
     batch = Batch(
         source="/var/log/app.log", generation="1" * 16, start=0, end=4, lines=1, format="plain"
     )
-    again.archive.take("h", batch, b"new\n", sequence=2, time_ns=1)
+    again.partition.take("h", batch, b"new\n", sequence=2, time_ns=1)
 
     assert contents(tmp_path) == b"one\nlast\nnew\n"
 
@@ -259,30 +259,30 @@ def test_a_hole_is_counted_until_it_is_filled(tmp_path: Path) -> None:
     writer.take(b"one\n")
     writer.start = 8
     writer.take(b"three\n")
-    assert writer.archive.missing_bytes == 4
+    assert writer.partition.missing_bytes == 4
     writer.start = 4
     writer.take(b"two\n")
     writer.commit()
 
-    assert writer.archive.missing_bytes == 0
-    assert writer.archive.late_ranges == 1
+    assert writer.partition.missing_bytes == 0
+    assert writer.partition.late_ranges == 1
     assert contents(tmp_path) == b"one\nthree\ntwo\n"
 
 
 def test_another_folder_goes_on_from_a_snapshot(tmp_path: Path) -> None:
-    """What was archived elsewhere is not archived again."""
+    """What another collector wrote is not written again."""
     writer = Writer(opened(tmp_path / "a"))
     writer.take(b"one\n")
     writer.commit()
     other = Writer(opened(tmp_path / "b"), sequence=1)
-    other.archive.import_sources(writer.archive.export_sources())
+    other.partition.import_sources(writer.partition.export_sources())
     other.take(b"one\n")
     other.take(b"two\n")
     other.commit()
 
     assert contents(tmp_path / "b") == b"two\n"
     with pytest.raises(ValueError, match="snapshot"):
-        other.archive.import_sources(b"garbage garbage")
+        other.partition.import_sources(b"garbage garbage")
 
 
 def test_files_are_set_aside_where_others_have_gone_on(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_files_are_set_aside_where_others_have_gone_on(tmp_path: Path) -> None:
     writer.start = 0
     writer.take(b"begun and", ends_inside_line=True)
     writer.commit()
-    writer.archive.set_aside(1e9)
+    writer.partition.sink.set_aside(1e9)
     writer.start = 0
     writer.take(b"two\n", generation="1" * 16)
     writer.commit()
@@ -318,7 +318,7 @@ def test_a_full_disk_keeps_nothing_of_a_message(tmp_path: Path, number: int, is_
         writer.commit()
     before, start = contents(tmp_path), writer.start
     disk.write_errno = number
-    with pytest.raises(ArchiveFull, match="make room"):
+    with pytest.raises(SinkFull, match="make room"):
         writer.take(b"two and more\n")
     assert contents(tmp_path) == before
     disk.write_errno, writer.start = 0, start
@@ -326,7 +326,7 @@ def test_a_full_disk_keeps_nothing_of_a_message(tmp_path: Path, number: int, is_
     writer.commit()
 
     assert contents(tmp_path) == before + b"two and more\n"
-    assert writer.archive.duplicates == 0
+    assert writer.partition.duplicates == 0
 
 
 def test_room_is_left_for_the_commit_of_what_was_written(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_room_is_left_for_the_commit_of_what_was_written(tmp_path: Path) -> None
     disk = FailingDescriptors()
     writer = Writer(opened(tmp_path, descriptors=disk))
     disk.free = (RESERVE_BYTES - 1, 1 << 40)
-    with pytest.raises(ArchiveFull):
+    with pytest.raises(SinkFull):
         writer.take(b"one\n")
     disk.free, writer.start = (RESERVE_BYTES + 1024, 1 << 40), 0
     writer.take(b"one\n")
@@ -350,9 +350,9 @@ def test_a_failed_sync_is_final(tmp_path: Path, number: int) -> None:
     writer = Writer(opened(tmp_path, descriptors=disk))
     writer.take(b"one\n")
     disk.sync_errno = number
-    with pytest.raises(ArchiveFailed, match="not durable"):
+    with pytest.raises(SinkFailed, match="not durable"):
         writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     again = opened(tmp_path)
 
     assert again.committed() is None
@@ -361,8 +361,8 @@ def test_a_failed_sync_is_final(tmp_path: Path, number: int) -> None:
 
 def test_far_more_files_than_descriptors_are_written(tmp_path: Path) -> None:
     """The least recently used one is closed."""
-    archive = opened(tmp_path, open_files_max=4)
-    writer = Writer(archive)
+    partition = opened(tmp_path, open_files_max=4)
+    writer = Writer(partition)
     for _ in range(2):
         for number in range(60):
             writer.start = 0 if writer.sequence < 60 else 2

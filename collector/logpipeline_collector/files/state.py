@@ -1,5 +1,5 @@
-"""What is committed of a partition, in SQLite beside the files: lengths, sources, position, and
-how to take the last commit back. One transaction is one fsync of SQLite's log.
+"""The state of a partition's files, in SQLite beside them: committed lengths, sources, position,
+and how to take the last commit back. One transaction costs one fsync of SQLite's log.
 """
 
 from __future__ import annotations
@@ -10,33 +10,23 @@ import json
 import logging
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import zstandard
-
 from logpipeline.deduplication import SourceState, decode, encode
-from logpipeline.records import Reached, StreamPosition
-from logpipeline_collector.archive.render import Tail
+from logpipeline_collector.files.render import Tail
+from logpipeline_collector.sink import LocalCommit, SinkBroken, SinkFailed, SinkFull, SourceName
 
 log = logging.getLogger(__name__)
 
 # EFBIG: a limit on the size of files, which a smaller file would not meet.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-SourceName = tuple[str, str]
-
-SNAPSHOT_VERSION = 1
-# 250,000 sources of some 300 bytes; a damaged one shall not take all memory.
-SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
-LEVEL = 1
-
 VERSION = 2
-# What one process may wait for another one that reads.
+# How long one process may wait for another one that reads.
 BUSY_TIMEOUT_S = 10.0
 
 _SCHEMA = """
@@ -50,38 +40,18 @@ _FULL_CODES = {sqlite3.SQLITE_FULL}
 _DISK_CODES = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
 
-class ArchiveBusy(Exception):
-    """Another process writes this partition in this folder."""
-
-
-class ArchiveBroken(Exception):
-    """The state of the files cannot be read; the message says what to do."""
-
-
-class ArchiveFailed(Exception):
-    """The disk failed; what it said to be written cannot be believed. The process has to end."""
-
-
-class ArchiveFull(OSError):
-    """The disk is full; nothing of what was asked was done, and it may be asked again."""
-
-
-class BadSnapshot(ValueError):
-    """Bytes that are no snapshot of sources, or one of another version."""
-
-
-def disk_error(error: OSError, what: str, folder: Path) -> ArchiveFull | ArchiveFailed:
-    """Return what *error* means for an archive in *folder*, which tried to do *what*."""
+def disk_error(error: OSError, what: str, folder: Path) -> SinkFull | SinkFailed:
+    """Return what *error* means for files in *folder*, when it was tried to *what*."""
     if error.errno in _FULL:
         reason = f"{error.strerror}: cannot {what}; make room, it goes on by itself"
-        return ArchiveFull(error.errno, reason, str(folder))
-    return ArchiveFailed(f"{folder}: cannot {what}: {error}; look at the disk, then start again")
+        return SinkFull(error.errno, reason, str(folder))
+    return SinkFailed(f"{folder}: cannot {what}: {error}; look at the disk, then start again")
 
 
 class Stage(Enum):
-    """Where a file is in its life."""
+    """Stage of a file's life."""
 
-    NEW = "new"  # announced; what stands at its path may be ours, and is not committed
+    NEW = "new"  # announced: a file at its path may be ours, and is not committed
     ACTIVE = "active"
     ROTATED = "rotated"
     PACKED = "packed"  # rotated and compressed
@@ -91,8 +61,8 @@ class Stage(Enum):
 class FileRow(NamedTuple):
     """A file as committed: its first *length* bytes, uncompressed.
 
-    *place* is what its path would be if nothing else stood there. *moving_to* and *packing_to*
-    announce a rename and a compression that were begun. *size* is what a packed file takes.
+    *place* is its path unless another file stood there. *moving_to* and *packing_to* announce a
+    rename and a compression that were begun. *size* is what a packed file takes.
     """
 
     path: str
@@ -114,10 +84,10 @@ class FileRow(NamedTuple):
 
     @staticmethod
     def decode(text: str) -> FileRow:
-        """Return what `encode` made.
+        """Return the row that `encode` wrote.
 
         Raises:
-            ValueError, TypeError: it is nothing of the kind.
+            ValueError, TypeError: *text* is not a row.
         """
         path, place, host, stage, begun_ns, length, tail, *rest = json.loads(text)
         kept = Tail(*tail) if tail is not None else None
@@ -133,91 +103,16 @@ class Rotations(NamedTuple):
     stamp_s: int
 
 
-class LocalCommit(NamedTuple):
-    """The last commit of a folder; *previous* (epoch, and how far it was read) is what would be the
-    last without it, None where it cannot be taken back.
-    """
-
-    number: int
-    epoch: int
-    position: StreamPosition
-    rollbacks: int
-    previous: tuple[int, Reached] | None
-
-    @property
-    def reached(self) -> Reached:
-        """How far the stream was read."""
-        return Reached(self.position, self.rollbacks)
-
-    def encode(self) -> str:
-        """Return the commit as JSON."""
-        previous: tuple[Any, ...] | None = None
-        if self.previous is not None:
-            epoch, before = self.previous
-            # Older programs read the first two.
-            previous = (epoch, _list(before.position), before.rollbacks)
-        return json.dumps((self.number, self.epoch, _list(self.position), self.rollbacks, previous))
-
-    @staticmethod
-    def decode(text: str) -> LocalCommit:
-        """Return what `encode` made.
-
-        Raises:
-            ValueError, TypeError: it is nothing of the kind.
-        """
-        number, epoch, position, rollbacks, previous = json.loads(text)
-        before = None
-        if previous is not None:
-            epoch_before, position_before, *told = previous
-            rollbacks_before = told[0] if told else None
-            before = (
-                int(epoch_before),
-                Reached(StreamPosition(*position_before), rollbacks_before),
-            )
-        return LocalCommit(number, epoch, StreamPosition(*position), rollbacks, before)
-
-
-def _list(position: StreamPosition) -> tuple[str, int, int]:
-    return position.created, position.sequence, position.time_ns
-
-
-def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
-    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
-    sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
-    body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
-    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
-
-
-def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
-    """Return the sources of a snapshot; the empty one has none.
-
-    Raises:
-        BadSnapshot: it is damaged, or of another version.
-    """
-    if not data:
-        return {}
-    try:
-        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
-        if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
-            raise BadSnapshot("the snapshot's checksum does not match")
-        told = json.loads(body)
-        if told["version"] != SNAPSHOT_VERSION:
-            raise BadSnapshot(f"version {told['version']}; this program knows {SNAPSHOT_VERSION}")
-        return {(str(h), str(s)): decode(known) for (h, s), known in told["sources"]}
-    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
-        raise BadSnapshot(f"no snapshot of sources: {error}") from error
-
-
 @dataclass(slots=True)
 class Damage:
-    """How many committed bytes the disk, or another program, took away. The state stores it with
-    the next change of its files, which is when the files are known without these bytes.
+    """Committed bytes that the disk or another program took away. The state stores the number with
+    its next change of files, from which on the files are known without these bytes.
     """
 
     bytes: int = 0
 
     def add(self, path: str, lost: int, why: str) -> None:
-        """Count *lost* bytes of the file *path*, and name them."""
+        """Count *lost* bytes of the file *path*, and log them."""
         self.bytes += lost
         log.error(
             "committed bytes of a file are gone",
@@ -264,7 +159,7 @@ class State:
             db.execute("REPLACE INTO meta VALUES ('damaged', ?)", row)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._db.close()
 
@@ -275,9 +170,7 @@ class State:
             return LocalCommit.decode(row[0]) if row else None
 
     def keep_succession(self, epoch: int, text: str) -> None:
-        """Store what the group's record told of former folders when *epoch* began here. Taking a
-        commit back leaves it.
-        """
+        """Store the succession of *epoch*. Taking a commit back keeps it."""
         with self._writing() as db:
             value = json.dumps((epoch, text))
             db.execute("REPLACE INTO meta VALUES ('succession', ?)", (value,))
@@ -295,7 +188,7 @@ class State:
             return {_name(key): decode(json.loads(value)) for key, value in rows}
 
     def source_rows(self) -> list[tuple[str, str]]:
-        """Return what `sources` returns as it is stored: name and knowledge as JSON."""
+        """Return `sources` as it is stored: name and knowledge in JSON."""
         with self._reading() as db:
             return db.execute("SELECT key, value FROM sources").fetchall()
 
@@ -312,7 +205,7 @@ class State:
         sources: Mapping[SourceName, SourceState | None],
     ) -> None:
         """Make *commit* the last one, and keep what it replaces until the next one. Files that are
-        gone, and sources that are None, are forgotten.
+        gone and sources that are None are forgotten.
         """
         known = [(_key(name), json.dumps(encode(k))) for name, k in sources.items() if k]
         forgotten = [(_key(name),) for name, k in sources.items() if not k]
@@ -330,7 +223,7 @@ class State:
             db.executemany("DELETE FROM sources WHERE key = ?", forgotten)
 
     def undo(self) -> None:
-        """Take the last commit back. What it took in is marked as gone, for recovery to remove."""
+        """Take the last commit back. Its new files are marked as gone, for recovery to remove."""
         with self._writing() as db:
             kept = db.execute("SELECT kind, key, value FROM undo").fetchall()
             for kind, key, value in kept:
@@ -343,11 +236,11 @@ class State:
                 else:
                     db.execute(f"REPLACE INTO {kind} VALUES (?, ?)", (key, value))
             _forget_undo(db)
-        # Files whose damage the commit took in are found damaged again.
+        # Recovery finds the damage again that the commit had counted.
         self._load_damage()
 
     def announce(self, files: Mapping[int, FileRow]) -> None:
-        """Store *files* that are about to be made, outside of any commit."""
+        """Store *files* that are about to get their names, outside of any commit."""
         with self._writing() as db:
             _put_files(db, files)
 
@@ -358,8 +251,8 @@ class State:
         gone: Iterable[int] = (),
         rotations: Mapping[str, Rotations | None] | None = None,
     ) -> None:
-        """Store *files* and drop those that are *gone*. The last commit cannot be taken back after
-        it: its files may look otherwise now.
+        """Store *files* and drop those that are *gone*. After this the last commit cannot be taken
+        back: its files have changed.
         """
         with self._writing() as db:
             _forget_undo(db)
@@ -379,7 +272,7 @@ class State:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                # An error of the disk has rolled back already.
+                # After an error of the disk SQLite has rolled back already.
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
@@ -399,76 +292,20 @@ class State:
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _FULL_CODES:
-                raise ArchiveFull(
+                raise SinkFull(
                     errno.ENOSPC, "the disk is full; make room", str(self._path)
                 ) from error
             if code in _DISK_CODES:
-                raise ArchiveFailed(f"{self._path}: {error}; look at the disk") from error
+                raise SinkFailed(f"{self._path}: {error}; look at the disk") from error
             raise self._broken(str(error)) from error
 
-    def _broken(self, reason: str) -> ArchiveBroken:
-        return ArchiveBroken(
+    def _broken(self, reason: str) -> SinkBroken:
+        return SinkBroken(
             f"{self._path} cannot be used: {reason}. Stop the collector and move this file aside "
-            "(with -wal and -shm): the positions then come from the group's snapshot, files that "
-            "are there stay as they are, and new lines go into files beside them. The last lines "
-            "of the old files may stand twice then"
+            "(with -wal and -shm): positions then come from the group's snapshot, existing files "
+            "stay as they are, and new lines go into files beside them. The last lines of the old "
+            "files may then be there twice"
         )
-
-
-class Stored(NamedTuple):
-    """What a state holds at one moment: its last commit, and the files with it and *before* it."""
-
-    last: LocalCommit | None
-    files: list[FileRow]
-    before: list[FileRow]
-
-
-def read_stored(path: Path) -> Stored:
-    """Return what stands in a state that another process may be writing.
-
-    Raises:
-        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
-    """
-    with contextlib.closing(_open_to_read(path)) as db:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != VERSION:
-            raise ValueError(f"{path}: version {version}, this program knows {VERSION}")
-        # All of one moment: a commit between two of the questions would mix two states.
-        db.execute("BEGIN")
-        commit = db.execute("SELECT value FROM meta WHERE key = 'commit'").fetchone()
-        files = dict(db.execute("SELECT key, value FROM files"))
-        undo = db.execute("SELECT key, value FROM undo WHERE kind = 'files'").fetchall()
-    before = files | dict(undo)
-    return Stored(
-        LocalCommit.decode(commit[0]) if commit is not None else None,
-        [FileRow.decode(text) for text in files.values()],
-        [FileRow.decode(text) for text in before.values() if text is not None],
-    )
-
-
-def read_succession(path: Path) -> tuple[int, str]:
-    """Return the epoch and the text that were last kept by `keep_succession`, 0 and nothing where
-    none was.
-
-    Raises:
-        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
-    """
-    with contextlib.closing(_open_to_read(path)) as db:
-        row = db.execute("SELECT value FROM meta WHERE key = 'succession'").fetchone()
-    epoch, text = json.loads(row[0]) if row is not None else (0, "")
-    return int(epoch), str(text)
-
-
-def _open_to_read(path: Path) -> sqlite3.Connection:
-    uri = f"{path.resolve().as_uri()}?mode=ro"
-    db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-    try:
-        db.execute("SELECT 1 FROM meta").fetchone()
-    except sqlite3.OperationalError:
-        # Who may not write beside it cannot join a log, but then no collector runs either.
-        db.close()
-        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
-    return db
 
 
 def _keep(db: sqlite3.Connection, kind: str, keys: list[Any]) -> None:
@@ -490,7 +327,7 @@ def _put_files(db: sqlite3.Connection, files: Mapping[int, FileRow]) -> None:
 
 
 def _key(name: SourceName) -> str:
-    # Surrogates (bytes of a path that are no UTF-8) are no SQLite text; JSON escapes them.
+    # SQLite's text cannot hold surrogates (bytes of a path that are not UTF-8); JSON escapes them.
     return json.dumps(name)
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens to an archive, in whatever order, its files hold what is committed, once, in
+"""Whatever happens to a partition, in whatever order, its files hold what is committed, once, in
 order: a model takes the same actions, and says what that is.
 """
 
@@ -16,18 +16,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from archiving import Writer, opened
-from logpipeline_collector.archive.committed import CommittedFile, committed_files
+from logpipeline_collector.files.committed import CommittedFile, committed_files
+from partition_files import Writer, opened
 
 SOURCES = ("/var/log/a.log", "/var/log/b.log")
 
 
-class Archive(RuleBasedStateMachine):
+class Files(RuleBasedStateMachine):
     """One partition that reads a stream of messages, each of one of two files."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="archive-model-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="files-model-"))
         self.stream: list[tuple[str, int, bytes]] = []
         self.committed = self.confirmed = 0
         self.now_s = time.time()
@@ -92,29 +92,29 @@ class Archive(RuleBasedStateMachine):
         position = self.writer.sequence
         pending = self.writer.prepare()
         self.take(2)
-        self.writer.archive.write(pending)
-        self.writer.archive.confirm(pending)
+        self.writer.partition.write(pending)
+        self.writer.partition.confirm(pending)
         self.committed = self.confirmed = self.writer.committed = position
 
     @precondition(lambda self: self.committed != self.confirmed)
     @rule()
     def undo(self) -> None:
         """A successor began before the last commit, which the group never heard of."""
-        self.writer.archive.undo()
+        self.writer.partition.undo()
         self.committed = self.confirmed
         self.go_back(self.committed)
 
     @rule()
     def discard(self) -> None:
         """The epoch ended."""
-        self.writer.archive.discard()
+        self.writer.partition.discard()
         self.confirmed = self.committed
         self.go_back(self.committed)
 
     @rule()
     def reopen(self) -> None:
         """The process ends, and another one begins."""
-        self.writer.archive.close()
+        self.writer.partition.close()
         self.confirmed = self.committed
         self.open()
 
@@ -122,7 +122,7 @@ class Archive(RuleBasedStateMachine):
     def maintain(self) -> None:
         """Rotation and compression have their turn."""
         self.now_s += 1
-        self.writer.archive.maintain(self.now_s)
+        self.writer.partition.sink.maintain(self.now_s)
 
     @invariant()
     def committed_bytes_stand_in_the_files_once_and_in_order(self) -> None:
@@ -135,7 +135,7 @@ class Archive(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Leave nothing behind."""
         if self.limits:
-            self.writer.archive.close()
+            self.writer.partition.close()
         shutil.rmtree(self.folder)
 
 
@@ -153,6 +153,6 @@ def content(file: CommittedFile) -> bytes:
     return data[: file.length]
 
 
-TestArchive = pytest.mark.long(Archive.TestCase)
+TestFiles = pytest.mark.long(Files.TestCase)
 # Most faults need a file, a commit, a rotation and some more; the default of 50 has few of them.
-TestArchive.settings = settings(stateful_step_count=80)
+TestFiles.settings = settings(stateful_step_count=80)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.wire import Batch
-from logpipeline_collector.archive.naming import (
+from logpipeline_collector.files.naming import (
     COMPONENT_BYTES_MAX,
     Origin,
     Template,

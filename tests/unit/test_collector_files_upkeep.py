@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from archiving import PLACE, FailingDescriptors, Writer, contents, opened
 from logpipeline.listing import files_below
-from logpipeline_collector.archive import maintenance
-from logpipeline_collector.archive.committed import committed_files
-from logpipeline_collector.archive.output import Descriptors
+from logpipeline_collector.files import maintenance
+from logpipeline_collector.files.committed import committed_files
+from logpipeline_collector.files.output import Descriptors
+from partition_files import PLACE, FailingDescriptors, Writer, contents, opened
 
 # Room for two of the files that a partition sets aside.
 LITTLE: dict[str, Any] = {"rotate_bytes": 1, "retention_bytes": 25}
@@ -33,7 +33,7 @@ def test_a_full_file_is_set_aside_and_a_new_one_begun(tmp_path: Path) -> None:
     for text in (b"one\n", b"two\n", b"three\n"):
         writer.take(text)
         writer.commit()
-        writer.archive.maintain(time.time())
+        writer.partition.sink.maintain(time.time())
     writer.take(b"four\n")
     writer.commit()
 
@@ -46,9 +46,9 @@ def test_an_old_file_is_set_aside(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path, rotate_age_s=60))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.maintain(time.time() + 30)
+    writer.partition.sink.maintain(time.time() + 30)
     assert rotated(tmp_path) == []
-    writer.archive.maintain(time.time() + 90)
+    writer.partition.sink.maintain(time.time() + 90)
     assert len(rotated(tmp_path)) == 1
 
 
@@ -58,7 +58,7 @@ def test_only_what_the_group_knows_is_set_aside(tmp_path: Path, is_confirmed: bo
     writer = Writer(opened(tmp_path, rotate_bytes=1))
     writer.take(b"one\n")
     writer.commit(is_confirmed=is_confirmed)
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
 
     assert bool(rotated(tmp_path)) == is_confirmed
 
@@ -68,11 +68,11 @@ def test_a_file_is_not_set_aside_in_the_middle_of_a_line(tmp_path: Path) -> None
     writer = Writer(opened(tmp_path, rotate_bytes=1))
     writer.take(b"half a ", ends_inside_line=True)
     writer.commit()
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     assert rotated(tmp_path) == []
     writer.take(b"line\n", starts_inside_line=True)
     writer.commit()
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     assert [path.read_bytes() for path in rotated(tmp_path)] == [b"half a line\n"]
 
 
@@ -82,7 +82,7 @@ def test_rotated_files_are_compressed(tmp_path: Path, compression: str) -> None:
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression=compression))
     writer.take(b"one\n" * 1000)
     writer.commit()
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     (path,) = rotated(tmp_path)
     raw = path.read_bytes()
     data = (
@@ -101,13 +101,13 @@ def test_old_files_are_removed_by_age_and_by_size_but_never_the_active_one(tmp_p
     for text in (b"one\n", b"two\n", b"six\n"):
         writer.take(text)
         writer.commit()
-        writer.archive.maintain(time.time())
+        writer.partition.sink.maintain(time.time())
     assert [path.read_bytes() for path in rotated(tmp_path)] == [b"two\n", b"six\n"]
     writer.take(b"active\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     later = opened(tmp_path, retention_age_s=60, rotate_age_s=1e12)
-    later.maintain(time.time() + 100)
+    later.sink.maintain(time.time() + 100)
 
     assert rotated(tmp_path) == []
     assert contents(tmp_path) == b"active\n"
@@ -118,8 +118,8 @@ def test_what_is_rotated_is_known_after_a_restart(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.maintain(time.time())
-    writer.archive.close()
+    writer.partition.sink.maintain(time.time())
+    writer.partition.close()
     again = Writer(opened(tmp_path))
     again.take(b"one\n")
     again.take(b"two\n")
@@ -135,10 +135,10 @@ def test_a_file_that_is_written_all_the_time_is_set_aside(tmp_path: Path) -> Non
     writer.take(b"one\n")
     writer.commit()
     writer.take(b"two\n")
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     writer.take(b"three\n")
     assert [path.read_bytes() for path in rotated(tmp_path)] == [b"one\ntwo\n"]
-    writer.archive.close()
+    writer.partition.close()
     again = Writer(opened(tmp_path), start=4, sequence=1)
     again.take(b"two\n")
     again.commit()
@@ -153,10 +153,10 @@ def test_a_rotated_file_is_compressed_when_all_of_it_is_committed(tmp_path: Path
     writer.take(b"one\n")
     writer.commit()
     writer.take(b"two\n")
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     assert [path.suffix for path in rotated(tmp_path)] == [".000001"]
     writer.commit()
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     (path,) = rotated(tmp_path)
     packed = zstandard.ZstdDecompressor().decompressobj()
 
@@ -172,7 +172,7 @@ def test_rotated_names_sort_in_the_order_of_rotation_when_the_clock_goes_back(
     for number, now_s in enumerate((2_000_000_000, 1_900_000_000, 1_950_000_000)):
         writer.take(b"%d\n" % number)
         writer.commit()
-        writer.archive.maintain(now_s)
+        writer.partition.sink.maintain(now_s)
 
     assert [path.read_bytes() for path in rotated(tmp_path)] == [b"0\n", b"1\n", b"2\n"]
 
@@ -188,14 +188,13 @@ def test_the_limit_of_size_is_one_for_all_partitions_and_the_oldest_goes_first(
     for number, writer in enumerate(writers):
         writer.take(b"x" * 9 + b"\n", host=f"h{number}")
         writer.commit()
-        writer.archive.maintain(time.time() + number)
+        writer.partition.sink.maintain(time.time() + number)
     for _ in range(2):
         for writer in reversed(writers):
-            writer.archive.maintain(time.time() + 3)
+            writer.partition.sink.maintain(time.time() + 3)
 
     kept = [path.relative_to(tmp_path / "logs").parts[0] for path in files_in(tmp_path)]
     assert sorted(kept) == ["h1", "h2"]
-    assert [writer.archive.retained_files for writer in writers] == [1, 0, 0]
 
 
 def test_a_disk_that_gets_full_costs_old_files_and_never_the_active_one(tmp_path: Path) -> None:
@@ -206,11 +205,11 @@ def test_a_disk_that_gets_full_costs_old_files_and_never_the_active_one(tmp_path
     for text in (b"a" * 99 + b"\n", b"b" * 99 + b"\n", b"c" * 99 + b"\n"):
         writer.take(text)
         writer.commit()
-        writer.archive.maintain(time.time())
+        writer.partition.sink.maintain(time.time())
     writer.take(b"active\n")
     writer.commit()
     disk.free = (350, 1000)
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
 
     assert [path.read_bytes()[:1] for path in rotated(tmp_path)] == [b"c"]
     assert contents(tmp_path) == b"active\n"
@@ -221,21 +220,21 @@ def test_folders_that_are_empty_go_with_their_last_file(tmp_path: Path) -> None:
     writer = Writer(opened(tmp_path, rotate_bytes=1, retention_age_s=10))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.maintain(time.time())
-    writer.archive.maintain(time.time() + 60)
+    writer.partition.sink.maintain(time.time())
+    writer.partition.sink.maintain(time.time() + 60)
 
     assert list((tmp_path / "logs").iterdir()) == []
 
 
 def half_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Writer, bytes]:
-    """An archive whose only file, with what does not shrink, is being compressed."""
+    """A partition whose only file, with what does not shrink, is being compressed."""
     monkeypatch.setattr(maintenance, "ROUND_S", 0.0001)
     monkeypatch.setattr(maintenance, "PIECE_BYTES", 4096)
     data = os.urandom(1 << 19).replace(b"\n", b"|") + b"\n"
     writer = Writer(opened(tmp_path, rotate_bytes=1, compression="zstd"))
     writer.take(data)
     writer.commit()
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
     assert [path.suffix for path in rotated(tmp_path)][-1] == ".tmp"
     return writer, data
 
@@ -247,12 +246,12 @@ def test_a_large_file_is_compressed_in_several_rounds(
     anew.
     """
     writer, data = half_packed(tmp_path, monkeypatch)
-    writer.archive.close()
+    writer.partition.close()
     again = opened(tmp_path, rotate_bytes=1, compression="zstd")
     assert [path.read_bytes() for path in rotated(tmp_path)] == [data]
     rounds = 0
     while rotated(tmp_path)[0].suffix != ".zst":
-        again.maintain(time.time())
+        again.sink.maintain(time.time())
         rounds += 1
 
     assert rounds > 1
@@ -268,7 +267,7 @@ def test_a_file_whose_compression_ends_in_a_later_round_is_compressed_once(
     """
     writer, data = half_packed(tmp_path, monkeypatch)
     monkeypatch.setattr(maintenance, "ROUND_S", 3600.0)
-    writer.archive.maintain(time.time())
+    writer.partition.sink.maintain(time.time())
 
     [file] = rotated(tmp_path)
     packed = zstandard.ZstdDecompressor().decompressobj()
@@ -281,11 +280,11 @@ def test_a_rotated_file_that_somebody_removed_holds_nothing_up(tmp_path: Path) -
     for text in (b"one\n", b"two\n"):
         writer.take(text)
         writer.commit()
-        writer.archive.maintain(time.time())
-    writer.archive.close()
+        writer.partition.sink.maintain(time.time())
+    writer.partition.close()
     rotated(tmp_path)[0].unlink()
     again = opened(tmp_path, compression="gzip")
-    again.maintain(time.time())
+    again.sink.maintain(time.time())
 
     assert [path.suffix for path in rotated(tmp_path)] == [".gz"]
     assert again.damaged_bytes == 4

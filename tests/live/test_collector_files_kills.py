@@ -12,29 +12,29 @@ import pytest
 import zstandard
 
 import warm
-from archive_crash import HOSTS, LIMITS, LINES, run
 from logpipeline.failpoints import VARIABLE
 from logpipeline.listing import files_below
-from logpipeline_collector.archive.committed import committed_files
+from logpipeline_collector.files.committed import committed_files
+from partition_files_crash import HOSTS, LIMITS, LINES, run
 
 SIGKILLED = -9
 WITHIN_S = 30.0
 
 PLACES = (
     "collector.after-write",
-    "archive.new-announced",
-    "archive.new-named",
+    "files.new-announced",
+    "files.new-named",
     "collector.after-fsync",
     "collector.after-state",
-    "archive.rotate-intent",
-    "archive.rotate-renamed",
-    "archive.rotate-noted",
-    "archive.compress-intent",
-    "archive.compress-written",
-    "archive.compress-renamed",
-    "archive.compress-removed",
+    "files.rotate-intent",
+    "files.rotate-renamed",
+    "files.rotate-noted",
+    "files.compress-intent",
+    "files.compress-written",
+    "files.compress-renamed",
+    "files.compress-removed",
 )
-RETIRING = ("archive.retain-noted", "archive.retain-removed")
+RETIRING = ("files.retain-noted", "files.retain-removed")
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -47,7 +47,7 @@ def test_a_kill_at_any_step_costs_and_doubles_nothing(
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"theirs")
     kill(tmp_path, place, count, "{}")
-    if place.startswith("archive.rotate"):
+    if place.startswith("files.rotate"):
         assert [file.name for file in committed_files(tmp_path) if not file.path.exists()] == []
     run(tmp_path, LIMITS)
 
@@ -75,7 +75,7 @@ def test_a_kill_while_old_files_are_removed_costs_no_other_file(
 
 def test_a_name_that_was_announced_and_never_given_is_not_ours(tmp_path: Path) -> None:
     """Somebody else took it, after the crash and before the next start: their file stays."""
-    kill(tmp_path, "archive.new-announced", 1, "{}")
+    kill(tmp_path, "files.new-announced", 1, "{}")
     theirs = {tmp_path / "logs" / host / "_files/var/log/app.log" for host in HOSTS}
     for path in theirs:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def kill(folder: Path, place: str, count: int, limits: str) -> None:
             stdout=out,
             stderr=out,
             env=os.environ | {VARIABLE: f"{place}:{count}"},
-            target="archive_crash:main",
+            target="partition_files_crash:main",
         )
     code = process.wait(WITHIN_S)
     assert code == SIGKILLED, f"the place was never reached:\n{log.read_text()}"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline.wire import Batch, Previous
-from logpipeline_collector.archive.naming import Template, origin_of
-from logpipeline_collector.archive.render import Piece, Tail, pieces, render
+from logpipeline_collector.files.naming import Template, origin_of
+from logpipeline_collector.files.render import Piece, Tail, pieces, render
 
 T = b"2026-11-21T10:00:00.5Z"
 OUT, ERR = T + b" stdout ", T + b" stderr "

@@ -1,6 +1,4 @@
-"""An archive as collectors would leave it, made from what is expected: for tests of the oracle to
-damage.
-"""
+"""Files as collectors leave them, made from what is expected; tests of the oracle damage them."""
 
 from __future__ import annotations
 
@@ -42,12 +40,12 @@ def run_of(
 
 
 def lines_of(expected: Expected, key: SourceKey) -> list[bytes]:
-    """Return the lines of *key* as they are to be archived, raw."""
+    """Return the lines of *key* as they are to be collected, raw."""
     source = expected.sources[key]
     return [source.line(seq) + b"\n" for seq in range(source.written_end)]
 
 
-def archive(
+def collect(
     folder: Path, place: str, lines: Sequence[bytes], *, collector: int = 0, suffix: str = ""
 ) -> Path:
     """Write *lines* to the file *place* of a collector, rotated and compressed as *suffix* says."""
@@ -62,7 +60,7 @@ def archive(
     return path
 
 
-def archive_all(folder: Path, expected: Expected) -> None:
+def collect_all(folder: Path, expected: Expected) -> None:
     """Write everything that is expected, once and in order."""
     for key in expected.sources:
-        archive(folder, PLACES[key], lines_of(expected, key))
+        collect(folder, PLACES[key], lines_of(expected, key))

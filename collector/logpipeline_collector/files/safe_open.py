@@ -1,5 +1,5 @@
-"""Opens, renames and removes files beneath a folder, component by component, without ever following
-a symbolic link.
+"""Opens, renames and removes files beneath a folder, component by component, without following
+symbolic links.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A FIFO that stands where a file should would stop an open for ever.
+# Opening a FIFO in place of a file would block for ever.
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 FOLDER_MODE = 0o750
 FILE_MODE = 0o640
 
 
 class Blocked(OSError):
-    """Component number *index* of a path is no folder, and a folder is needed there."""
+    """Component number *index* of a path is not a folder, and must be one."""
 
     def __init__(self, path: str, index: int) -> None:
-        super().__init__(f"{path}: {path.split('/')[index]} is no folder")
+        super().__init__(f"{path}: {path.split('/')[index]} is not a folder")
         self.index = index
 
 
 class NotAFile(OSError):
-    """What stands at a path is no regular file."""
+    """What is at a path is not a regular file."""
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def folder_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple[in
 
     Raises:
         FileNotFoundError: a folder is missing.
-        Blocked: something else stands where a folder should.
+        Blocked: something else is in place of a folder.
     """
     *folders, name = path.split("/")
     descriptor = os.open(root, _FOLDER)
@@ -58,7 +58,7 @@ def open_file(root: Path, path: str, flags: int) -> int:
 
     Raises:
         FileNotFoundError: it is missing.
-        NotAFile, Blocked: something else stands there.
+        NotAFile, Blocked: something else is there.
     """
     with folder_of(root, path) as (folder, name):
         try:
@@ -68,15 +68,15 @@ def open_file(root: Path, path: str, flags: int) -> int:
         except OSError as error:
             if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 raise
-            raise NotAFile(f"{path} is no regular file") from error
+            raise NotAFile(f"{path} is not a regular file") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotAFile(f"{path} is no regular file")
+        raise NotAFile(f"{path} is not a regular file")
     return descriptor
 
 
 def inode(root: Path, path: str) -> tuple[int, int] | None:
-    """Return device and inode of what stands at *path*, None where nothing does."""
+    """Return device and inode of what is at *path*; None where nothing is."""
     try:
         with folder_of(root, path) as (folder, name):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -86,7 +86,7 @@ def inode(root: Path, path: str) -> tuple[int, int] | None:
 
 
 def exists(root: Path, path: str) -> bool:
-    """Return whether anything stands at *path*."""
+    """Return whether anything is at *path*."""
     return inode(root, path) is not None
 
 
@@ -108,7 +108,7 @@ def prune(root: Path, path: str) -> None:
             with folder_of(root, "/".join(folders[:count])) as (folder, name):
                 os.rmdir(name, dir_fd=folder)
         except OSError:
-            return  # not empty, or gone already: then so are the ones above
+            return  # not empty, or gone already: then the folders above are as well
 
 
 def rename(root: Path, path: str, target: str) -> None:
@@ -118,7 +118,7 @@ def rename(root: Path, path: str, target: str) -> None:
 
 
 def sync_folder(root: Path, folder: str) -> None:
-    """Make what happened in *folder* durable; the empty text is *root* itself."""
+    """Make the changes of names in *folder* durable; the empty text is *root* itself."""
     with folder_of(root, f"{folder}/." if folder else ".") as (descriptor, _):
         os.fsync(descriptor)
 

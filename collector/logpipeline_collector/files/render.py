@@ -1,5 +1,5 @@
-"""From the bytes of a batch to the bytes of an output file, so that lines stay lines: what was
-left open by one batch is continued by the next one of its source, and by nothing else.
+"""Renders the bytes of a batch for an output file so that lines stay whole: a line that one batch
+leaves open is continued by the next batch of its source, and by nothing else.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Literal, NamedTuple
 
 from logpipeline import cri
 from logpipeline.wire import Batch
-from logpipeline_collector.archive.naming import Origin, Template
+from logpipeline_collector.files.naming import Origin, Template
 
 Output = Literal["raw", "cri", "json"]
 
 _STREAMS = frozenset({b"stdout", b"stderr"})
 
 
-# ``message`` is the line as text. Where its bytes are no UTF-8, each bad byte shows as U+FFFD
-# there, and ``message_base64`` holds the exact bytes: nothing is lost, and any JSON parser can read
-# it. ``partial`` is true where the line goes on in the next object of its source and stream.
+# ``message`` is the line as text. Where its bytes are not UTF-8, each bad byte becomes U+FFFD, and
+# ``message_base64`` holds the exact bytes: nothing is lost, and any JSON parser can read it.
+# ``partial`` is true where the line goes on in the next object of its source and stream.
 def render_json(origin: Origin, is_cri: bool, data: bytes, time_ns: int) -> bytes:
     """Return the lines of *data* as objects; *time_ns* is the time of lines that carry none."""
     base = {
@@ -75,7 +75,7 @@ def _message(line: bytes) -> str:
 
 
 def _json_text(value: str) -> str:
-    # A source may hold bytes that are no UTF-8; a lone surrogate is not every parser's JSON.
+    # A source may have bytes that are not UTF-8; not every JSON parser accepts a lone surrogate.
     raw = value.encode("utf-8", "surrogateescape")
     return encode_basestring(raw.decode("utf-8", "backslashreplace"))
 
@@ -83,11 +83,11 @@ def _json_text(value: str) -> str:
 class Tail(NamedTuple):
     """The line without an end at the end of a file.
 
-    It is continued by bytes of the same source and generation from *end* on, and, as far as it is a
-    run of fragments, by the first ones of the next generation: a runtime that is told to begin a
-    new file cuts the line that it is about to write in two. *stream* names the CRI stream whose run
+    It is continued by bytes of the same source and generation from *end* on. A run of fragments is
+    also continued by the first fragments of the next generation: a runtime that rotates its file
+    cuts the line that it is about to write in two. *stream* names the CRI stream whose run
     of fragments it is; *is_cut* says that the source's own line was cut. *goes_on* is False where
-    its source has ended: then nothing needs to wait for it.
+    its source has ended: then no rotation waits for it.
     """
 
     host: str
@@ -100,7 +100,7 @@ class Tail(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes of one batch that belong into one file; *start* is their offset in the source.
+    """Bytes of one batch that go into one file; *start* is their offset in the source.
 
     *batch* is None for a message without our headers: its *data* are whole lines.
     """
@@ -120,8 +120,8 @@ class Piece(NamedTuple):
 
 
 def render(output: Output, piece: Piece, tail: Tail | None) -> tuple[bytes, Tail | None]:
-    """Return what to append to a file of format *output* that ends with *tail*, and how it ends
-    then.
+    """Return the bytes to append to a file of format *output* that ends with *tail*, and its new
+    tail.
     """
     if output == "json":
         batch = piece.batch
@@ -139,7 +139,7 @@ def render(output: Output, piece: Piece, tail: Tail | None) -> tuple[bytes, Tail
 def pieces(
     template: Template, piece: Piece, *, first_ns: int, last_ns: int
 ) -> Iterator[tuple[str, Piece]]:
-    """Yield *piece* in parts with the period of each: one, unless the lines' times span periods."""
+    """Yield the parts of *piece* with their periods: one part, unless the lines span periods."""
     period = template.period(first_ns)
     is_cri = piece.batch is not None and piece.batch.format == "cri"
     if not is_cri or not template.has_time or template.period(last_ns) == period:
@@ -200,7 +200,7 @@ def _text(row: list[bytes]) -> bytes:
 
 
 def _joined(piece: Piece, tail: Tail | None, *, is_continued: bool) -> tuple[bytes, Tail | None]:
-    """Return the texts of CRI lines of which the first, the last or both may be parts."""
+    """Return the texts of CRI lines; the first and the last line may be incomplete."""
     data, out = piece.data, []
     stream = tail.stream if tail is not None and is_continued else ""
     is_open = bool(stream)

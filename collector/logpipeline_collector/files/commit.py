@@ -1,6 +1,6 @@
-"""Makes what was written durable, in the order that a crash at any moment forgives: names are
-announced before they are given, files are durable before the state says so. After a crash, brings
-the files to what the state says.
+"""Commit of files, and their recovery. The order of steps survives a crash at any moment: a name is
+announced before a file gets it, and a file is durable before the state counts its bytes. After a
+crash, recovery brings the files to what the state says.
 """
 
 from __future__ import annotations
@@ -9,105 +9,94 @@ import itertools
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from logpipeline.deduplication import SourceState
 from logpipeline.failpoints import reach
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.maintenance import TEMPORARY_SUFFIX
-from logpipeline_collector.archive.output import OutputFile, OutputFiles
-from logpipeline_collector.archive.render import Tail
-from logpipeline_collector.archive.safe_open import Blocked, NotAFile
-from logpipeline_collector.archive.state import (
-    ArchiveFailed,
-    ArchiveFull,
-    FileRow,
-    LocalCommit,
-    SourceName,
-    Stage,
-    State,
-    disk_error,
-)
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.maintenance import TEMPORARY_SUFFIX
+from logpipeline_collector.files.output import OutputFile, OutputFiles
+from logpipeline_collector.files.render import Tail
+from logpipeline_collector.files.safe_open import Blocked, NotAFile
+from logpipeline_collector.files.state import FileRow, Stage, State, disk_error
+from logpipeline_collector.sink import LocalCommit, SinkFailed, SinkFull, SourceName
 
 # Measured with 1,000 dirty files on a volume of their own: one syncfs takes 40 % of the time of
 # 1,000 fdatasyncs. On a volume with other writers a few of ours are not worth theirs.
 FILES_ONE_BY_ONE_MAX = 50
-# A name that is taken by somebody else's file gets a number; a folder full of such files is no
-# place for ours.
+# A name that a file of another program has gets a number. In a folder full of such files we give
+# up.
 NAMES_TRIED_MAX = 100
 
 log = logging.getLogger(__name__)
 
 
-class Mark(NamedTuple):
-    """How a file was when the commit was prepared; it may have grown since."""
+class FileMark(NamedTuple):
+    """Length and end of a file at the mark; it may have grown since."""
 
     length: int
     tail: Tail | None
 
 
-@dataclass(slots=True, eq=False)
-class PendingCommit:
-    """What was dirty when the commit was prepared; taking messages goes on meanwhile."""
-
-    commit: LocalCommit
-    files: dict[OutputFile, Mark]
-    sources: Mapping[SourceName, SourceState | None]
-
-
-def write(pending: PendingCommit, output: OutputFiles, state: State) -> None:
-    """Make *pending* durable. It may be tried again after ArchiveFull, and after nothing else.
+def write(
+    commit: LocalCommit,
+    marks: Mapping[OutputFile, FileMark],
+    sources: Mapping[SourceName, SourceState | None],
+    output: OutputFiles,
+    state: State,
+) -> None:
+    """Make *commit* durable, with the files up to their *marks*, and the *sources* that changed. It
+    may be repeated after SinkFull, and after nothing else.
 
     Raises:
-        ArchiveFull: there is no room for names or state.
-        ArchiveFailed: the disk failed.
+        SinkFull: there is no room for names or state.
+        SinkFailed: the disk failed.
     """
     reach("collector.after-write")
-    new = [file for file in pending.files if file.is_scratch]
+    new = [file for file in marks if file.is_scratch]
     try:
         _name(new, output, state)
     except OSError as error:
-        if isinstance(error, ArchiveFull):
+        if isinstance(error, SinkFull):
             raise
         raise disk_error(error, "make new files", output.root) from error
-    _sync(pending.files, new, output)
+    _sync(marks, new, output)
     reach("collector.after-fsync")
-    rows = {file.number: file.row(*mark) for file, mark in pending.files.items()}
-    state.commit(pending.commit, rows, pending.sources)
+    rows = {file.number: file.row(*mark) for file, mark in marks.items()}
+    state.commit(commit, rows, sources)
     reach("collector.after-state")
     with output.lock:
-        for file in pending.files:
+        for file in marks:
             file.committed = rows[file.number]
             file.is_scratch = False
     for file in new:
         output.scratch_of(file).unlink(missing_ok=True)
-    for file in [file for file in pending.files if file.stage is Stage.GONE]:
+    for file in [file for file in marks if file.stage is Stage.GONE]:
         output.forget(file)
 
 
 def _name(new: list[OutputFile], output: OutputFiles, state: State) -> None:
-    """Give each *new* file a name below the root, announced in one transaction before."""
+    """Give each *new* file a name below the root, after announcing all names in one transaction."""
     unnamed = [file for file in new if not _is_named(file, output)]
     for attempt in itertools.count():
         if not unnamed:
             return
         if attempt == NAMES_TRIED_MAX:
-            raise ArchiveFailed(f"{output.root / unnamed[0].place} and more names are taken")
+            raise SinkFailed(f"{output.root / unnamed[0].place} and more names are taken")
         for file in unnamed:
             file.path = free_path(output, file.place)
         announced = {file.number: file.row(0, None) for file in unnamed}
         state.announce({number: row._replace(stage=Stage.NEW) for number, row in announced.items()})
-        reach("archive.new-announced")
+        reach("files.new-announced")
         unnamed = [file for file in unnamed if not _link(file, output)]
-        reach("archive.new-named")
+        reach("files.new-named")
 
 
 def free_path(output: OutputFiles, path: str) -> str:
-    """Return *path*, or one beside it, where nothing stands, and make the folders it lies in.
+    """Return *path*, or a free path beside it, and make its folders.
 
-    Nobody's file is written over: what the state does not know is not ours. A tilde stands in no
-    encoded name, so the other name is nobody's either.
+    A file that the state does not know is not ours, and is not overwritten. No encoded name has a
+    tilde, so the other path cannot be the place of another source.
     """
     parts = path.split("/")
     for number in range(NAMES_TRIED_MAX):
@@ -121,7 +110,7 @@ def free_path(output: OutputFiles, path: str) -> str:
             except Blocked as error:
                 parts[error.index] += "~"
                 wanted = "/".join(parts) + (f"~{number}" if number else "")
-    raise ArchiveFailed(f"{output.root / path} and {NAMES_TRIED_MAX} more names are taken")
+    raise SinkFailed(f"{output.root / path} and {NAMES_TRIED_MAX} more names are taken")
 
 
 def _stands(name: str, folder: int) -> bool:
@@ -133,7 +122,7 @@ def _stands(name: str, folder: int) -> bool:
 
 
 def _is_named(file: OutputFile, output: OutputFiles) -> bool:
-    """Return whether an attempt that found no room for more has named *file* already."""
+    """Return whether an earlier attempt, which then found no room, has named *file* already."""
     status = output.scratch_of(file).stat()
     return safe_open.inode(output.root, file.path) == (status.st_dev, status.st_ino)
 
@@ -141,7 +130,7 @@ def _is_named(file: OutputFile, output: OutputFiles) -> bool:
 def _link(file: OutputFile, output: OutputFiles) -> bool:
     with safe_open.folder_of(output.root, file.path) as (folder, name):
         try:
-            # Unlike a rename, a link never replaces what stands there.
+            # Unlike a rename, a link never replaces an existing file.
             os.link(output.scratch_of(file), name, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             return False
@@ -160,17 +149,17 @@ def _sync(files: Iterable[OutputFile], new: list[OutputFile], output: OutputFile
         for folder in folders:
             safe_open.sync_folder(output.root, folder)
     except OSError as error:
-        # Not even for a full disk is this tried again: the kernel reports an error once, and would
-        # then say that all is well.
-        raise ArchiveFailed(
+        # Not repeated, not even for a full disk: the kernel reports the error once, and success
+        # after that.
+        raise SinkFailed(
             f"{output.root}: what was written is not durable: {error}; look at the disk, then "
             "start again"
         ) from error
 
 
 def recover(state: State, output: OutputFiles) -> None:
-    """Finish or drop what was begun, remove what was never committed, cut files to what is, and
-    load what stands then.
+    """Finish or drop renames and compressions, remove what was never committed, cut files to their
+    committed lengths, and load them.
     """
     found = state.files()
     kept: dict[int, FileRow] = {}
@@ -188,7 +177,7 @@ def recover(state: State, output: OutputFiles) -> None:
 
 
 def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
-    """Return *row* as it is now, None where the file is gone."""
+    """Return the row of the file as it is now; None where it is gone."""
     if row.stage in (Stage.NEW, Stage.GONE):
         if row.stage is Stage.GONE or _is_scratch(number, row, output):
             safe_open.remove(output.root, row.path)
@@ -202,9 +191,7 @@ def _recover(number: int, row: FileRow, output: OutputFiles) -> FileRow | None:
 
 
 def _is_scratch(number: int, row: FileRow, output: OutputFiles) -> bool:
-    """Return whether what stands at a name that was announced is our file, and not somebody
-    else's.
-    """
+    """Return whether the file at an announced name is ours, and not of another program."""
     try:
         status = (output.scratch / str(number)).stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -234,7 +221,7 @@ def _packed(row: FileRow, output: OutputFiles) -> FileRow:
 
 
 def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
-    """Cut the file to its committed length; a shorter one is damage, and goes on from there."""
+    """Cut the file to its committed length. A shorter one is damaged, and continues at its end."""
     try:
         descriptor = safe_open.open_file(output.root, row.path, os.O_RDWR)
     except (FileNotFoundError, NotAFile, Blocked) as error:
@@ -244,7 +231,7 @@ def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
         size = os.fstat(descriptor).st_size
         if size > row.length:
             os.ftruncate(descriptor, row.length)
-            # What was cut must not come back with a power cut, beyond a file that no longer grows.
+            # After a power cut, the bytes must not reappear behind a file that no longer grows.
             os.fsync(descriptor)
         if size >= row.length:
             return row
@@ -255,6 +242,6 @@ def _cut(row: FileRow, output: OutputFiles) -> FileRow | None:
 
 
 def _empty(output: OutputFiles) -> None:
-    """Remove all first names: what is committed has another one, and the rest is nobody's."""
+    """Remove all scratch names: a committed file has another name, and no other file is needed."""
     for path in output.scratch.iterdir():
         path.unlink()

@@ -1,5 +1,5 @@
-"""Sets full and old files aside, compresses them, and removes the oldest, a little at a time: the
-partition commits nothing meanwhile.
+"""Rotates full and old files, compresses them, and removes the oldest, a little at a time: the
+partition cannot commit meanwhile.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
@@ -15,14 +14,14 @@ from typing import Literal
 
 from logpipeline.codecs import PACKED_IN, Packer
 from logpipeline.failpoints import reach
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.output import OutputFile, OutputFiles
-from logpipeline_collector.archive.render import Tail
-from logpipeline_collector.archive.safe_open import Blocked, NotAFile
-from logpipeline_collector.archive.state import FileRow, Rotations, Stage, State, disk_error
+from logpipeline_collector.config import FilesConfig
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.output import OutputFile, OutputFiles
+from logpipeline_collector.files.render import Tail
+from logpipeline_collector.files.safe_open import Blocked, NotAFile
+from logpipeline_collector.files.state import FileRow, Rotations, Stage, State, disk_error
 
-# How long one round may hold the partition's commits up.
+# How long one round may delay the partition's commits.
 ROUND_S = 0.2
 PIECE_BYTES = 1024 * 1024
 TEMPORARY_SUFFIX = ".tmp"
@@ -34,7 +33,7 @@ REMOVALS_AT_ONCE_MAX = 256
 
 # In one go; the next ones follow with the next maintenance.
 ROTATIONS_AT_ONCE_MAX = 256
-# A line whose end has not come in this time holds no file back any more.
+# After this time a line without an end delays the rotation of its file no more.
 OPEN_LINE_S_MAX = 600.0
 
 HeldBack = Callable[[OutputFile, float], bool]
@@ -68,11 +67,11 @@ class Packing:
         self._work: _Work | None = None
 
     def run(self, rotated: Iterable[OutputFile], clock: Callable[[], float]) -> list[OutputFile]:
-        """Compress of *rotated* what can be in one round, and return what is not there any more."""
+        """Compress files of *rotated* for one round, and return those that no longer exist."""
         if self._packer is None:
             return []
         lost: list[OutputFile] = []
-        # Judged in its turn: the one that is under way is packed by then, and never packed again.
+        # Checked lazily: a file that is under way is packed by then, and must not be packed again.
         waiting = (file for file in rotated if self._is_ready(file))
         until_s = clock() + ROUND_S
         try:
@@ -90,7 +89,7 @@ class Packing:
         return lost
 
     def drop(self) -> None:
-        """Leave what is under way; it is begun again later."""
+        """Abandon the compression that is under way; it is begun again later."""
         if self._work is not None:
             row = self._work.row
             self._work.file.committed = row._replace(packing_to="")
@@ -111,7 +110,7 @@ class Packing:
         try:
             source = safe_open.open_file(root, file.path, os.O_RDONLY)
         except (FileNotFoundError, Blocked, NotAFile) as error:
-            # Whoever cleans up by hand begins with old files.
+            # People who clean up by hand begin with old files.
             self._output.damage.add(file.path, file.length, str(error))
             self._state.change({}, gone=[file.number])
             self._output.forget(file)
@@ -132,7 +131,7 @@ class Packing:
         assert self._packer is not None
         row = file.committed._replace(packing_to=target)
         self._state.change({file.number: row})
-        reach("archive.compress-intent")
+        reach("files.compress-intent")
         self._output.descriptors.close((self._output, file.number))
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         temporary = safe_open.open_file(root, target + TEMPORARY_SUFFIX, flags)
@@ -140,7 +139,7 @@ class Packing:
         return _Work(file, row, source, temporary, self._packer())
 
     def _advance(self, work: _Work) -> bool:
-        """Compress one piece; return whether that was the last one."""
+        """Compress one piece; return whether it was the last one."""
         size = min(PIECE_BYTES, work.row.length - work.read)
         data = os.pread(work.source, size, work.read)
         if size and not data:
@@ -158,14 +157,15 @@ class Packing:
         root, file, target = self._output.root, work.file, work.row.packing_to
         folder = safe_open.folders_of(target)[-1]
         os.fsync(work.target)
-        reach("archive.compress-written")
+        reach("files.compress-written")
         safe_open.rename(root, target + TEMPORARY_SUFFIX, target)
         safe_open.sync_folder(root, folder)
-        reach("archive.compress-renamed")
-        # From here on the compressed file is the one; recovery removes the other if it stands.
+        reach("files.compress-renamed")
+        # From here on the compressed file counts; recovery removes the other one if it still
+        # exists.
         safe_open.remove(root, file.path)
         safe_open.sync_folder(root, folder)
-        reach("archive.compress-removed")
+        reach("files.compress-removed")
         row = work.row._replace(path=target, stage=Stage.PACKED, size=work.written, packing_to="")
         self._state.change({file.number: row})
         self._output.packed(file, row)
@@ -173,23 +173,19 @@ class Packing:
 
 
 class Retention:
-    """Removes files of one partition; limits of size are those of all partitions together.
+    """Removes files of one partition; limits of size are those of all partitions together."""
 
-    *removed* counts files by reason: age, size, disk.
-    """
-
-    def __init__(self, config: ArchiveConfig, output: OutputFiles, state: State) -> None:
+    def __init__(self, config: FilesConfig, output: OutputFiles, state: State) -> None:
         self._config = config
         self._output = output
         self._state = state
         self._usage = output.descriptors.usage
-        self.removed: Counter[str] = Counter()
 
     def run(
         self, now_s: float, rotated: dict[int, OutputFile], rotations: dict[str, Rotations]
     ) -> None:
-        """Remove of *rotated* (oldest first) what is due at *now_s*, and the *rotations* that
-        nobody continues.
+        """Remove the files of *rotated* (oldest first) that are due at *now_s*, and the *rotations*
+        of places without files.
         """
         self.report(rotated)
         due = {file.number: reason for file, reason in self._due(now_s, rotated)}
@@ -197,15 +193,14 @@ class Retention:
             return
         files = [rotated[number] for number in due]
         self._remove(files, rotated, rotations)
-        self.removed.update(due.values())
         log.info(
             "old files removed",
             extra={"files": len(files), "first": files[0].path, "reason": due[files[0].number]},
         )
 
     def report(self, rotated: dict[int, OutputFile]) -> None:
-        """Tell the other partitions how much is kept here, and since when the oldest of *rotated*
-        is.
+        """Report to the other partitions how much is kept here, and the age of the oldest of
+        *rotated*.
         """
         oldest = next(iter(rotated.values()), None)
         self._usage.report(
@@ -215,7 +210,7 @@ class Retention:
         )
 
     def close(self) -> None:
-        """Count this partition's files no more."""
+        """Stop counting this partition's files."""
         self._usage.forget(self)
 
     def _due(
@@ -223,7 +218,7 @@ class Retention:
     ) -> Iterator[tuple[OutputFile, str]]:
         oldest_ns = int((now_s - self._config.retention_age_s) * 1e9)
         surplus, lacking = self._surplus_bytes(), self._lacking_bytes()
-        # Another partition with an older file goes first, when its turn comes.
+        # A partition with an older file goes first.
         turn_ns = self._usage.oldest_of_others(self)
         files = [file for file in rotated.values() if self._is_settled(file)]
         for file in files[:REMOVALS_AT_ONCE_MAX]:
@@ -260,11 +255,11 @@ class Retention:
     ) -> None:
         rows = {f.number: f.committed._replace(stage=Stage.GONE) for f in files if f.committed}
         self._state.change(rows)
-        reach("archive.retain-noted")
+        reach("files.retain-noted")
         try:
             for file in files:
                 safe_open.remove(self._output.root, file.path)
-                reach("archive.retain-removed")
+                reach("files.retain-removed")
                 safe_open.prune(self._output.root, file.path)
         except OSError as error:
             raise disk_error(error, "remove old files", self._output.root) from error
@@ -283,7 +278,7 @@ class Retention:
 class Rotation:
     """Rotates the files of one partition."""
 
-    def __init__(self, config: ArchiveConfig, output: OutputFiles, state: State) -> None:
+    def __init__(self, config: FilesConfig, output: OutputFiles, state: State) -> None:
         self._config = config
         self._output = output
         self._state = state
@@ -293,19 +288,19 @@ class Rotation:
         return bool(self._due(now_s))
 
     def run(self, now_s: float, rotations: dict[str, Rotations]) -> list[OutputFile]:
-        """Rotate what is due at *now_s*, number it by *rotations*, and return it."""
+        """Rotate the files that are due at *now_s*, number them by *rotations*, and return them."""
         with self._output.lock:
             due = {file.number: file for file in self._due(now_s)}
         return self._rotate(due, now_s, rotations, self._is_held_back) if due else []
 
     def set_aside(self, now_s: float, rotations: dict[str, Rotations]) -> list[OutputFile]:
-        """Rotate some of the files that have content, as `run` does, and return them; none are
-        left when it returns none. Nobody may be writing.
+        """Rotate some of the files that have content, as `run` does, and return them; an empty list
+        means that none are left. No message may be written meanwhile.
         """
         with self._output.lock:
             left = (file for file in self._output.active.values() if _has_content(file))
             due = {file.number: file for file in islice(left, ROTATIONS_AT_ONCE_MAX)}
-        # A line that goes on does so in somebody else's file.
+        # The rest of an open line is in another folder's file.
         return self._rotate(due, now_s, rotations, lambda *_: False) if due else []
 
     def _rotate(
@@ -325,7 +320,7 @@ class Rotation:
             assert file.committed is not None
             moves[file] = file.committed._replace(moving_to=target, rotated_ns=int(now_s * 1e9))
         self._state.change({f.number: row for f, row in moves.items()}, rotations=changed)
-        reach("archive.rotate-intent")
+        reach("files.rotate-intent")
         rotations.update(changed)
         return self._move(moves, is_held_back)
 
@@ -339,13 +334,13 @@ class Rotation:
                     safe_open.rename(self._output.root, file.path, row.moving_to)
                     self._set_aside(file, row)
                 moved.append(file)
-                reach("archive.rotate-renamed")
+                reach("files.rotate-renamed")
             for folder in {safe_open.folders_of(file.path)[-1] for file in moved}:
                 safe_open.sync_folder(self._output.root, folder)
         except OSError as error:
             raise disk_error(error, "rotate files", self._output.root) from error
         self._state.change({file.number: _settled(file, row) for file, row in moves.items()})
-        reach("archive.rotate-noted")
+        reach("files.rotate-noted")
         return moved
 
     def _set_aside(self, file: OutputFile, row: FileRow) -> None:
@@ -364,8 +359,8 @@ class Rotation:
         return _has_content(file) and not self._is_held_back(file, now_s)
 
     def _is_held_back(self, file: OutputFile, now_s: float) -> bool:
-        """Return whether a line of *file* goes on: written, or as committed, to which a crash may
-        take the file back.
+        """Return whether *file* ends inside a line, as written or as committed: a crash may take it
+        back to that.
         """
         if now_s - file.written_ns / 1e9 > OPEN_LINE_S_MAX:
             return False
@@ -374,7 +369,7 @@ class Rotation:
     def _target(self, file: OutputFile, rotation: Rotations) -> str:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(rotation.stamp_s))
         target = f"{file.path}.{stamp}.{rotation.number:06d}"
-        # Whatever the compression is, or was.
+        # The name must be free with every suffix: the compression may change.
         endings = ("", *(codec.suffix for codec in PACKED_IN.values()))
         while any(safe_open.exists(self._output.root, target + end) for end in endings):
             target += "~"
@@ -382,7 +377,7 @@ class Rotation:
 
 
 def _has_content(file: OutputFile) -> bool:
-    # What is not committed yet has no name to be changed; an empty file has nothing to keep.
+    # A file that is not committed has no name yet; an empty one has nothing to keep.
     return file.committed is not None and file.committed.length > 0
 
 
@@ -391,7 +386,7 @@ def _goes_on(tail: Tail | None) -> bool:
 
 
 def _settled(file: OutputFile, row: FileRow) -> FileRow:
-    """Return the row of a file that was moved, or, held back, was not."""
+    """Return the row of a file after its rotation, or unchanged where that was held back."""
     is_moved = file.stage is Stage.ROTATED
     settled = row._replace(
         path=file.path,
@@ -406,9 +401,9 @@ def _settled(file: OutputFile, row: FileRow) -> FileRow:
 # Each step is announced in the state before it is done, so that recovery can finish or drop it.
 @dataclass(eq=False)
 class Upkeep:
-    """What is due on the files of one partition."""
+    """Rotation, compression and retention of one partition."""
 
-    config: ArchiveConfig
+    config: FilesConfig
     output: OutputFiles
     state: State
     rotated: dict[int, OutputFile] = field(default_factory=dict)  # oldest first
@@ -417,10 +412,10 @@ class Upkeep:
     def __post_init__(self) -> None:
         self._rotation = Rotation(self.config, self.output, self.state)
         self._packing = Packing(self.config.compression, self.output, self.state)
-        self.retention = Retention(self.config, self.output, self.state)
+        self._retention = Retention(self.config, self.output, self.state)
 
     def load(self) -> None:
-        """Know what is to be kept up, from files that were loaded."""
+        """Begin anew with the files that were loaded."""
         self._packing.drop()
         rotated = [
             file
@@ -430,22 +425,22 @@ class Upkeep:
         rotated.sort(key=lambda file: (file.rotated_ns, file.path))
         self.rotated = {file.number: file for file in rotated}
         self.rotations = self.state.rotations()
-        self.retention.report(self.rotated)
+        self._retention.report(self.rotated)
 
     def run(self, now_s: float, clock: Callable[[], float]) -> None:
-        """Do what is due at *now_s* (seconds since 1970), for as long as is bearable by *clock*.
+        """Do what is due at *now_s* (seconds since 1970), for a round's time by *clock*.
 
         Raises:
-            ArchiveFull: there is no room for it now.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room for it now.
+            SinkFailed: the disk failed.
         """
-        # First what makes room, for what needs some.
-        self.retention.run(now_s, self.rotated, self.rotations)
+        # Retention first: it makes room for the other two.
+        self._retention.run(now_s, self.rotated, self.rotations)
         self.rotate(now_s)
         for file in self._packing.run(list(self.rotated.values()), clock):
             del self.rotated[file.number]
-        # The others must know, before their turn, how old is what is here.
-        self.retention.report(self.rotated)
+        # Other partitions must know the age of our oldest file before their turn.
+        self._retention.report(self.rotated)
 
     def is_rotation_due(self, now_s: float) -> bool:
         """Return whether a file is to be rotated at *now_s*."""
@@ -462,6 +457,6 @@ class Upkeep:
             self.rotated |= {file.number: file for file in moved}
 
     def close(self) -> None:
-        """Leave a compression that is under way; it is begun again later."""
+        """Abandon a compression that is under way; it is begun again later."""
         self._packing.drop()
-        self.retention.close()
+        self._retention.close()

@@ -1,10 +1,14 @@
-"""What is known of all sources of a partition: as read, as committed, and what changed between."""
+"""The knowledge of all sources of a partition: as read, as committed, and the changes between."""
 
 from __future__ import annotations
 
+import json
 import logging
+import zlib
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import zstandard
 
 from logpipeline.deduplication import (
     NOTHING,
@@ -14,23 +18,29 @@ from logpipeline.deduplication import (
     all_committed_of,
     committed_of,
     decide,
+    decode,
 )
 from logpipeline.extents import Repeat, Sums
 from logpipeline.records import Committed, Question
 from logpipeline.wire import Batch
-from logpipeline_collector.archive.state import LocalCommit, SourceName
+from logpipeline_collector.sink import LocalCommit, SourceName
 
 log = logging.getLogger(__name__)
 
 # 100,000 hosts of ten partitions with some twenty logs each. Pods come and go; the ones that were
 # silent the longest are forgotten first.
 SOURCES_MAX = 250_000
-# Commits whose changes are told apart; who was told longer ago is told everything.
-COMMITS_TOLD_MAX = 1024
-# What is named between two commits; all of it is counted.
+# Commits whose changes are known one by one. Who asks for older changes gets all sources.
+COMMITS_LISTED_MAX = 1024
+# Messages in the log between two commits; metrics count all of them.
 NAMED_MAX = 20
+SNAPSHOT_VERSION = 1
+# 250,000 sources of some 300 bytes. A damaged snapshot must not take all memory.
+SNAPSHOT_BYTES_MAX = 512 * 1024 * 1024
+LEVEL = 1
+
 HOLE = "bytes are missing before a message"
-CONTRADICTED = "a message contradicts what is archived: one of both is forged, and both are kept"
+CONTRADICTED = "a message contradicts what was written: one of both is forged, and both are kept"
 
 
 class Sources:
@@ -39,12 +49,12 @@ class Sources:
     def __init__(self) -> None:
         self.missing_bytes = 0
         self.lost_bytes = 0
-        # Whether the group left out what was stored before it began.
+        # Whether the group skipped what was stored before it began.
         self.is_from_midway = False
         self._known: dict[SourceName, SourceState] = {}
         self._committed: dict[SourceName, SourceState] = {}
         self._changed: dict[SourceName, SourceState | None] = {}
-        self._told: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_TOLD_MAX)
+        self._changes: deque[tuple[int, tuple[SourceName, ...]]] = deque(maxlen=COMMITS_LISTED_MAX)
         self._complete_since = 0
         self._last = 0
         self._named = 0
@@ -53,7 +63,7 @@ class Sources:
         """Forget everything but what is *committed*."""
         self._known, self._committed = dict(committed), committed
         self._changed = {}
-        self._told.clear()
+        self._changes.clear()
         self._last = self._complete_since = last.number if last is not None else 0
         self._sum_up()
 
@@ -68,7 +78,7 @@ class Sources:
         return decide(known, batch, is_from_midway=midway, repeat=repeat, sums=sums)
 
     def learn(self, host: str, batch: Batch, decision: Decision, *, sequence: int = 0) -> None:
-        """Know what *decision* says: its bytes were written."""
+        """Take over *decision*, whose bytes were written."""
         name = (host, batch.source)
         before = self._known.pop(name, NOTHING)
         # At the end, as the one that changed last.
@@ -84,13 +94,13 @@ class Sources:
             self._forget_oldest()
 
     def replace(self, sources: dict[SourceName, SourceState]) -> None:
-        """Know *sources* and no others, from the next commit on."""
+        """Know only *sources*, from the next commit on."""
         self._changed = {**dict.fromkeys(self._committed), **sources}
         self._known = dict(sources)
         self._sum_up()
 
     def take_changes(self) -> Mapping[SourceName, SourceState | None]:
-        """Return what changed since this was last called; None: is known no more."""
+        """Return what changed since the last call; None: the source is forgotten."""
         changed, self._changed, self._named = self._changed, {}, 0
         return changed
 
@@ -101,9 +111,9 @@ class Sources:
                 self._committed.pop(name, None)
             else:
                 self._committed[name] = known
-        if len(self._told) == COMMITS_TOLD_MAX:
-            self._complete_since = self._told[0][0]
-        self._told.append((number, tuple(changed)))
+        if len(self._changes) == COMMITS_LISTED_MAX:
+            self._complete_since = self._changes[0][0]
+        self._changes.append((number, tuple(changed)))
         self._last = number
 
     def changed_since(self, commit: int) -> tuple[int, list[tuple[str, Committed]]]:
@@ -112,7 +122,12 @@ class Sources:
         """
         names: Mapping[SourceName, object] = self._committed
         if commit >= self._complete_since and commit:
-            names = {name: None for number, told in self._told if number > commit for name in told}
+            names = {
+                name: None
+                for number, changed in self._changes
+                if number > commit
+                for name in changed
+            }
         return self._last, [
             (name[0], committed_of(name[1], self._committed[name]))
             for name in names
@@ -123,18 +138,18 @@ class Sources:
         """Return how far the generations of *host* are committed that *question* asks for."""
         if question.generations is None:
             return [
-                told
+                committed
                 for (owner, source), known in self._committed.items()
                 if owner == host
-                for told in all_committed_of(source, known)
+                for committed in all_committed_of(source, known)
             ]
         wanted: defaultdict[str, set[str]] = defaultdict(set)
         for source, generation in question.generations:
             wanted[source].add(generation)
         return [
-            told
+            committed
             for source, generations in wanted.items()
-            for told in all_committed_of(
+            for committed in all_committed_of(
                 source, self._committed.get((host, source), NOTHING), generations
             )
         ]
@@ -175,3 +190,34 @@ class Sources:
                     "sequence": sequence,
                 },
             )
+
+
+class BadSnapshot(ValueError):
+    """Bytes that are not a snapshot of sources, or one of another version."""
+
+
+def encode_snapshot(rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return a snapshot of *rows*: name and knowledge as they are stored, in JSON."""
+    sources = ",".join(f"[{name},{knowledge}]" for name, knowledge in rows)
+    body = f'{{"version":{SNAPSHOT_VERSION},"sources":[{sources}]}}'.encode()
+    return zlib.crc32(body).to_bytes(4, "big") + zstandard.ZstdCompressor(LEVEL).compress(body)
+
+
+def decode_snapshot(data: bytes) -> dict[SourceName, SourceState]:
+    """Return the sources of a snapshot; the empty one has none.
+
+    Raises:
+        BadSnapshot: it is damaged, or of another version.
+    """
+    if not data:
+        return {}
+    try:
+        body = zstandard.ZstdDecompressor().decompress(data[4:], max_output_size=SNAPSHOT_BYTES_MAX)
+        if zlib.crc32(body).to_bytes(4, "big") != data[:4]:
+            raise BadSnapshot("the snapshot's checksum does not match")
+        read = json.loads(body)
+        if read["version"] != SNAPSHOT_VERSION:
+            raise BadSnapshot(f"version {read['version']}; this program knows {SNAPSHOT_VERSION}")
+        return {(str(h), str(s)): decode(known) for (h, s), known in read["sources"]}
+    except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+        raise BadSnapshot(f"not a snapshot of sources: {error}") from error

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiving import PLACE, Writer, contents, opened
 from logpipeline.records import Question
-from logpipeline_collector.archive.committed import committed_files
-from logpipeline_collector.archive.state import ArchiveFailed
+from logpipeline_collector.files.committed import committed_files
+from logpipeline_collector.sink import SinkFailed
+from partition_files import PLACE, Writer, contents, opened
 
 # Hundreds of folders: on a disk that is synchronised for each commit they take their time.
 MEMORY = Path("/dev/shm")
@@ -43,7 +43,7 @@ def _check_files(folder: Path, paths: list[str]) -> None:
         assert file.path.resolve().is_relative_to((folder / "logs/h/_files").resolve())
     texts = {f"line of {path!r}\n".encode() for path in paths}
     assert {file.path.read_bytes() for file in files} == texts
-    writer.archive.close()
+    writer.partition.close()
 
 
 def test_a_new_file_has_no_name_before_it_is_committed(tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def test_an_active_file_that_was_taken_away_is_named_and_replaced(
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     put(tmp_path / "logs" / PLACE, kind, outside)
     again = Writer(opened(tmp_path), start=4, sequence=1)
     again.take(b"two\n")
     again.commit()
 
-    assert again.archive.damaged_bytes == 4
+    assert again.partition.damaged_bytes == 4
     assert outside.read_bytes() == b"secret"
     assert contents(tmp_path, PLACE + ("" if kind == "nothing" else "~1")) == b"two\n"
 
@@ -90,7 +90,7 @@ def test_a_file_that_was_taken_away_while_it_was_closed_is_replaced(tmp_path: Pa
     writer.commit()
 
     assert contents(tmp_path) == b"two\n"
-    assert writer.archive.damaged_bytes == 4
+    assert writer.partition.damaged_bytes == 4
 
 
 def test_uncommitted_lines_in_a_file_that_was_taken_away_are_read_again(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_uncommitted_lines_in_a_file_that_was_taken_away_are_read_again(tmp_path
     writer.take(b"two\n")
     writer.take(b"x\n", host="other")
     (tmp_path / "logs" / PLACE).unlink()
-    with pytest.raises(ArchiveFailed, match="taken away"):
+    with pytest.raises(SinkFailed, match="removed by another program"):
         writer.take(b"three\n")
-    writer.archive.close()
+    writer.partition.close()
     again = opened(tmp_path)
 
     assert [known.offset for known in again.asked("h", Question())] == [4]
@@ -116,9 +116,9 @@ def test_no_commit_is_made_of_a_file_that_was_taken_away(tmp_path: Path) -> None
     writer.commit()
     (tmp_path / "logs" / PLACE).unlink()
     writer.take(b"two\n")
-    with pytest.raises(ArchiveFailed, match="taken away"):
+    with pytest.raises(SinkFailed, match="removed by another program"):
         writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     again = opened(tmp_path)
 
     assert again.damaged_bytes == 4
@@ -130,13 +130,13 @@ def test_a_file_shorter_than_committed_is_damage_and_goes_on(tmp_path: Path) -> 
     writer = Writer(opened(tmp_path))
     writer.take(b"one\ntwo\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     os.truncate(tmp_path / "logs" / PLACE, 4)
     again = Writer(opened(tmp_path), start=8, sequence=1)
     again.take(b"three\n")
     again.commit()
 
-    assert again.archive.damaged_bytes == 4
+    assert again.partition.damaged_bytes == 4
     assert contents(tmp_path) == b"one\nthree\n"
 
 
@@ -147,18 +147,18 @@ def test_what_was_taken_away_is_counted_once_and_for_ever(tmp_path: Path) -> Non
     writer = Writer(opened(tmp_path))
     writer.take(b"one\n")
     writer.commit()
-    writer.archive.close()
+    writer.partition.close()
     (tmp_path / "logs" / PLACE).unlink()
     again = Writer(opened(tmp_path), start=4, sequence=1)
     again.take(b"two\n")
     again.commit()
-    again.archive.undo()
-    again.archive.close()
+    again.partition.undo()
+    again.partition.close()
 
     for _ in range(2):
-        archive = opened(tmp_path)
-        assert archive.damaged_bytes == 4
-        archive.close()
+        partition = opened(tmp_path)
+        assert partition.damaged_bytes == 4
+        partition.close()
 
 
 def put(path: Path, kind: str, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Writes known lines to an archive, in a process that a test has die between two steps of it."""
+"""Writes known lines to files, in a process that a test has die between two steps of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from archiving import Writer, opened
-from logpipeline_collector.archive.partition import PartitionArchive
+from logpipeline_collector.partition_writer import PartitionWriter
+from partition_files import Writer, opened
 
 LINES = [f"line {number}\n".encode() for number in range(40)]
 HOSTS = ("h", "other")
@@ -17,13 +17,13 @@ LIMITS: dict[str, Any] = {"rotate_bytes": 30, "compression": "zstd"}
 
 
 def run(folder: Path, limits: dict[str, Any]) -> int:
-    """Archive what is not archived yet, with commits and maintenance in between; return how many
-    bytes of what was archived before were missed.
+    """Write what is not committed yet, with commits and maintenance in between; return how many
+    bytes of what was committed before were missed.
     """
-    archive = opened(folder, **limits)
-    writer = Writer(archive)
+    partition = opened(folder, **limits)
+    writer = Writer(partition)
     now_s = time.time()
-    for number in range(begun(archive), len(LINES)):
+    for number in range(begun(partition), len(LINES)):
         for host in HOSTS:
             writer.start = sum(map(len, LINES[:number]))
             writer.take(LINES[number], host=host)
@@ -31,16 +31,16 @@ def run(folder: Path, limits: dict[str, Any]) -> int:
         if number % 2:
             writer.commit()
             # Before what was taken after the commit is committed, too.
-            archive.maintain(now_s + number)
+            partition.sink.maintain(now_s + number)
     writer.commit()
-    archive.maintain(now_s + 100)
-    archive.close()
-    return archive.damaged_bytes
+    partition.sink.maintain(now_s + 100)
+    partition.close()
+    return partition.damaged_bytes
 
 
-def begun(archive: PartitionArchive) -> int:
+def begun(partition: PartitionWriter) -> int:
     """Return how many lines are committed."""
-    last = archive.committed()
+    last = partition.committed()
     return last.position.sequence if last is not None else 0
 
 

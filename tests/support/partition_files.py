@@ -1,4 +1,4 @@
-"""A partition's archive for tests: batches of one source, and what stands in its files."""
+"""The files of a partition for tests: batches of one source, and what stands in its files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 from logpipeline.records import Reached, StreamPosition
 from logpipeline.wire import Batch
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.output import Descriptors
-from logpipeline_collector.archive.partition import PartitionArchive, PendingCommit
+from logpipeline_collector.config import FilesConfig
+from logpipeline_collector.files.output import Descriptors
+from logpipeline_collector.files.partition import FileStorage
+from logpipeline_collector.partition_writer import PartitionWriter, PendingCommit
 
 NS = 1795255200_000000000
 PLACE = "h/_files/var/log/app.log"
 
 
-def config_of(folder: Path, **changes: Any) -> ArchiveConfig:
-    """Return an archive that keeps lines raw, and neither rotates nor removes."""
-    config = ArchiveConfig(
+def config_of(folder: Path, **changes: Any) -> FilesConfig:
+    """Return a configuration under which files are raw, and neither rotated nor removed."""
+    config = FilesConfig(
         folder=folder,
         group="main",
         path="{host}/{namespace}/{pod}/{container}.log",
@@ -42,18 +43,17 @@ def opened(
     partition: int = 3,
     descriptors: Descriptors | None = None,
     **changes: Any,
-) -> PartitionArchive:
+) -> PartitionWriter:
     """Open *partition* of *folder*."""
-    config = config_of(folder, **changes)
-    descriptors = descriptors or Descriptors(config.open_files_max)
-    return PartitionArchive.open(config, partition, descriptors)
+    storage = FileStorage(config_of(folder, **changes), descriptors)
+    return PartitionWriter(storage.open(partition))
 
 
 class Writer:
-    """Gives an archive the lines of one file, and commits."""
+    """Writes the lines of one file, and commits."""
 
-    def __init__(self, archive: PartitionArchive, *, start: int = 0, sequence: int = 0) -> None:
-        self.archive = archive
+    def __init__(self, partition: PartitionWriter, *, start: int = 0, sequence: int = 0) -> None:
+        self.partition = partition
         self.start = start
         self.sequence = sequence
         self.committed = sequence
@@ -80,12 +80,12 @@ class Writer:
             starts_inside_line=starts_inside_line,
             ends_inside_line=ends_inside_line,
         )
-        self.archive.take(host, batch, data, sequence=self.sequence, time_ns=NS)
+        self.partition.take(host, batch, data, sequence=self.sequence, time_ns=NS)
         self.start += len(data)
 
     def prepare(self) -> PendingCommit:
         """Prepare a commit of what was taken."""
-        return self.archive.prepare(
+        return self.partition.prepare(
             Reached(position(self.sequence), 0),
             epoch=1,
             since=Reached(position(self.committed), 0),
@@ -94,9 +94,9 @@ class Writer:
     def commit(self, *, is_confirmed: bool = True) -> None:
         """Commit what was taken."""
         pending = self.prepare()
-        self.archive.write(pending)
+        self.partition.write(pending)
         if is_confirmed:
-            self.archive.confirm(pending)
+            self.partition.confirm(pending)
         self.committed = self.sequence
 
 

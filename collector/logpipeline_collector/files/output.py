@@ -1,8 +1,8 @@
-"""The files of a partition: what was written to each beyond what is committed, and how to take it
-back.
+"""The open files of a partition: what is written to each beyond what is committed, and how to take
+it back.
 
-A new file has no name among the others before its first commit: it is written in a folder of its
-own beside the state, whose contents after a crash are nobody's.
+Before its first commit a new file has only a scratch name, in a folder beside the state. After a
+crash, what is in that folder is removed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ctypes
 import errno
 import itertools
 import logging
+import math
 import os
 import sys
 import threading
@@ -24,36 +25,74 @@ from typing import NamedTuple
 
 from logpipeline.deduplication import Range
 from logpipeline.wire import Batch
-from logpipeline_collector.archive import safe_open
-from logpipeline_collector.archive.config import ArchiveConfig
-from logpipeline_collector.archive.naming import Template, origin_of
-from logpipeline_collector.archive.render import Piece, Tail, pieces, render
-from logpipeline_collector.archive.safe_open import Blocked, NotAFile
-from logpipeline_collector.archive.state import (
-    ArchiveFailed,
-    ArchiveFull,
-    Damage,
-    FileRow,
-    Stage,
-    disk_error,
-)
-from logpipeline_collector.archive.usage import Usage
+from logpipeline_collector.config import FilesConfig
+from logpipeline_collector.files import safe_open
+from logpipeline_collector.files.naming import Template, origin_of
+from logpipeline_collector.files.render import Piece, Tail, pieces, render
+from logpipeline_collector.files.safe_open import Blocked, NotAFile
+from logpipeline_collector.files.state import Damage, FileRow, Stage, disk_error
+from logpipeline_collector.sink import SinkFailed, SinkFull
 
 Key = tuple[object, int]
 
 log = logging.getLogger(__name__)
 
-# Kept free, so that what was written can also be committed: SQLite's log, folders, names.
+# Kept free, so that what was written can be committed: SQLite's log, folders, names.
 RESERVE_BYTES = 16 * 1024 * 1024
-# Of a small volume only this part.
+# On a small volume only this part is kept free.
 RESERVE_SHARE = 16
-# How much is written between two looks at what is free.
+# Bytes that are written between two checks of the free room.
 RESERVE_CHECK_BYTES = 1024 * 1024
 
-# Paths that are kept ready; a message of another origin makes its path anew.
+# Paths that are cached; beyond that the cache begins anew.
 PLACES_CACHED_MAX = 100_000
-# Files of one message that may be found to be gone, each replaced by a new one.
+# Files of one message that may turn out to be gone; each is replaced by a new one.
 LOST_FILES_MAX = 16
+
+
+class Kept(NamedTuple):
+    """Bytes that are kept, and the time of the oldest file that could be removed; None: no file."""
+
+    size: int
+    oldest_ns: int | None
+
+
+class Usage:
+    """How much each partition keeps on the disk of a collector: limits are those of the whole
+    folder, and the oldest file of all is removed first. Owners report themselves, from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[object, Kept] = {}
+
+    def report(self, owner: object, *, size: int, oldest_ns: int | None) -> None:
+        """Note that *owner* keeps *size* bytes, and the time of the oldest file that it could
+        remove; None: no file.
+        """
+        with self._lock:
+            self._kept[owner] = Kept(size, oldest_ns)
+
+    def forget(self, owner: object) -> None:
+        """Stop counting *owner*."""
+        with self._lock:
+            self._kept.pop(owner, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that all owners keep."""
+        with self._lock:
+            return sum(kept.size for kept in self._kept.values())
+
+    def oldest_of_others(self, owner: object) -> float:
+        """Return the time of the oldest file that other owners could remove; infinity for none."""
+        with self._lock:
+            times = [
+                kept.oldest_ns
+                for other, kept in self._kept.items()
+                if other is not owner and kept.oldest_ns is not None
+            ]
+            return min(times, default=math.inf)
 
 
 @dataclass(slots=True)
@@ -66,8 +105,8 @@ class _Open:
 class Descriptors:
     """At most *limit* descriptors, each found by its owner and a number.
 
-    One that is borrowed is never closed, so that a thread that makes a file durable does not find
-    another file under its number; *limit* gives way by as many as there are threads.
+    A borrowed descriptor is never closed, so that a thread that syncs a file does not meet another
+    file under its number. So *limit* may be exceeded by the number of threads.
     """
 
     def __init__(self, limit: int, usage: Usage | None = None) -> None:
@@ -112,7 +151,7 @@ class Descriptors:
                 self._close(key)
 
     def write(self, descriptor: int, data: bytes | memoryview, offset: int) -> int:
-        """Write at *offset*, and return how many bytes were."""
+        """Write at *offset*, and return how many bytes were written."""
         return os.pwrite(descriptor, data, offset)
 
     def sync(self, descriptor: int) -> None:
@@ -121,7 +160,7 @@ class Descriptors:
         getattr(os, "fdatasync", os.fsync)(descriptor)
 
     def sync_all(self, root: Path) -> bool:
-        """Make everything on the volume of *root* durable; return False where that cannot be."""
+        """Make everything on the volume of *root* durable; return False where the system cannot."""
         if sys.platform != "linux":
             return False
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -159,7 +198,7 @@ class Descriptors:
 class OutputFile:
     """One file: *length* and *tail* as written, *committed* as known to the state.
 
-    *is_scratch* is True while its only name is the one beside the state.
+    *is_scratch* is True while the file has only its scratch name.
     """
 
     number: int
@@ -192,12 +231,12 @@ class OutputFile:
 
     @property
     def disk_bytes(self) -> int:
-        """What the file takes on the disk."""
+        """Bytes that the file takes on the disk."""
         return self.size if self.stage is Stage.PACKED else self.length
 
 
 class FileLost(Exception):
-    """Somebody has taken *file* away; nothing was written to it that is not committed."""
+    """Another program removed *file*. Everything that was written to it is committed."""
 
     def __init__(self, file: OutputFile, why: str) -> None:
         super().__init__(f"{file.path}: {why}")
@@ -222,7 +261,7 @@ class OutputFiles:
     descriptors: Descriptors
     rotate_bytes: int
     damage: Damage
-    # Held by whoever writes or changes what is known of files: maintenance has its own thread.
+    # Held while files are written or their fields change: maintenance has its own thread.
     lock: threading.Lock = field(default_factory=threading.Lock)
     files: dict[int, OutputFile] = field(default_factory=dict)
     active: dict[str, OutputFile] = field(default_factory=dict)
@@ -233,8 +272,8 @@ class OutputFiles:
     _unchecked_bytes: int = RESERVE_CHECK_BYTES
 
     def load(self, rows: dict[int, FileRow]) -> None:
-        """Forget everything, and know the files of *rows*: recovered, so what stands there is what
-        they say.
+        """Forget everything, and begin with the files of *rows*, which were recovered: each is as
+        its row says.
         """
         self.close()
         self.files, self.active, self.dirty, self.full = {}, {}, set(), set()
@@ -251,7 +290,7 @@ class OutputFiles:
         self.disk_bytes = sum(file.disk_bytes for file in self.files.values())
 
     def at(self, place: str, host: str) -> OutputFile:
-        """Return the file that is written for *place*; it need not exist yet."""
+        """Return the active file of *place*; it may not exist yet."""
         file = self.active.get(place)
         if file is None:
             file = OutputFile(self._next_number, place, place, host, time.time_ns())
@@ -264,9 +303,9 @@ class OutputFiles:
         """Write all *appends*, or none of them.
 
         Raises:
-            ArchiveFull: there is no room; nothing is kept of them.
-            FileLost: a file is gone; nothing is kept of them.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room; nothing was written.
+            FileLost: a file is gone; nothing was written.
+            SinkFailed: the disk failed.
         """
         done: list[tuple[OutputFile, int, Tail | None]] = []
         try:
@@ -276,7 +315,7 @@ class OutputFiles:
                 self._write(file, data)
                 file.length += len(data)
                 file.tail = tail
-        except (ArchiveFull, ArchiveFailed, FileLost):
+        except (SinkFull, SinkFailed, FileLost):
             for file, length, tail in reversed(done):
                 file.length, file.tail = length, tail
                 self._cut(file)
@@ -289,7 +328,7 @@ class OutputFiles:
             self._note_full(file)
 
     def lose(self, lost: FileLost) -> None:
-        """Give up a file that somebody has taken away; a new one takes its place."""
+        """Give up a file that another program removed; a new one takes its place."""
         file = lost.file
         self.damage.add(file.path, file.length, lost.why)
         self.descriptors.close((self, file.number))
@@ -301,14 +340,14 @@ class OutputFiles:
         self.dirty.add(file)
 
     def forget(self, file: OutputFile) -> None:
-        """Know nothing of *file* any more: it was removed."""
+        """Forget *file*, which was removed."""
         self.descriptors.close((self, file.number))
         with self.lock:
             if self.files.pop(file.number, None) is not None and file.stage is not Stage.GONE:
                 self.disk_bytes -= file.disk_bytes
 
     def packed(self, file: OutputFile, row: FileRow) -> None:
-        """Know that *file* is compressed now, as *row* says."""
+        """Note that *file* is compressed now, as *row* says."""
         with self.lock:
             self.disk_bytes += row.size - file.disk_bytes
             file.path, file.stage, file.size, file.committed = row.path, row.stage, row.size, row
@@ -317,15 +356,15 @@ class OutputFiles:
         """Make the bytes of *file* durable.
 
         Raises:
-            OSError: they are not.
+            OSError: they are not durable.
         """
         with self.descriptors.borrow((self, file.number), lambda: self._open(file)) as descriptor:
             if not os.fstat(descriptor).st_nlink:
-                raise OSError(errno.ENOENT, f"{file.path} was taken away")
+                raise OSError(errno.ENOENT, f"{file.path} was removed by another program")
             self.descriptors.sync(descriptor)
 
     def scratch_of(self, file: OutputFile) -> Path:
-        """Return where the first bytes of *file* are written."""
+        """Return the scratch name of *file*."""
         return self.scratch / str(file.number)
 
     def close(self) -> None:
@@ -341,8 +380,10 @@ class OutputFiles:
                     offset, view = offset + written, view[written:]
         except (FileNotFoundError, NotAFile, Blocked) as error:
             if file.committed is None or file.length != file.committed.length:
-                why = f"{error}; it held lines that are not committed, and are read again"
-                raise ArchiveFailed(f"{self.root / file.path} was taken away: {why}") from error
+                why = f"{error}; it held lines that are not committed; they are read again"
+                raise SinkFailed(
+                    f"{self.root / file.path} was removed by another program: {why}"
+                ) from error
             raise FileLost(file, str(error)) from error
         except OSError as error:
             raise disk_error(error, f"write {file.path}", self.root) from error
@@ -354,7 +395,7 @@ class OutputFiles:
         return os.open(self.scratch_of(file), flags, safe_open.FILE_MODE)
 
     def _cut(self, file: OutputFile) -> None:
-        """Free what was written beyond the length of *file*; it is overwritten if that fails."""
+        """Cut *file* to its length. If that fails, the next write overwrites the rest."""
         try:
             with self.descriptors.borrow((self, file.number), lambda: self._open(file)) as opened:
                 os.ftruncate(opened, file.length)
@@ -370,7 +411,7 @@ class OutputFiles:
             return
         free, total = self.descriptors.free_bytes(self.root)
         if free - size < min(RESERVE_BYTES, total // RESERVE_SHARE):
-            full = OSError(errno.ENOSPC, f"{free} bytes are free, and some must stay so")
+            full = OSError(errno.ENOSPC, f"{free} bytes are free, and a reserve is kept")
             raise disk_error(full, "write", self.root)
         self._unchecked_bytes = 0
 
@@ -382,7 +423,7 @@ class OutputFiles:
 class Writer:
     """Writes the messages of one partition; *lines* and *bytes* count what was written."""
 
-    def __init__(self, config: ArchiveConfig, partition: int, output: OutputFiles) -> None:
+    def __init__(self, config: FilesConfig, partition: int, output: OutputFiles) -> None:
         self.lines = 0
         self.bytes = 0
         self._output = output
@@ -394,11 +435,12 @@ class Writer:
     def write(
         self, host: str, batch: Batch, data: bytes, ranges: Iterable[Range], time_ns: int
     ) -> int:
-        """Write the *ranges* of *batch*, whose bytes are *data*; return how many bytes that took.
+        """Write the *ranges* of *batch*, whose bytes are *data*; return how many bytes were
+        written.
 
         Raises:
-            ArchiveFull: the disk is, and nothing was written.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room; nothing was written.
+            SinkFailed: the disk failed.
         """
         time_ns = batch.last_time_ns or time_ns
         origin = origin_of(host, batch)
@@ -410,11 +452,11 @@ class Writer:
         return written
 
     def write_foreign(self, host: str, payload: bytes, time_ns: int) -> int:
-        """Write the lines of a message without our headers; return how many bytes that took.
+        """Write the lines of a message without our headers; return how many bytes were written.
 
         Raises:
-            ArchiveFull: the disk is, and nothing was written.
-            ArchiveFailed: the disk failed.
+            SinkFull: there is no room; nothing was written.
+            SinkFailed: the disk failed.
         """
         piece = Piece(origin_of(host, None), None, payload + b"\n", 0, time_ns)
         written = self._write([piece], first_ns=time_ns, last_ns=time_ns)
@@ -429,14 +471,16 @@ class Writer:
                 break
             except FileLost as lost:
                 if attempt == LOST_FILES_MAX:
-                    raise ArchiveFailed(f"files are taken away again and again: {lost}") from lost
+                    raise SinkFailed(
+                        f"another program removes files again and again: {lost}"
+                    ) from lost
                 self._output.lose(lost)
         written = sum(len(append.data) for append in appends)
         self.bytes += written
         return written
 
     def _appends(self, parts: list[Piece], *, first_ns: int, last_ns: int) -> Iterator[Append]:
-        # A second piece for the same file continues what the first one leaves.
+        # A second piece for the same file continues the first one.
         tails: dict[OutputFile, Tail | None] = {}
         for part in parts:
             is_cri = part.batch is not None and part.batch.format == "cri"

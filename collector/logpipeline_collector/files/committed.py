@@ -1,27 +1,32 @@
-"""What other programs may read of a collector's folder: only what is committed, also while the
-collector runs.
+"""Lists what is committed in a collector's folder, for other programs, also while the collector
+runs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from logpipeline.records import Succession
 from logpipeline.statefile import StateBroken
-from logpipeline_collector.archive.state import FileRow, Stage, Stored, read_stored, read_succession
+from logpipeline_collector.files.state import BUSY_TIMEOUT_S, VERSION, FileRow, Stage
 from logpipeline_collector.folder import known_identity
 from logpipeline_collector.recovery import FolderCommit, is_late
+from logpipeline_collector.sink import LocalCommit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedFile:
     """A file of which the first *length* bytes, uncompressed, are committed.
 
-    *name* is its path below the logs; *place* is the active file that it was, or is, which names
-    all files of one log alike. *size* is what it takes on the disk. Listed, it may still be rotated
-    or removed before it is opened: then list again.
+    *name* is its path below the logs. *place* is the path of the active file that it is or was: all
+    files of one log have the same. *size* is what it takes on the disk. A listed file may be
+    rotated or removed before it is opened: then list again.
     """
 
     path: Path
@@ -38,9 +43,17 @@ class CommittedFile:
     is_compressed: bool
 
 
+class Stored(NamedTuple):
+    """A state at one moment: its last commit, and the files with it and *before* it."""
+
+    last: LocalCommit | None
+    files: list[FileRow]
+    before: list[FileRow]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFolder:
-    """What the states of a collector's *folder* held when they were read."""
+    """The states of a collector's *folder* when they were read."""
 
     folder: Path
     states: tuple[tuple[Path, Stored], ...]
@@ -58,32 +71,32 @@ def committed_files(folder: Path, group: str | None = None) -> Iterator[Committe
 
 
 def read_folder(folder: Path, group: str | None = None) -> StoredFolder:
-    """Return what stands in the states of *folder*, of one group or all.
+    """Return the states in *folder*, of one group or all.
 
     Raises:
         sqlite3.DatabaseError, ValueError, TypeError: a state cannot be read.
     """
     paths = sorted((folder / "state").glob(f"{group or '*'}/p*.sqlite"))
-    return StoredFolder(folder, tuple((path, read_stored(path)) for path in paths))
+    return StoredFolder(folder, tuple((path, _read_stored(path)) for path in paths))
 
 
 def settled_files(folders: Sequence[StoredFolder]) -> Iterator[tuple[Path, CommittedFile]]:
     """Yield the files of *folders*, whose collectors share groups, each with its folder.
 
-    An owner may have died before its group knew of its last commit, and another one have archived
-    the same lines since. Whether it counts is decided by recovery's rule, from what the folders of
-    later owners say.
+    An owner may have died before its group knew of its last commit, and another owner may have
+    written the same lines since. Recovery's rule decides whether that commit counts, from the
+    succession in the folders of later owners.
 
     Raises:
         sqlite3.DatabaseError, ValueError, TypeError: a state cannot be read.
     """
-    # Asked when all files are known: who succeeds says so before its own first commit.
-    told = _successions(folders) if len(folders) > 1 else {}
+    # Read after all files are known: a successor stores it before its own first commit.
+    successions = _successions(folders) if len(folders) > 1 else {}
     for stored in folders:
         found = [
             _file(stored.folder, path, row)
             for path, state in stored.states
-            for row in _rows(stored.folder, path, state, told.get(_partition(path)))
+            for row in _rows(stored.folder, path, state, successions.get(_partition(path)))
             if row.stage not in (Stage.NEW, Stage.GONE)
         ]
         # An active file is the youngest of its place; the names of rotated ones sort by time.
@@ -96,7 +109,7 @@ def _partition(path: Path) -> tuple[str, str]:
 
 
 def _successions(folders: Sequence[StoredFolder]) -> dict[tuple[str, str], Succession]:
-    """Return what the last owner of each partition was told of former ones, as of now."""
+    """Return the succession of each partition, as its last owner stored it."""
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for path, _ in (state for stored in folders for state in stored.states):
         kept = read_succession(path)
@@ -122,7 +135,8 @@ def _rows(folder: Path, path: Path, state: Stored, succession: Succession | None
 
 def _file(folder: Path, state: Path, row: FileRow) -> CommittedFile:
     if row.moving_to and (folder / "logs" / row.moving_to).exists():
-        # Renamed a moment ago; who finds no active file there looks again, and finds this.
+        # Renamed a moment ago. A reader that does not find the active file lists again, and finds
+        # this.
         row = row._replace(path=row.moving_to, stage=Stage.ROTATED)
     is_compressed = row.stage is Stage.PACKED
     return CommittedFile(
@@ -139,3 +153,51 @@ def _file(folder: Path, state: Path, row: FileRow) -> CommittedFile:
         is_rotated=row.stage is not Stage.ACTIVE,
         is_compressed=is_compressed,
     )
+
+
+def _read_stored(path: Path) -> Stored:
+    """Return a state that another process may be writing.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
+    """
+    with contextlib.closing(_open_to_read(path)) as db:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version != VERSION:
+            raise ValueError(f"{path}: version {version}, this program knows {VERSION}")
+        # One transaction: a commit between two queries would mix two states.
+        db.execute("BEGIN")
+        commit = db.execute("SELECT value FROM meta WHERE key = 'commit'").fetchone()
+        files = dict(db.execute("SELECT key, value FROM files"))
+        undo = db.execute("SELECT key, value FROM undo WHERE kind = 'files'").fetchall()
+    before = files | dict(undo)
+    return Stored(
+        LocalCommit.decode(commit[0]) if commit is not None else None,
+        [FileRow.decode(text) for text in files.values()],
+        [FileRow.decode(text) for text in before.values() if text is not None],
+    )
+
+
+def read_succession(path: Path) -> tuple[int, str]:
+    """Return the epoch and the text that `keep_succession` stored last; 0 and an empty text if
+    none.
+
+    Raises:
+        sqlite3.DatabaseError, ValueError, TypeError: it cannot be read.
+    """
+    with contextlib.closing(_open_to_read(path)) as db:
+        row = db.execute("SELECT value FROM meta WHERE key = 'succession'").fetchone()
+    epoch, text = json.loads(row[0]) if row is not None else (0, "")
+    return int(epoch), str(text)
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        db.execute("SELECT 1 FROM meta").fetchone()
+    except sqlite3.OperationalError:
+        # A reader without the right to write there cannot use the WAL, but then no collector runs.
+        db.close()
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+    return db

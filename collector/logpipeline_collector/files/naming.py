@@ -1,5 +1,5 @@
-"""From what the wire says to a path below the folder, injectively: no name can leave its place or
-meet another's.
+"""Maps the origin of lines to a path below the folder, injectively: no name can leave its folder or
+collide with another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"\$?\{(\w+)\}")
 
 
 class Origin(NamedTuple):
-    """Where a message's lines come from; *path* is the wire's source, empty for a stranger's."""
+    """Origin of a message's lines; *path* is the wire's source, empty for a foreign message."""
 
     host: str
     namespace: str
@@ -57,13 +57,11 @@ class Template:
         self.has_time = any("%" in literal for literal in self._parts[::2])
 
     def period(self, time_ns: int) -> str:
-        """Return what tells the time's files from those of other times: lines of one period stand
-        in one file.
-        """
+        """Return the period of *time_ns*: lines of one period stand in one file."""
         if not self.has_time:
             return ""
         moment = time.gmtime(time_ns // 1_000_000_000)
-        # NUL stands in no path, so that the pieces can be told apart again.
+        # A path has no NUL, so the pieces can be separated again.
         return "\0".join(time.strftime(literal, moment) for literal in self._parts[::2])
 
     def place(self, origin: Origin, period: str) -> str:
@@ -72,7 +70,7 @@ class Template:
         filled = literals[0]
         for variable, literal in zip(self._parts[1::2], literals[1:], strict=True):
             filled += self._value(variable, origin) + literal
-        # The template's own text may hold an empty or a dotted component; a value cannot.
+        # The template's own text may have an empty or a dotted component; a value cannot.
         parts = [_fit(part) for part in filled.split("/") if part not in ("", ".", "..")]
         return "/".join(parts)
 
@@ -113,12 +111,12 @@ def component(name: str) -> str:
 
 
 def folders(path: str) -> str:
-    """Return the absolute *path* below a folder, each of its components encoded; the empty one is
-    a stranger's.
+    """Return the absolute *path* below a folder, each of its components encoded; the empty path is
+    that of a foreign message.
     """
     if not path:
         return FOREIGN_PATH
-    # A relative path must not meet the absolute one; "%." is the encoding of nothing else.
+    # A relative path must not collide with the absolute one; nothing else is encoded as "%.".
     relative = "" if path.startswith("/") else "%."
     parts = [component(part) for part in path.removeprefix("/").split("/")]
     if parts == [FOREIGN_PATH]:
@@ -134,6 +132,6 @@ def _fit(name: str) -> str:
 
 
 def _cut(encoded: str, limit: int) -> str:
-    # "%-" is the encoding of no byte, so that no other name can pretend to be this one's cut.
+    # No byte is encoded as "%-", so no other name can look like this cut.
     digest = hashlib.blake2b(encoded.encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{encoded[: limit - len(digest) - 2]}%-{digest}"
