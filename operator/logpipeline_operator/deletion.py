@@ -17,8 +17,8 @@ from logpipeline.spec.api import GROUP
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, NotFound
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.jetstream.credentials import SecretProblem
 from logpipeline_operator.membership import seconds_of
+from logpipeline_operator.secret_files import SecretProblem
 
 log = logging.getLogger(__name__)
 

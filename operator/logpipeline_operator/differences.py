@@ -13,7 +13,7 @@ from typing import Any
 
 from logpipeline.spec.api import GROUP, PIPELINE_LABEL
 from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
-from logpipeline_operator.intrusions import Intrusion, intrusions, managers
+from logpipeline_operator.foreign_fields import Intrusion, intrusions, managers
 from logpipeline_operator.queue import Key
 
 Place = tuple[str, str]

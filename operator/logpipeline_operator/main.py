@@ -30,7 +30,7 @@ from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key, Queue
 from logpipeline_operator.reconcile import Reconciler
 from logpipeline_operator.settings import Settings, read
-from logpipeline_operator.watching import watch
+from logpipeline_operator.watches import watch
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from logpipeline.lag import PartitionState
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children import nats_tls
-from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
 from logpipeline_operator.children.model import Component, Manifest
+from logpipeline_operator.children.nats_server import USERS_ANNOTATION
 
 # A pod that is replaced, or whose image is pulled, is back before; its files lie on its volume, so
 # that it is better waited for. A node that is gone is not.

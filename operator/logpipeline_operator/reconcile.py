@@ -20,16 +20,15 @@ from logpipeline.spec import LogPipeline, SpecError, parse
 from logpipeline.spec.api import ADOPT_ANNOTATION, DATA_LOSS_ANNOTATION, PAUSED_ANNOTATION
 from logpipeline.spec.components import Local
 from logpipeline_operator import (
+    child_objects,
     classes,
     deletion,
     differences,
-    live,
     membership,
-    reach,
+    pod_namespaces,
     volume_claims,
 )
-from logpipeline_operator.access import Access, Login, ServerTls
-from logpipeline_operator.charge import Charge
+from logpipeline_operator.access import Access, Links, Login, ServerTls
 from logpipeline_operator.children import ChildSettings, NoImage, build, kinds, names
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.nats_conf import managed_storage_bytes
@@ -37,14 +36,13 @@ from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence, No
 from logpipeline_operator.cluster.features import Features
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.differences import Contests
-from logpipeline_operator.jetstream.credentials import SecretProblem
-from logpipeline_operator.jetstream.links import Links
-from logpipeline_operator.jetstream.look import Permission, look, sync_of
-from logpipeline_operator.jetstream.removal import remove
+from logpipeline_operator.jetstream import Permission, look, remove, sync_of
 from logpipeline_operator.logins import Logins
 from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.ownership import Charge
 from logpipeline_operator.queue import Key, Patience
-from logpipeline_operator.reporting import News, Reporter, Seen
+from logpipeline_operator.report import News, Reporter, Seen
+from logpipeline_operator.secret_files import SecretProblem
 from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import errors
 
@@ -97,7 +95,7 @@ class Reconciler:
         for key in await self._access.keep_only(keys):
             self.metrics.forget_pipeline(key.namespace, key.name)
         if not self.settings.is_read_only:
-            await live.sweep_bindings(self.cluster, set(keys), self.settings.namespaces)
+            await child_objects.sweep_bindings(self.cluster, set(keys), self.settings.namespaces)
 
     async def look(self, key: Key) -> float | None:
         """Bring the pipeline to what it asks for, and report; return after how many seconds to look
@@ -115,7 +113,7 @@ class Reconciler:
             await self._access.drop(key)
             self.metrics.forget_pipeline(key.namespace, key.name)
             if not self.settings.is_read_only:
-                await live.forget_bindings(self.cluster, key)
+                await child_objects.forget_bindings(self.cluster, key)
             return None
         turn = await self._charge.take(key, resource)
         if not turn.is_ours:
@@ -211,10 +209,10 @@ class Reconciler:
             stateful_set = seen.child("StatefulSet", name)
             if stateful_set is not None and seen.may_write:
                 stuck = membership.pods_in_the_way(stateful_set, seen.pods, now=time.time())
-                await live.delete_pods(self.cluster, stuck)
+                await child_objects.delete_pods(self.cluster, stuck)
         if seen.may_write:
             growths = volume_claims.to_grow(seen.desired, seen.claims)
-            seen.failures += await live.grow(self.cluster, pipeline.namespace, growths)
+            seen.failures += await child_objects.grow(self.cluster, pipeline.namespace, growths)
         others = [m for m in seen.desired if differences.place(m) != ("StatefulSet", collectors)]
         await self._apply(seen, pipeline, others, keep={("StatefulSet", collectors)})
         await self._bind(seen, pipeline)
@@ -222,7 +220,7 @@ class Reconciler:
             apart = membership.servers_apart(
                 seen.pods, pipeline, users=login.users, certificate=login.tls.mark
             )
-            await live.delete_pods(self.cluster, apart)
+            await child_objects.delete_pods(self.cluster, apart)
         await self._ask_jetstream(key, seen, pipeline, login.files)
         wanted = [m for m in seen.desired if differences.place(m) == ("StatefulSet", collectors)]
         await self._apply_collectors(seen, pipeline, wanted)
@@ -236,7 +234,8 @@ class Reconciler:
 
     async def _observe(self, seen: Seen, pipeline: LogPipeline, login: Login) -> None:
         settings = self._child_settings(login)
-        seen.reach = await reach.look(self.cluster, pipeline)
+        key = Key(pipeline.namespace, pipeline.name)
+        seen.reach = await pod_namespaces.look(self.cluster, pipeline)
         settings = replace(settings, pod_namespaces=seen.reach.told)
         if seen.reach.finding is not None:
             seen.findings.append(seen.reach.finding)
@@ -247,11 +246,11 @@ class Reconciler:
         table = pipeline.spec.table
         if table.enabled and table.runner == "sparkApplication" and not settings.spark_api:
             seen.findings.append(errors.of_no_spark_operator())
-        found = await live.children(self.cluster, pipeline, seen.desired, kinds(settings))
+        found = await child_objects.children(self.cluster, pipeline, seen.desired, kinds(settings))
         seen.children = {differences.place(manifest): manifest for manifest in found}
-        seen.pods = await live.pods(self.cluster, pipeline.namespace, pipeline.name)
-        seen.claims = await live.claims(self.cluster, pipeline.namespace, pipeline.name)
-        seen.slices = await live.endpoint_slices(self.cluster, pipeline.namespace, pipeline.name)
+        seen.pods = await child_objects.pods(self.cluster, key)
+        seen.claims = await child_objects.claims(self.cluster, key)
+        seen.slices = await child_objects.endpoint_slices(self.cluster, key)
         server = seen.child("StatefulSet", names.nats(pipeline))
         if seen.desired:
             began = replace(
@@ -260,8 +259,8 @@ class Reconciler:
                 nats_began_with_tls=volume_claims.began_with_tls(server, seen.claims),
             )
             seen.desired = tuple(build(pipeline, began))
-        lacking = [there for there in found if live.lacks_pods(there)]
-        seen.refusals = await live.refusals(self.cluster, lacking)
+        lacking = [there for there in found if child_objects.lacks_pods(there)]
+        seen.refusals = await child_objects.refusals(self.cluster, lacking)
         seen.sync = await sync_of(pipeline)
 
     async def _apply(
@@ -290,7 +289,7 @@ class Reconciler:
         seen.findings += [
             errors.of_contest(each.child, each.path, each.manager) for each in contests
         ]
-        done = await live.carry_out(self.cluster, changes, seen.news.drifted)
+        done = await child_objects.carry_out(self.cluster, changes, seen.news.drifted)
         seen.failures += done.failures
         if done.written:
             self.metrics.writes.labels("child").inc(done.written)
@@ -300,7 +299,7 @@ class Reconciler:
         if self.settings.namespaces:
             return  # It has no right beyond these, and bound nobody in another.
         settings = self._child_settings(Login({}))
-        done, pending = await reach.bind(
+        done, pending = await pod_namespaces.bind(
             self.cluster,
             pipeline,
             settings,

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from logpipeline.spec import LogPipeline
+from logpipeline_operator import secret_files
 from logpipeline_operator.callout.claims import Issuer, new_seed
-from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children import credentials, names
 from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.jetstream import credentials
 
 PASSWORD_BYTES = 24
 SEED_BYTES = 32
@@ -70,7 +70,7 @@ class Kept(NamedTuple):
             return ""
         data = self.secret.get("data") or {}
         texts = {key: str(value).encode() for key, value in data.items()}
-        return credentials.fingerprint(texts)[:HASH_CHARS]
+        return secret_files.fingerprint(texts)[:HASH_CHARS]
 
 
 # The Secret that is wanted, for the texts that are there.
@@ -85,10 +85,12 @@ async def of_roles(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) 
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = {role: nats_auth.password_in(held, role) for role in nats_auth.ROLES}
-        return nats_auth.secret(pipeline, {role: kept[role] or _password() for role in kept})
+        kept = {role: credentials.password_in(held, role) for role in credentials.ROLES}
+        return credentials.users_secret(
+            pipeline, {role: kept[role] or _password() for role in kept}
+        )
 
-    name = nats_auth.name(pipeline)
+    name = names.nats_auth(pipeline)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 
@@ -101,10 +103,10 @@ async def of_table(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) 
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = nats_auth.password_in(held, nats_auth.TABLE)
-        return nats_auth.table_secret(pipeline, kept or _password())
+        kept = credentials.password_in(held, credentials.TABLE)
+        return credentials.table_secret(pipeline, kept or _password())
 
-    name = nats_auth.secret_of(pipeline, nats_auth.TABLE)
+    name = credentials.secret_of(pipeline, credentials.TABLE)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 
@@ -116,13 +118,13 @@ async def of_callout(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool
     """
 
     def wanted(held: Mapping[str, str]) -> Manifest:
-        kept = nats_auth.password_in(held, nats_auth.CALLOUT)
-        seed = _seed(held.get(nats_auth.ISSUER_SEED, ""))
-        return nats_auth.callout_secret(
+        kept = credentials.password_in(held, credentials.CALLOUT)
+        seed = _seed(held.get(credentials.ISSUER_SEED, ""))
+        return credentials.callout_secret(
             pipeline, kept or _password(), seed, Issuer(seed).public_key
         )
 
-    name = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
+    name = credentials.secret_of(pipeline, credentials.CALLOUT)
     return await _kept(cluster, pipeline, name, wanted, may_write=may_write)
 
 

@@ -20,8 +20,8 @@ from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import Missed, MissedRange, TableProgress, missed_key_of, table_key
 from logpipeline.tables.standing import TableState, table_of, tables_of
-from logpipeline_operator.children import config, nats_auth
-from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
+from logpipeline_operator.children import config, credentials
+from logpipeline_operator.jetstream import JetStreamSeen, Permission, look
 from logpipeline_spark.lines.schema import LINES_ENCODED
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches
@@ -75,7 +75,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
     denied.
     """
     local = config.for_table(at.pipeline)
-    nats = at.options(nats_auth.TABLE, local)
+    nats = at.options(credentials.TABLE, local)
     settings = settings_of(local, key=KEY, path="", folder=folder, nats=nats)
     storage, options = LocalStorage(folder / "table"), source_options(settings)
     with Client(options) as client:

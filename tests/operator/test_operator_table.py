@@ -17,7 +17,7 @@ from cluster_handle import Cluster
 from cluster_states import NAME
 from cluster_world import World
 from logpipeline_operator.children import Manifest, build
-from logpipeline_operator.children.application import APACHE
+from logpipeline_operator.children.table import APACHE
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.differences import differing
 from waiting import eventually

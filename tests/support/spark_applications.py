@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logpipeline_operator.children.application import APACHE, KUBEFLOW
+from logpipeline_operator.children.table import APACHE, KUBEFLOW
 
 Shape = dict[str, Any]
 

@@ -17,7 +17,7 @@ from logpipeline.authority import user_of_reader
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request, new_seed
 from logpipeline_operator.callout.service import Answers
 from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
-from logpipeline_operator.children import nats_auth
+from logpipeline_operator.children import credentials
 from pod_tokens import ApiServer
 
 AUDIENCE = "prod-nats.logging.nats.logpipeline.dev"
@@ -207,7 +207,7 @@ def test_a_server_with_a_callout_gives_nodes_no_password() -> None:
     assert [each["name"] for each in server["containers"]] == ["nats", "callout"]
     assert server["automountServiceAccountToken"] is False
     assert "secret" not in json.dumps(shipper["volumes"])
-    assert nats_auth.CALLOUT_FILE in text
+    assert credentials.CALLOUT_FILE in text
     assert "auth_callout" in text
     assert "auth_callout" not in child(children({}), "ConfigMap", "prod-nats")["data"]["nats.conf"]
     assert "secret" in json.dumps(child(children({}), "DaemonSet", "prod-shipper"))

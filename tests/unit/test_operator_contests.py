@@ -12,7 +12,7 @@ from logpipeline_operator.differences import (
     Contests,
     Wanted,
 )
-from logpipeline_operator.intrusions import Intrusion, intrusions, removal
+from logpipeline_operator.foreign_fields import Intrusion, intrusions, removal
 from logpipeline_operator.queue import Key
 
 KEY = Key("logging", "prod")

@@ -12,7 +12,7 @@ from child_manifests import resource
 from logpipeline.lag import PartitionState
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator import membership
-from logpipeline_operator.children.managed_nats import USERS_ANNOTATION
+from logpipeline_operator.children.nats_server import USERS_ANNOTATION
 from logpipeline_operator.children.nats_tls import MARK_ANNOTATION
 from logpipeline_operator.membership import CollectorPod
 

@@ -33,7 +33,7 @@ from logpipeline.subjects import BadHost, ControlSubjects, check_host
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request
 from logpipeline_operator.callout.store import StoreWatch
 from logpipeline_operator.callout.tokens import AccountToken, BadToken, Cause, Keys, Refusals
-from logpipeline_operator.children import names, nats_auth
+from logpipeline_operator.children import credentials, names
 
 # A user that was issued goes on until its token ends, and not longer than this.
 USER_S_MAX = 3600
@@ -69,7 +69,7 @@ class Answers:
     def answer(self, request: Request, now_s: int) -> Answer:
         """Return what is answered to *request*."""
         try:
-            token = self.keys().read(request.token, nats_auth.audience(self.pipeline))
+            token = self.keys().read(request.token, credentials.audience(self.pipeline))
             who = _who(self.pipeline, token, request.token)
         except (BadToken, BadHost) as error:
             why = f"the token of a shipper's pod, or of a reader, is wanted: {error}"

@@ -7,11 +7,11 @@ from __future__ import annotations
 from logpipeline.spec import LogPipeline
 from logpipeline_operator.children import (
     collectors,
-    driver,
-    managed_nats,
+    nats_server,
     policies,
     services,
     shippers,
+    table,
 )
 from logpipeline_operator.children.kinds import KINDS, ChildKind, kinds, order
 from logpipeline_operator.children.model import ChildSettings, Component, Manifest, NoImage
@@ -33,16 +33,16 @@ __all__ = [
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     """Return the children of *pipeline*, in the order in which they are made, but for the Secret
-    of the managed server's users (`nats_auth.secret`), which is made once.
+    of the managed server's users (`credentials.secret`), which is made once.
 
     Raises:
         NoImage: neither the resource nor the operator names the image of a component.
     """
     children = [
-        *managed_nats.build(pipeline, settings),
+        *nats_server.build(pipeline, settings),
         *collectors.build(pipeline, settings),
         *shippers.build(pipeline, settings),
-        *driver.build(pipeline, settings),
+        *table.build(pipeline, settings),
         *policies.build(pipeline, settings),
     ]
     if settings.has_pod_monitors:

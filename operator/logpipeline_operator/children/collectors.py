@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.components import Persistence
-from logpipeline_operator.children import config, model, names, nats_auth, pods, services
+from logpipeline_operator.children import config, credentials, model, names, pods, services
 from logpipeline_operator.children.model import (
     COLLECTOR_PORT,
     FROM_FIRST,
@@ -67,14 +67,14 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         options=collectors,
         container=_container(pipeline, volume),
         volumes=[
-            config.volume(pipeline, name, nats_auth.COLLECTOR),
+            config.volume(pipeline, name, credentials.COLLECTOR),
             *_volumes(volume),
         ],
         security=pods.RESTRICTED_POD,
         service_account=name,
         resources=RESOURCES,
         grace_s=collectors.drain_timeout_seconds,
-        config_hash=config.hash_of(text, config.volume(pipeline, name, nats_auth.COLLECTOR)),
+        config_hash=config.hash_of(text, config.volume(pipeline, name, credentials.COLLECTOR)),
         is_spread=True,
     )
     spec: Manifest = {

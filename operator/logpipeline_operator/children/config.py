@@ -26,7 +26,7 @@ from logpipeline.spec.fields import rule_of
 from logpipeline.spec.pods import PodOptions
 from logpipeline.spec.streams import Nats, Stream
 from logpipeline.spec.table import S3, TableVolume
-from logpipeline_operator.children import credentials, model, nats_auth, nats_tls
+from logpipeline_operator.children import credentials, model, nats_tls
 from logpipeline_operator.children.model import NATS_PORT, Component, Manifest
 
 FOLDER = PurePosixPath("/etc/logpipeline")
@@ -58,7 +58,7 @@ def servers(pipeline: LogPipeline) -> tuple[str, ...]:
 
 def nats_options(pipeline: LogPipeline, folder: Path) -> NatsOptions:
     """Return how the operator reaches the pipeline's NATS, with its credentials in *folder*."""
-    local = credentials.local_nats(pipeline, nats_auth.OPERATOR, folder)
+    local = credentials.local_nats(pipeline, credentials.OPERATOR, folder)
     files: dict[str, Any] = {
         field: Path(path)
         for field in NatsOptions.__dataclass_fields__
@@ -78,7 +78,7 @@ def for_collector(pipeline: LogPipeline) -> LogPipeline:
     spec = replace(
         _common(pipeline),
         collectors=_for_pods(pipeline.spec.collectors),
-        local=Local(nats=_local_nats(pipeline, nats_auth.COLLECTOR)),
+        local=Local(nats=_local_nats(pipeline, credentials.COLLECTOR)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -99,7 +99,7 @@ def for_table(pipeline: LogPipeline) -> LogPipeline:
             persistence=TableVolume(existing_claim=claim) if claim else None,
             s3=S3(endpoint=given.s3.endpoint, region=given.s3.region),
         ),
-        local=Local(nats=_local_nats(pipeline, nats_auth.TABLE)),
+        local=Local(nats=_local_nats(pipeline, credentials.TABLE)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -109,7 +109,7 @@ def for_callout(pipeline: LogPipeline) -> LogPipeline:
     spec = replace(
         _common(pipeline),
         shippers=Shippers(service_account_name=pipeline.spec.shippers.service_account_name),
-        local=Local(nats=_local_nats(pipeline, nats_auth.CALLOUT)),
+        local=Local(nats=_local_nats(pipeline, credentials.CALLOUT)),
     )
     return LogPipeline(name=pipeline.name, namespace=pipeline.namespace, spec=spec)
 
@@ -127,7 +127,7 @@ def for_shipper(pipeline: LogPipeline, *, has_token: bool = False) -> LogPipelin
     if it *has_token*.
     """
     shippers = pipeline.spec.shippers
-    nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    nats = _local_nats(pipeline, credentials.SHIPPER)
     if has_token:
         token = str(FOLDER / NATS_FOLDER / TOKEN_PATH)
         nats = LocalNats(token_file=token, ca_file=nats.ca_file)
@@ -147,7 +147,7 @@ def for_sidecar(pipeline: LogPipeline, *, knows_tls: bool = True) -> LogPipeline
     there was TLS does not *know* it.
     """
     files = (FilePatterns(include=(SIDECAR_FILES,)),)
-    nats = _local_nats(pipeline, nats_auth.SHIPPER)
+    nats = _local_nats(pipeline, credentials.SHIPPER)
     if nats_tls.is_on(pipeline) and not knows_tls:
         nats = replace(nats, ca_file=None)
     return _for_shipper(pipeline, nats, LocalShipper(name=SIDECAR_SHIPPER, files=files))

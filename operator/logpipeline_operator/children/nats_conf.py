@@ -15,7 +15,7 @@ from logpipeline.authority import (
     permissions,
 )
 from logpipeline.spec import LogPipeline
-from logpipeline_operator.children import names, nats_auth, nats_tls
+from logpipeline_operator.children import credentials, names, nats_tls
 from logpipeline_operator.children.model import (
     NATS_CLUSTER_PORT,
     NATS_MONITOR_PORT,
@@ -85,7 +85,7 @@ def render(
             f'  listen: "0.0.0.0:{NATS_CLUSTER_PORT}"',
             # A stranger cannot learn the servers' addresses, and clients need only the Service.
             "  no_advertise: true",
-            f'  include "{nats_auth.ROUTES_FILE}"',
+            f'  include "{credentials.ROUTES_FILE}"',
             *_routes_tls(pipeline),
             "}",
         ]
@@ -94,9 +94,9 @@ def render(
 
 def user_files(pipeline: LogPipeline, *, has_callout: bool = False) -> list[str]:
     """Return the files with passwords that stand beside the configuration."""
-    table = [nats_auth.TABLE_FILE] if pipeline.spec.table.enabled else []
-    callout = [nats_auth.CALLOUT_FILE] if has_callout else []
-    return [nats_auth.USERS_FILE, *table, *callout]
+    table = [credentials.TABLE_FILE] if pipeline.spec.table.enabled else []
+    callout = [credentials.CALLOUT_FILE] if has_callout else []
+    return [credentials.USERS_FILE, *table, *callout]
 
 
 def payload_bytes(pipeline: LogPipeline) -> int:
@@ -159,19 +159,19 @@ def _server(pipeline: LogPipeline) -> dict[str, Any]:
 
 
 def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> dict[str, Any]:
-    callout = (nats_auth.CALLOUT,) if has_callout else ()
+    callout = (credentials.CALLOUT,) if has_callout else ()
     users = {
         role: {
             "user": role,
-            "password": Variable(nats_auth.variable(role)),
+            "password": Variable(credentials.variable(role)),
             "permissions": permissions(pipeline, role),
         }
-        for role in (*nats_auth.users(pipeline), *callout)
+        for role in (*credentials.users(pipeline), *callout)
     }
     names = list(users)
     if not has_accounts:
         return {"authorization": {"users": list(users.values())}}
-    nodes = [users.pop(nats_auth.SHIPPER)]
+    nodes = [users.pop(credentials.SHIPPER)]
     readers = READERS_ACCOUNT if has_callout else ""
     crossing = crossings(pipeline, readers=readers)
     return {
@@ -193,7 +193,7 @@ def _asks_callout(users: list[str]) -> dict[str, Any]:
     return {
         "timeout": CALLOUT_TIMEOUT_S,
         "auth_callout": {
-            "issuer": Variable(nats_auth.ISSUER),
+            "issuer": Variable(credentials.ISSUER),
             "auth_users": users,
             "account": STREAMS_ACCOUNT,
         },

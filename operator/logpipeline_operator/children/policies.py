@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import COMPONENT_LABEL
-from logpipeline_operator.children import executors, model, names, table
+from logpipeline_operator.children import model, names, table
 from logpipeline_operator.children.model import (
     CALLOUT_PORT,
     COLLECTOR_PORT,
@@ -71,7 +71,7 @@ def _table(pipeline: LogPipeline) -> list[Manifest]:
     """Return the policies of the table's job and of its executors, which find each other."""
     outside = [*_to_nats(pipeline), *_to_tables(pipeline)]
     ingress, egress = [_from_anywhere(TABLE_PORT)], list(outside)
-    if not executors.has_executors(pipeline):
+    if not table.has_executors(pipeline):
         name = names.table(pipeline)
         return [_policy(pipeline, Component.TABLE, name, ingress=ingress, egress=egress)]
     driver, workers = (

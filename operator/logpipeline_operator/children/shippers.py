@@ -8,7 +8,15 @@ from pathlib import PurePosixPath
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import PIPELINE_LABEL
-from logpipeline_operator.children import callout, config, model, names, nats_auth, pods, services
+from logpipeline_operator.children import (
+    config,
+    credentials,
+    model,
+    names,
+    nats_server,
+    pods,
+    services,
+)
 from logpipeline_operator.children.config import POD_LOGS
 from logpipeline_operator.children.model import (
     SHIPPER_PORT,
@@ -98,11 +106,11 @@ def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Ma
     shippers, name = pipeline.spec.shippers, names.shipper(pipeline)
     # Which namespaces are read is read again when it changes, and restarts nobody.
     files = (config.FILE, *_namespaces(pipeline, settings))
-    role = None if settings.has_callout else nats_auth.SHIPPER
+    role = None if settings.has_callout else credentials.SHIPPER
     mounted = config.volume(pipeline, name, role, files)
     if settings.has_callout:
         # Not the password of all shippers: what a node has says which node it is.
-        token = callout.token_source(pipeline, config.NATS_FOLDER)
+        token = nats_server.token_source(pipeline, config.NATS_FOLDER)
         mounted["projected"]["sources"].append(token)
     folders = host_folders(pipeline)
     plan = pods.Pods(

@@ -1,13 +1,30 @@
-"""What whoever writes a table has in its pod: the table's volume or the keys of its bucket, room
-for Spark, and a name for a user who has none.
+"""The children of a pipeline's table: the pod of the job, alone or as Spark's driver, and the pods
+of the executors. An operator for Spark may run the same pods from a SparkApplication.
+
+The driver has a stable name, so that a restarted one takes its table back at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import yaml
+
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.table import TableVolume
-from logpipeline_operator.children import config
-from logpipeline_operator.children.model import Manifest, given, quantity
+from logpipeline_operator.children import config, credentials, model, names, pods, services
+from logpipeline_operator.children.model import (
+    FROM_FIRST,
+    SPARK_BLOCKS_PORT,
+    SPARK_DRIVER_PORT,
+    TABLE_PORT,
+    ChildSettings,
+    Component,
+    Manifest,
+    given,
+    quantity,
+)
 
 VOLUME = "table"
 # Spark takes a volume of this name for its own files, in executors as well.
@@ -90,3 +107,349 @@ def resources(pipeline: LogPipeline) -> Manifest:
 
 def _from_secret(name: str, secret: str, key: str) -> Manifest:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+EXECUTOR_FILE = "executor.yaml"
+# What one did not finish, another does.
+EXECUTOR_GRACE_S = 10
+
+
+def has_executors(pipeline: LogPipeline) -> bool:
+    """Return whether the table's pod is a driver that makes pods for its executors."""
+    asked = pipeline.spec.table
+    return bool(asked.enabled) and asked.runner != "embedded" and asked.executors.instances > 0
+
+
+def is_native(pipeline: LogPipeline) -> bool:
+    """Return whether that driver is our own pod, and not another operator's."""
+    return has_executors(pipeline) and pipeline.spec.table.runner == "native"
+
+
+def executor_template(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
+    """Return the template of executors: they see configuration, credentials and table where the
+    driver does. Image, processors and memory are Spark's business, by what it is told.
+
+    Raises:
+        NoImage: neither the resource nor the operator names one.
+    """
+    options = pipeline.spec.table
+    mounted = config.volume(pipeline, names.table(pipeline), credentials.TABLE)
+    plan = pods.Pods(
+        component=Component.EXECUTOR,
+        field="spec.table.image",
+        options=replace(options, resources=options.executors.resources),
+        container=_executor_container(pipeline),
+        volumes=[mounted, SCRATCH_VOLUME, *volumes(pipeline)],
+        security=pods.RESTRICTED_POD,
+        # A bucket may know us by our account. Its right to make pods is the driver's: no token
+        # comes with it here.
+        service_account=names.table(pipeline),
+        resources={},
+        grace_s=EXECUTOR_GRACE_S,
+        config_hash=config.hash_of(mounted),
+        is_spread=True,
+    )
+    return pods.template(pipeline, plan, settings)
+
+
+def executor_file(pipeline: LogPipeline, settings: ChildSettings) -> str:
+    """Return the template as the file that Spark reads."""
+    pod = {"apiVersion": "v1", "kind": "Pod", **executor_template(pipeline, settings)}
+    return yaml.safe_dump(pod, sort_keys=True, allow_unicode=True, width=100)
+
+
+def _executor_container(pipeline: LogPipeline) -> pods.Container:
+    return pods.Container(
+        args=[],
+        env=environment(pipeline),
+        ports=[{"name": "blocks", "containerPort": SPARK_BLOCKS_PORT}],
+        mounts=mounts(pipeline),
+        probes={},
+        security=pods.RESTRICTED_CONTAINER,
+    )
+
+
+SPARK_APPLICATION = "SparkApplication"
+APACHE = "spark.apache.org/v1"
+KUBEFLOW = "sparkoperator.k8s.io/v1beta2"
+# Where a cluster has both, the project's own one.
+SPARK_APIS = (APACHE, KUBEFLOW)
+# As the table's image has it; operators choose by it how to submit.
+SPARK_VERSION = "4.2.1"
+# In the table's image: what a driver that was submitted runs, with the words of the command.
+MAIN = "local:///opt/logpipeline/driver.py"
+HASH_CHARS = 8
+MIB = 2**20
+# Apache's operator gives up after three restarts, unless it forgets them in between.
+RESTARTS_MAX = 1_000_000
+RESTART_BACKOFF_MS = 10_000
+RESTART_FORGET_MS = 600_000
+
+
+def _application(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
+    """Return the application for the operator that the cluster has; *text* is what its job reads.
+
+    Raises:
+        NoImage: neither the resource nor the operator names one.
+    """
+    driver = driver_template(pipeline, settings, text)
+    workers = executor_template(pipeline, settings)
+    specs = {APACHE: _apache, KUBEFLOW: _kubeflow}
+    spec = specs[settings.spark_api](pipeline, driver, workers)
+    name = f"{names.table(pipeline)}-{config.hash_of(spec)[:HASH_CHARS]}"
+    return {
+        "apiVersion": settings.spark_api,
+        "kind": SPARK_APPLICATION,
+        "metadata": model.metadata(pipeline, name, Component.TABLE),
+        "spec": spec,
+    }
+
+
+def driver_template(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
+    """Return the driver's pod, without its command, which Spark adds."""
+    mounted = config.volume(pipeline, names.table(pipeline), credentials.TABLE)
+    container = pods.Container(
+        args=[],
+        env=[
+            pods.from_field("POD_NAME", "metadata.name"),
+            *environment(pipeline),
+            {"name": "LOGPIPELINE_SPARK_SUBMITTED", "value": "true"},
+        ],
+        ports=[{"name": "http", "containerPort": TABLE_PORT}],
+        mounts=mounts(pipeline),
+        probes=pods.component_probes(),
+        security=pods.RESTRICTED_CONTAINER,
+        tells_last_words=True,
+    )
+    plan = pods.Pods(
+        component=Component.TABLE,
+        field="spec.table.image",
+        options=pipeline.spec.table,
+        container=container,
+        volumes=[mounted, SCRATCH_VOLUME, *volumes(pipeline)],
+        security=pods.RESTRICTED_POD,
+        service_account=names.table(pipeline),
+        resources=resources(pipeline),
+        grace_s=GRACE_S,
+        config_hash=config.hash_of(text, mounted),
+        has_token=True,
+    )
+    return pods.template(pipeline, plan, settings)
+
+
+def _apache(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Manifest:
+    asked = pipeline.spec.table
+    conf = _conf(pipeline, driver) | {
+        "spark.driver.memory": _memory(asked.driver_memory),
+        "spark.executor.instances": str(asked.executors.instances),
+        "spark.executor.cores": str(asked.executors.cores),
+        "spark.executor.memory": _memory(asked.executors.memory),
+        "spark.kubernetes.container.image": _image(driver),
+        "spark.kubernetes.authenticate.driver.serviceAccountName": account(pipeline),
+        "spark.kubernetes.authenticate.executor.serviceAccountName": account(pipeline),
+    }
+    return {
+        "runtimeVersions": {"sparkVersion": SPARK_VERSION},
+        "deploymentMode": "ClusterMode",
+        "pyFiles": MAIN,
+        "driverArgs": arguments(TABLE_PORT),
+        "sparkConf": conf,
+        "applicationTolerations": {
+            "resourceRetainPolicy": "Never",
+            "restartConfig": {
+                "restartPolicy": "Always",
+                "maxRestartAttempts": RESTARTS_MAX,
+                "restartBackoffMillis": RESTART_BACKOFF_MS,
+                "restartCounterResetMillis": RESTART_FORGET_MS,
+            },
+        },
+        "driverSpec": {"podTemplateSpec": driver},
+        "executorSpec": {"podTemplateSpec": workers},
+    }
+
+
+def _kubeflow(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Manifest:
+    asked = pipeline.spec.table
+    return {
+        "type": "Python",
+        "mode": "cluster",
+        "sparkVersion": SPARK_VERSION,
+        "image": _image(driver),
+        "mainApplicationFile": MAIN,
+        "arguments": arguments(TABLE_PORT),
+        "sparkConf": _conf(pipeline, driver),
+        "restartPolicy": {"type": "Always"},
+        "driver": {
+            "memory": _memory(asked.driver_memory),
+            "serviceAccount": account(pipeline),
+            "template": driver,
+        },
+        "executor": {
+            "instances": asked.executors.instances,
+            "cores": asked.executors.cores,
+            "memory": _memory(asked.executors.memory),
+            "serviceAccount": account(pipeline),
+            "template": workers,
+        },
+    }
+
+
+def _conf(pipeline: LogPipeline, driver: Manifest) -> dict[str, str]:
+    """Return what both operators tell Spark. It sets the policy of pulls itself, whatever stands in
+    templates.
+    """
+    pull = driver["spec"]["containers"][0].get("imagePullPolicy")
+    return {
+        # Executors have no claims, which the driver else looks for, without a right to.
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+        # In the order of arrival, many small batches gain nothing from a page.
+        "spark.ui.enabled": "false",
+        **given({"spark.kubernetes.container.image.pullPolicy": pull}),
+    }
+
+
+def _image(template: Mapping[str, Manifest]) -> str:
+    return str(template["spec"]["containers"][0]["image"])
+
+
+def _memory(size_bytes: int) -> str:
+    return f"{size_bytes // MIB}m"
+
+
+# A batch that is under way is finished; one that is cut is repeated.
+GRACE_S = 60
+# Behind its Service the API server has a name in every cluster.
+KUBERNETES = "k8s://https://kubernetes.default.svc"
+DRIVER_PORTS = {"driver": SPARK_DRIVER_PORT, "blocks": SPARK_BLOCKS_PORT}
+
+
+def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
+    """Return all that the table's job needs, nothing where there shall be none.
+
+    Raises:
+        NoImage: neither the resource nor the operator names one.
+    """
+    asked, name = pipeline.spec.table, names.table(pipeline)
+    is_application = asked.runner == "sparkApplication"
+    if not asked.enabled or (is_application and not settings.spark_api):
+        return []
+    native = is_native(pipeline)
+    text = config.render(config.for_table(pipeline))
+    more = {EXECUTOR_FILE: executor_file(pipeline, settings)} if native else {}
+    ports = {"http": TABLE_PORT, **(DRIVER_PORTS if native else {})}
+    runs = (
+        _application(pipeline, settings, text)
+        if is_application
+        else _stateful_set(pipeline, settings, [text, *more.values()])
+    )
+    children = [
+        config.config_map(pipeline, name, Component.TABLE, text, more),
+        services.service(pipeline, Component.TABLE, name, ports, is_headless=True),
+        runs,
+    ]
+    if asked.service_account_name is None:
+        children.append(pods.service_account(pipeline, Component.TABLE, name))
+    if has_executors(pipeline) and settings.spark_role:
+        children.append(_binding(pipeline, settings.spark_role))
+    return children
+
+
+def account(pipeline: LogPipeline) -> str:
+    """Return the ServiceAccount of the table's pods."""
+    return pipeline.spec.table.service_account_name or names.table(pipeline)
+
+
+def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, texts: list[str]) -> Manifest:
+    name, volume = names.table(pipeline), pipeline.spec.table.persistence or TableVolume()
+    spec: Manifest = {
+        "serviceName": name,
+        "replicas": 1,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": model.selector(pipeline, Component.TABLE)},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": FROM_FIRST},
+        "template": pods.template(pipeline, _plan(pipeline, settings, texts), settings),
+    }
+    if has_own_claim(pipeline):
+        spec |= services.own_claims(pipeline, Component.TABLE, VOLUME, volume)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": model.metadata(pipeline, name, Component.TABLE),
+        "spec": spec,
+    }
+
+
+def _plan(pipeline: LogPipeline, settings: ChildSettings, texts: list[str]) -> pods.Pods:
+    native, name = is_native(pipeline), names.table(pipeline)
+    files = [config.FILE, *([EXECUTOR_FILE] if native else [])]
+    mounted = config.volume(pipeline, name, credentials.TABLE, files)
+    return pods.Pods(
+        component=Component.TABLE,
+        field="spec.table.image",
+        options=pipeline.spec.table,
+        container=_driver_container(pipeline, settings),
+        volumes=[mounted, SCRATCH_VOLUME, *volumes(pipeline)],
+        security=pods.RESTRICTED_POD,
+        service_account=name,
+        resources=resources(pipeline),
+        grace_s=GRACE_S,
+        config_hash=config.hash_of(*texts, mounted),
+        has_token=native,
+    )
+
+
+def _driver_container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container:
+    native = is_native(pipeline)
+    ports = {"http": TABLE_PORT, **(DRIVER_PORTS if native else {})}
+    return pods.Container(
+        args=arguments(TABLE_PORT),
+        env=[
+            pods.from_field("POD_NAME", "metadata.name"),
+            *environment(pipeline),
+            *(_spark_environment(pipeline, settings) if native else []),
+        ],
+        ports=[{"name": name, "containerPort": number} for name, number in ports.items()],
+        mounts=mounts(pipeline),
+        probes=pods.component_probes(),
+        security=pods.RESTRICTED_CONTAINER,
+        tells_last_words=True,
+    )
+
+
+def _spark_environment(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
+    """Return what the driver has to know to make executors that find it."""
+    image = pipeline.spec.table.image or settings.image(Component.EXECUTOR)
+    # The pod's own name is in no other's way, and stays when the pod gets another address.
+    host = f"$(POD_NAME).{names.table(pipeline)}.{pipeline.namespace}.svc"
+    values = {
+        "LOGPIPELINE_SPARK_MASTER": KUBERNETES,
+        "LOGPIPELINE_SPARK_NAMESPACE": pipeline.namespace,
+        "LOGPIPELINE_SPARK_IMAGE": image,
+        "LOGPIPELINE_SPARK_SERVICE_ACCOUNT": account(pipeline),
+        "LOGPIPELINE_SPARK_DRIVER_HOST": host,
+        "LOGPIPELINE_SPARK_EXECUTOR_TEMPLATE": str(config.FOLDER / EXECUTOR_FILE),
+    }
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _binding(pipeline: LogPipeline, role: str) -> Manifest:
+    """Return what lets the driver make pods, in its own namespace; *role* is a Kind/name."""
+    kind, _, role_name = role.rpartition("/")
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": model.metadata(pipeline, names.table(pipeline), Component.TABLE),
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": kind or "ClusterRole",
+            "name": role_name,
+        },
+        "subjects": [
+            {
+                "kind": "ServiceAccount",
+                "name": account(pipeline),
+                "namespace": pipeline.namespace,
+            }
+        ],
+    }

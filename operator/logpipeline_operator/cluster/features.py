@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from logpipeline.spec.api import GROUP
-from logpipeline_operator.children import application
+from logpipeline_operator.children import table
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import Kind, kind, kind_in
 
@@ -51,8 +51,8 @@ class Features:
             self.token_keys = await self._token_keys() or self.token_keys
         self.has_pod_monitors = await self._has(kind("PodMonitor"), namespace)
         self.spark_api = ""
-        for api in application.APIS:
-            if await self._has(kind_in(api, application.KIND), namespace):
+        for api in table.SPARK_APIS:
+            if await self._has(kind_in(api, table.SPARK_APPLICATION), namespace):
                 self.spark_api = api
                 break
         self._looked = time.monotonic()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from logpipeline_operator.status import former
+from logpipeline_operator.status import previous_status
 from logpipeline_operator.status.facts import Facts
 from logpipeline_operator.status.reasons import Reason, reason_of
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
@@ -51,7 +51,10 @@ def events_of(previous: Mapping[str, Any] | None, new: Mapping[str, Any]) -> lis
     events: list[Event] = []
     told: set[str] = set()
     for kind in _ORDER:
-        before, after = former.condition(previous, kind), former.condition(new, kind)
+        before, after = (
+            previous_status.condition(previous, kind),
+            previous_status.condition(new, kind),
+        )
         word, status = str(after.get("reason", "")), after.get("status")
         if (before.get("status"), before.get("reason")) == (status, after.get("reason")):
             # Its event was told when it came to be.

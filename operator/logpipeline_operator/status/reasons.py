@@ -500,3 +500,26 @@ _BY_WORD = {reason.word: reason for reason in Reason}
 def reason_of(word: str) -> Reason | None:
     """Return the reason that a status calls *word*, None for one of another version."""
     return _BY_WORD.get(word)
+
+
+BEGIN = "<!-- Made by `make generate`; change the code. -->\n"
+END = "<!-- End of what is made. -->\n"
+
+
+def markdown() -> str:
+    """Return the table of all reasons."""
+    rows = [f"| `{r.word}` | {r.value.description} | {r.value.do} |" for r in Reason]
+    return "\n".join(["| Reason | What it says | What to do |", "|---|---|---|", *rows]) + "\n"
+
+
+def with_reasons(page: str) -> str:
+    """Return *page* with the table of all reasons between its two marks.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    return f"{head}{begin}{markdown()}{end}{tail}"

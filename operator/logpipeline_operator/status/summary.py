@@ -12,7 +12,7 @@ from logpipeline.spec.crd import CHECKED_EVERY_S
 from logpipeline.tables.progress import TableProgress
 from logpipeline.tables.standing import TableState
 from logpipeline_operator.children.model import Component, selector
-from logpipeline_operator.status import former
+from logpipeline_operator.status import previous_status
 from logpipeline_operator.status.checks import behind_hosts, findings
 from logpipeline_operator.status.conditions import Condition, conditions
 from logpipeline_operator.status.facts import Facts, Workload
@@ -33,7 +33,7 @@ Status = dict[str, Any]
 # Figures that change with every batch are written at most so often, and only while lines come.
 FIGURES_EVERY_S = 60.0
 # As many as a person looks through; the progress in the bucket has all of them.
-STREAMS_MAX = former.TABLE_STREAMS_MAX
+STREAMS_MAX = previous_status.TABLE_STREAMS_MAX
 PATH_BYTES_MAX = 512
 # What the resource can hold, where the bucket has nonsense.
 _NUMBER_MAX = 2**63 - 1
@@ -50,7 +50,7 @@ def table_status(
     """Return the part of the status that is about the table of *pipeline*; *state* is None where
     nobody could look.
     """
-    before = former.table(previous)
+    before = previous_status.table(previous)
     if state is None:
         return {**before, "lag": UNKNOWN}
     now_seen = {"lag": _table_lag(pipeline, state, str(before.get("lag", "")))}
@@ -61,7 +61,7 @@ def table_status(
         return now_seen
     if state.is_unknown:
         return {**before, **now_seen}
-    figures = {name: before[name] for name in former.TABLE_FIGURES if name in before}
+    figures = {name: before[name] for name in previous_status.TABLE_FIGURES if name in before}
     if _is_due(figures, state.progress, now):
         figures = _figures(state.progress)
     return {**figures, **now_seen}
@@ -76,11 +76,11 @@ def _missed(messages: int) -> str:
 
 def _is_due(figures: Mapping[str, Any], progress: TableProgress, now: datetime) -> bool:
     """Return whether *progress* is news, and the *figures* of the last time are old enough."""
-    if figures.keys() != set(former.TABLE_FIGURES) or figures["path"] != _path(progress):
+    if figures.keys() != set(previous_status.TABLE_FIGURES) or figures["path"] != _path(progress):
         return True
     if figures["commit"] == progress.commit:
         return False
-    at = datetime.strptime(figures["committedAt"], former.TIME).replace(tzinfo=UTC)
+    at = datetime.strptime(figures["committedAt"], previous_status.TIME).replace(tzinfo=UTC)
     age_s = (now - at).total_seconds()
     # A time that lies ahead comes of a clock that was set back.
     return not 0 <= age_s < FIGURES_EVERY_S
@@ -93,7 +93,7 @@ def _figures(progress: TableProgress) -> Status:
         "path": _path(progress),
         "commit": _within(progress.commit),
         "rows": _within(progress.rows),
-        "committedAt": at.strftime(former.TIME),
+        "committedAt": at.strftime(previous_status.TIME),
         "streams": [
             {"name": bounded(clean(name)), "sequence": _within(position.sequence)}
             for name, position in streams[:STREAMS_MAX]
@@ -126,7 +126,7 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
     status: Status = {
         "observedGeneration": facts.generation,
         "conditions": [
-            _written(each, facts.generation, former.condition(previous, each.type), now)
+            _written(each, facts.generation, previous_status.condition(previous, each.type), now)
             for each in conditions(facts, findings(facts))
         ],
         **_identity(facts, previous),
@@ -152,7 +152,7 @@ def is_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
 
 def is_settled(status: Mapping[str, Any]) -> bool:
     """Return whether nothing is under way that ends by itself, and without an event."""
-    ready = former.condition(status, "Ready")
+    ready = previous_status.condition(status, "Ready")
     reason = reason_of(str(ready.get("reason", "")))
     return ready.get("status") == "True" or (reason is not None and not reason.value.is_passing)
 
@@ -161,12 +161,12 @@ def _checked(status: Status, previous: Mapping[str, Any], now: datetime) -> str:
     """Return when was looked: the time that is written already while it is recent enough, and
     nothing else is to be written.
     """
-    written = former.time_of(previous.get("lastChecked"))
+    written = previous_status.time_of(previous.get("lastChecked"))
     if written is not None and 0 <= (now - written).total_seconds() < CHECKED_EVERY_S:
         stamp = str(previous["lastChecked"])
         if not is_changed(previous, {**status, "lastChecked": stamp}):
             return stamp
-    return now.astimezone(UTC).strftime(former.TIME)
+    return now.astimezone(UTC).strftime(previous_status.TIME)
 
 
 def _written(
@@ -194,7 +194,7 @@ def _since(condition: Condition, old: Mapping[str, Any], now: datetime) -> str:
 def _identity(facts: Facts, previous: Mapping[str, Any]) -> Status:
     if facts.pipeline is None:
         # What runs is still what was read before.
-        return former.identity(previous)
+        return previous_status.identity(previous)
     names = facts.pipeline.names
     return {
         "partitions": max(facts.pipeline.spec.partitions, 1),
@@ -212,7 +212,7 @@ def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
 def _books(facts: Facts, previous: Mapping[str, Any]) -> Status:
     """Return what is missing and what is lost, as it was seen last where nobody can look now."""
     if facts.jetstream is None:
-        return {"missing": UNKNOWN, "lost": UNKNOWN, **former.books(previous)}
+        return {"missing": UNKNOWN, "lost": UNKNOWN, **previous_status.books(previous)}
     missing = sum(state.missing_bytes for state in facts.jetstream.partitions)
     lost = sum(state.lost_bytes for state in facts.jetstream.partitions)
     return {
@@ -232,7 +232,7 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
     }
     if facts.pipeline is None and facts.collectors is None:
         # Nobody looked; an autoscaler would take a 0 for the truth.
-        figures |= former.figures(previous, "collectors", _kinds(figures))
+        figures |= previous_status.figures(previous, "collectors", _kinds(figures))
     return {
         **figures,
         "selector": _selector(facts, previous),
@@ -242,18 +242,18 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
 
 def _selector(facts: Facts, previous: Mapping[str, Any]) -> str:
     if facts.pipeline is None:
-        return former.selector(previous)
+        return previous_status.selector(previous)
     labels = selector(facts.pipeline, Component.COLLECTOR)
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _assignments(facts: Facts, previous: Mapping[str, Any]) -> list[dict[str, str]]:
     if facts.jetstream is None:
-        return former.assignments(previous)
+        return previous_status.assignments(previous)
     assignment = facts.jetstream.assignment
     members = assignment.members if assignment is not None else ()
     rows = [{"name": name, "partitions": str(owned)} for name, owned in members]
-    return sorted(rows, key=lambda row: _natural(row["name"]))[: former.ASSIGNMENTS_MAX]
+    return sorted(rows, key=lambda row: _natural(row["name"]))[: previous_status.ASSIGNMENTS_MAX]
 
 
 def _natural(name: str) -> tuple[str, int, str]:
@@ -272,14 +272,14 @@ def _shippers(facts: Facts, previous: Mapping[str, Any]) -> Status:
         **_nodes(facts, workload, previous),
     }
     if facts.pipeline is None and facts.shippers is None:
-        figures |= former.figures(previous, "shippers", _kinds(figures))
+        figures |= previous_status.figures(previous, "shippers", _kinds(figures))
     return figures
 
 
 def _nodes(facts: Facts, workload: Workload, previous: Mapping[str, Any]) -> Status:
     if facts.jetstream is None:
         kinds = {"behind": int, "behindNodes": str}
-        late: Status = former.figures(previous, "shippers", kinds)
+        late: Status = previous_status.figures(previous, "shippers", kinds)
     else:
         hosts = behind_hosts(facts.jetstream)
         late = {"behind": len(hosts), "behindNodes": listed(hosts, shown_max=NODES_SHOWN_MAX)}
@@ -290,7 +290,7 @@ def _nodes(facts: Facts, workload: Workload, previous: Mapping[str, Any]) -> Sta
 
 def _table(facts: Facts, previous: Mapping[str, Any], now: datetime) -> Status | None:
     if facts.pipeline is None:
-        return former.table(previous) or None
+        return previous_status.table(previous) or None
     if not facts.pipeline.spec.table.enabled:
         return None
     state = facts.jetstream.table if facts.jetstream is not None else None

@@ -5,17 +5,17 @@ from __future__ import annotations
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import GROUP
 from logpipeline_operator.children import (
-    callout,
     config,
+    credentials,
     model,
     names,
-    nats_auth,
     nats_conf,
     nats_tls,
     pods,
     services,
 )
 from logpipeline_operator.children.model import (
+    CALLOUT_PORT,
     FROM_FIRST,
     NATS_CLUSTER_PORT,
     NATS_MONITOR_PORT,
@@ -74,7 +74,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         children.append(nats_tls.ca_config_map(pipeline, settings.nats_ca))
     if pipeline.spec.nats.managed.service_account_name is None:
         children.append(pods.service_account(pipeline, component, name))
-    return [*children, *callout.build(pipeline, settings)]
+    return [*children, *_callout_children(pipeline, settings)]
 
 
 def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
@@ -112,7 +112,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
             nats_tls.MARK_ANNOTATION: settings.nats_certificate,
         }
     )
-    callout.add_to(template, pipeline, settings)
+    _add_callout(template, pipeline, settings)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -131,16 +131,16 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
 
 
 def _config_volume(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    files = [nats_auth.USERS_FILE]
+    files = [credentials.USERS_FILE]
     if pipeline.spec.nats.managed.replicas > 1:
-        files.append(nats_auth.ROUTES_FILE)
-    secrets = [(nats_auth.name(pipeline), {file: file for file in files})]
+        files.append(credentials.ROUTES_FILE)
+    secrets = [(names.nats_auth(pipeline), {file: file for file in files})]
     if pipeline.spec.table.enabled:
-        table = nats_auth.secret_of(pipeline, nats_auth.TABLE)
-        secrets.append((table, {nats_auth.TABLE_FILE: nats_auth.TABLE_FILE}))
+        table = credentials.secret_of(pipeline, credentials.TABLE)
+        secrets.append((table, {credentials.TABLE_FILE: credentials.TABLE_FILE}))
     if settings.has_callout:
-        callout_user = nats_auth.secret_of(pipeline, nats_auth.CALLOUT)
-        secrets.append((callout_user, {nats_auth.CALLOUT_FILE: nats_auth.CALLOUT_FILE}))
+        callout_user = credentials.secret_of(pipeline, credentials.CALLOUT)
+        secrets.append((callout_user, {credentials.CALLOUT_FILE: credentials.CALLOUT_FILE}))
     if nats_tls.is_on(pipeline):
         own = {file: f"tls/{file}" for file in nats_tls.SERVER_FILES}
         secrets.append((names.nats_tls(pipeline), own))
@@ -204,3 +204,93 @@ def _probes(pipeline: LogPipeline, below: str) -> Manifest:
         "livenessProbe": pods.http_probe(alive, "monitor", period_s=30, failures=6),
         "readinessProbe": pods.http_probe(full, "monitor", period_s=5, failures=3),
     }
+
+
+CALLOUT = "callout"
+KEYS_FILE = "jwks.json"
+CALLOUT_USER_ANNOTATION = f"{GROUP}/nats-callout-user"
+CALLOUT_CONFIG_ANNOTATION = f"{GROUP}/callout-config-hash"
+CALLOUT_RESOURCES: Manifest = {"requests": {"cpu": "10m", "memory": "48Mi"}}
+# The kubelet puts a new token there long before the old one ends.
+TOKEN_S = 3600
+
+
+def _callout_children(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
+    """Return what the callout reads, but for its Secret; nothing where there is none."""
+    if not settings.has_callout:
+        return []
+    text = config.render(config.for_callout(pipeline))
+    keys = {KEYS_FILE: settings.token_keys}
+    return [
+        config.config_map(pipeline, names.callout_auth(pipeline), Component.NATS, text, keys),
+        # Who may make tokens of it may look, and nothing else: it has no right in the cluster.
+        pods.service_account(pipeline, Component.NATS, names.reader(pipeline)),
+    ]
+
+
+def _add_callout(template: Manifest, pipeline: LogPipeline, settings: ChildSettings) -> None:
+    """Add the callout to the *template* of a managed server's pods, where there is one."""
+    if not settings.has_callout:
+        return
+    spec = template["spec"]
+    spec["containers"].append(_callout_container(settings))
+    # To end a server that writes into files which are gone.
+    spec["shareProcessNamespace"] = True
+    spec["volumes"].append(_callout_volume(pipeline))
+    # The pipeline may name Secrets for a server's image of its own; ours is from elsewhere.
+    pulling = spec.get("imagePullSecrets", [])
+    pulling += [each for each in pods.pull_secrets(settings) if each not in pulling]
+    spec |= given({"imagePullSecrets": pulling})
+    # Keys may change, and are read again; all else is read at the start.
+    text = config.render(config.for_callout(pipeline))
+    template["metadata"]["annotations"] |= {
+        CALLOUT_USER_ANNOTATION: settings.nats_callout_user,
+        CALLOUT_CONFIG_ANNOTATION: config.hash_of(text),
+    }
+
+
+def token_source(pipeline: LogPipeline, below: str) -> Manifest:
+    """Return the source of a projected volume that puts a shipper's token *below* its folder."""
+    return {
+        "serviceAccountToken": {
+            "audience": credentials.audience(pipeline),
+            "expirationSeconds": TOKEN_S,
+            "path": f"{below}/{config.TOKEN_PATH}",
+        }
+    }
+
+
+def _callout_volume(pipeline: LogPipeline) -> Manifest:
+    name = names.callout_auth(pipeline)
+    volume = config.volume(pipeline, name, credentials.CALLOUT, (config.FILE, KEYS_FILE))
+    seed = credentials.ISSUER_SEED
+    items = [{"key": seed, "path": seed}]
+    volume["projected"]["sources"].append({"secret": {"name": name, "items": items}})
+    return {**volume, "name": CALLOUT}
+
+
+def _callout_container(settings: ChildSettings) -> Manifest:
+    return {
+        "name": CALLOUT,
+        "image": settings.image_callout,
+        "args": [
+            "callout",
+            "-f", str(config.FOLDER / config.FILE),
+            "--keys", str(config.FOLDER / KEYS_FILE),
+            "--issuer", str(config.FOLDER / credentials.ISSUER_SEED),
+            "--nats", f"nats://127.0.0.1:{NATS_PORT}",
+            "--store", nats_conf.STORE,
+            "--pages", f"http://127.0.0.1:{NATS_MONITOR_PORT}{nats_conf.pages(settings.nats_users)}",
+            "--http", f"0.0.0.0:{CALLOUT_PORT}",
+        ],
+        "ports": [{"protocol": "TCP", "name": "http", "containerPort": CALLOUT_PORT}],
+        "volumeMounts": [
+            {"name": CALLOUT, "mountPath": str(config.FOLDER), "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": nats_conf.CLAIM, "mountPath": nats_conf.STORE, "readOnly": True},
+        ],
+        "securityContext": pods.RESTRICTED_CONTAINER,
+        "resources": CALLOUT_RESOURCES,
+        "livenessProbe": pods.http_probe("/healthz", "http", period_s=10, failures=6),
+        **given({"imagePullPolicy": settings.image_pull_policy}),
+    }  # fmt: skip

@@ -15,9 +15,9 @@ from logpipeline_operator.children import (
     Manifest,
     build,
     config,
-    executors,
-    nats_auth,
+    credentials,
     nats_conf,
+    table,
 )
 from logpipeline_operator.children.model import SPARK_BLOCKS_PORT, SPARK_DRIVER_PORT
 from logpipeline_operator.children.policies import build as policies
@@ -247,7 +247,7 @@ def test_the_driver_understands_all_that_it_is_told() -> None:
     place = native.place_of(known)
 
     assert place is not None
-    assert place.template == str(config.FOLDER / executors.FILE)
+    assert place.template == str(config.FOLDER / table.EXECUTOR_FILE)
     assert (native.DRIVER_PORT, native.BLOCKS_PORT) == (SPARK_DRIVER_PORT, SPARK_BLOCKS_PORT)
 
 
@@ -370,19 +370,19 @@ def test_policies_let_driver_and_executors_find_each_other() -> None:
 def test_the_server_knows_the_table_s_user_only_where_there_is_one() -> None:
     """Its password is in a Secret of its own, so that the others' Secret stays as it was made."""
     without, there = resource({}), resource({"table": {"enabled": True}})
-    secret = nats_auth.table_secret(there, "table-0123456789abcdef")
+    secret = credentials.table_secret(there, "table-0123456789abcdef")
     volumes = [
         str(pod_spec(child(build(each, SETTINGS), "StatefulSet", "prod-nats"))["volumes"])
         for each in (without, there)
     ]
 
-    assert [nats_auth.TABLE_FILE in nats_conf.render(each) for each in (without, there)] == [
+    assert [credentials.TABLE_FILE in nats_conf.render(each) for each in (without, there)] == [
         False, True,
     ]  # fmt: skip
     assert [secret["metadata"]["name"] in volume for volume in volumes] == [False, True]
-    assert nats_auth.users(without) == nats_auth.USERS
-    others = {role: f"{role}-0123456789abcdef" for role in nats_auth.ROLES}
-    assert nats_auth.secret(without, others) == nats_auth.secret(there, others)
+    assert credentials.users(without) == credentials.USERS
+    others = {role: f"{role}-0123456789abcdef" for role in credentials.ROLES}
+    assert credentials.users_secret(without, others) == credentials.users_secret(there, others)
 
 
 def test_a_table_without_an_image_says_where_to_name_one() -> None:

@@ -18,9 +18,9 @@ from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
 from logpipeline_operator import charge
-from logpipeline_operator.charge import Charge
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.ownership import Charge
 from logpipeline_operator.queue import Key
 from waiting import eventually
 

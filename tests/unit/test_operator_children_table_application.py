@@ -9,7 +9,7 @@ import pytest
 
 from child_manifests import SETTINGS, child, children
 from logpipeline_operator.children import Manifest, kinds
-from logpipeline_operator.children.application import APACHE, KUBEFLOW
+from logpipeline_operator.children.table import APACHE, KUBEFLOW
 from logpipeline_operator.status import pods, status_of
 from logpipeline_operator.status.errors import of_no_spark_operator
 from restricted_pods import restricted_faults

@@ -11,13 +11,13 @@ from typing import Any
 
 from logpipeline.spec import LogPipeline, SpecError
 from logpipeline.spec.api import API_VERSION
-from logpipeline_operator.children import application, names
+from logpipeline_operator.child_objects import Failure
+from logpipeline_operator.children import names, table
 from logpipeline_operator.children.model import Component, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError, NotFound
-from logpipeline_operator.jetstream.look import JetStreamSeen
-from logpipeline_operator.live import Failure
+from logpipeline_operator.jetstream import JetStreamSeen
 from logpipeline_operator.metrics import OperatorMetrics
-from logpipeline_operator.reach import Reach
+from logpipeline_operator.pod_namespaces import Reach
 from logpipeline_operator.settings import Settings
 from logpipeline_operator.status import (
     Event,
@@ -244,7 +244,7 @@ def _table(seen: Seen, pipeline: LogPipeline) -> Workload | None:
 
 
 def _applications(seen: Seen) -> list[Manifest]:
-    return [each for (kind, _), each in seen.children.items() if kind == application.KIND]
+    return [each for (kind, _), each in seen.children.items() if kind == table.SPARK_APPLICATION]
 
 
 def _mode(seen: Seen) -> Mode:

@@ -14,13 +14,13 @@ from http import HTTPStatus
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.pods import query_of
-from logpipeline_operator import live
+from logpipeline_operator import child_objects
+from logpipeline_operator.child_objects import Done, carry_out
 from logpipeline_operator.children import ChildSettings, names, shippers
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.differences import Changes, Wanted, changes, title
-from logpipeline_operator.live import Done, carry_out
 from logpipeline_operator.queue import Key
 from logpipeline_operator.status import Finding, errors
 
@@ -81,7 +81,9 @@ async def bind(
     """
     if reach.finding is not None:
         return Done(), []
-    present = await live.bindings_in_namespaces(cluster, Key(pipeline.namespace, pipeline.name))
+    present = await child_objects.bindings_in_namespaces(
+        cluster, Key(pipeline.namespace, pipeline.name)
+    )
     there = {str(each["metadata"]["namespace"]): each for each in present}
     wanted = {}
     if shippers.asks_kubernetes(pipeline, settings):

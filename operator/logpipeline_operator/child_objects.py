@@ -16,7 +16,7 @@ from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of
 from logpipeline_operator.differences import Changes, Wanted, place, title, words_of
-from logpipeline_operator.intrusions import intrusions, removal
+from logpipeline_operator.foreign_fields import intrusions, removal
 from logpipeline_operator.queue import Key
 from logpipeline_operator.volume_claims import Growth
 
@@ -143,22 +143,25 @@ async def children(
     return live
 
 
-async def pods(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
-    """Return the pods of *pipeline*."""
-    found, _ = await cluster.list(kind("Pod"), namespace, f"{PIPELINE_LABEL}={pipeline}")
-    return found
+async def pods(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the pods of the pipeline *key*."""
+    return await _labelled(cluster, "Pod", key)
 
 
-async def claims(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
-    """Return the volume claims of *pipeline*."""
-    selector = f"{PIPELINE_LABEL}={pipeline}"
-    found, _ = await cluster.list(kind("PersistentVolumeClaim"), namespace, selector)
-    return found
+async def claims(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the volume claims of the pipeline *key*."""
+    return await _labelled(cluster, "PersistentVolumeClaim", key)
 
 
-async def endpoint_slices(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
-    """Return where the Services of *pipeline* lead: Kubernetes gives its slices their labels."""
-    found, _ = await cluster.list(kind("EndpointSlice"), namespace, f"{PIPELINE_LABEL}={pipeline}")
+async def endpoint_slices(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the EndpointSlices of the Services of the pipeline *key*, which Kubernetes gives the
+    labels of the Services.
+    """
+    return await _labelled(cluster, "EndpointSlice", key)
+
+
+async def _labelled(cluster: Cluster, name: str, key: Key) -> list[Manifest]:
+    found, _ = await cluster.list(kind(name), key.namespace, f"{PIPELINE_LABEL}={key.name}")
     return found
 
 
