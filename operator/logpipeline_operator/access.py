@@ -1,4 +1,8 @@
-"""How the operator gets at a pipeline's NATS: its Secrets, its server's address, its connection."""
+"""The operator's access to a pipeline's NATS: its Secrets, its server's address, its connection.
+
+A connection stays open between reconciliations, and is made anew if its address or its credentials
+change.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +27,7 @@ from logpipeline_operator import (
 )
 from logpipeline_operator.children import config, credentials, names, nats_tls
 from logpipeline_operator.children.credentials import credential_files
+from logpipeline_operator.children.model import ManagedServer
 from logpipeline_operator.cluster.client import Cluster, ClusterError, Fence
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.queue import Key
@@ -29,13 +35,13 @@ from logpipeline_operator.secret_files import SecretProblem
 
 log = logging.getLogger(__name__)
 
-# Kubernetes makes it with the cluster, and nobody makes it anew.
+# Kubernetes makes this namespace with the cluster, and it is never made again.
 CLUSTER_NAMESPACE = "kube-system"
 
 
 class ServerTls(NamedTuple):
-    """The managed server's TLS: what clients trust it by, what its pods say of its certificate,
-    when that ends, in seconds since the epoch, and what was made anew.
+    """The managed server's TLS: the certificates that clients trust, the mark of the server's own
+    (`nats_tls.mark`), when it ends, in seconds since the epoch, and which were made now.
     """
 
     bundle: str = ""
@@ -45,16 +51,13 @@ class ServerTls(NamedTuple):
 
 
 class Login(NamedTuple):
-    """The operator's credentials, by path below their folder; *users*, *table_user* and
-    *callout_user* change with the Secrets that the managed server knows its users from, and are
-    empty without these. So is *tls* where the server speaks none. *put_right* is what others had
-    changed in these Secrets.
+    """The operator's credentials, by path below their folder. *server* has the state of the
+    managed server's Secrets, and *tls* its TLS, empty if it speaks none. *put_right* names what
+    other managers had changed in the Secrets.
     """
 
     files: dict[str, bytes]
-    users: str = ""
-    table_user: str = ""
-    callout_user: str = ""
+    server: ManagedServer = ManagedServer()
     tls: ServerTls = ServerTls()
     put_right: tuple[str, ...] = ()
 
@@ -70,8 +73,8 @@ class Access:
     async def login(
         self, pipeline: LogPipeline, *, may_write: bool, has_callout: bool = False
     ) -> Login:
-        """Return the operator's credentials for the pipeline's NATS; *has_callout* says that a
-        managed server may have one.
+        """Return the operator's credentials for the pipeline's NATS; *has_callout*: a managed
+        server may have a callout.
 
         Raises:
             SecretProblem: a Secret is missing, or lacks a key.
@@ -98,10 +101,18 @@ class Access:
             held[names.nats_ca(pipeline)] = {"data": bundle}
         files = secret_files.contents(wanted, held, is_ours=True)
         put_right = tuple(each.put_right for each in (roles, table, callout) if each.put_right)
-        return Login(files, roles.hash, table.hash, callout.hash, tls, put_right)
+        server = ManagedServer(
+            users=roles.hash,
+            table_user=table.hash,
+            callout_user=callout.hash,
+            ca=tls.bundle,
+            certificate=tls.mark,
+        )
+        return Login(files, server, tls, put_right)
 
     async def decided(self, pipeline: LogPipeline) -> LogPipeline:
-        """Return *pipeline* with what it leaves open about TLS decided by how its server began.
+        """Return *pipeline* with TLS of the managed server decided: if the resource leaves it open,
+        it stays as it was when the server was made.
 
         Raises:
             ClusterError, ClusterAway: it could not be read.
@@ -118,7 +129,7 @@ class Access:
         """Return the pipeline's JetStream.
 
         Raises:
-            ConnectFailed: there is no connection; the message says why.
+            ConnectFailed: the server does not answer, or refuses; the message has the cause.
         """
 
         def options(folder: Path) -> NatsOptions:
@@ -127,14 +138,14 @@ class Access:
         return await self.links.get(key, files, config.servers(pipeline), options)
 
     async def installation(self) -> str:
-        """Return what tells this cluster from others that use the same NATS; empty where the
-        operator may not know.
+        """Return the id of this cluster among those that use the same NATS; empty if the operator
+        may not read it.
         """
         if self._installation is None:
             try:
                 there = await self.cluster.get(kind("Namespace"), None, CLUSTER_NAMESPACE)
             except ClusterError as error:
-                if error.status != 403:
+                if error.status != HTTPStatus.FORBIDDEN:
                     raise
                 there = None
             self._installation = str(there["metadata"]["uid"]) if there else ""
@@ -156,7 +167,7 @@ class Access:
         await self.links.close()
 
     async def _server_tls(self, pipeline: LogPipeline, *, may_write: bool) -> ServerTls:
-        """Return the managed server's TLS, after what is due of it was made anew."""
+        """Return the managed server's TLS, after its due certificates were renewed."""
         name, now = names.nats_tls(pipeline), datetime.now(UTC)
         there = await self.cluster.get(kind("Secret"), pipeline.namespace, name)
         if there is None and not may_write:
@@ -174,7 +185,7 @@ class Access:
         if there is None:
             await self.cluster.create(nats_tls.secret(pipeline, data))
         else:
-            # Refused where it has changed since: the next look decides again.
+            # Refused if it has changed since it was read: the next reconciliation decides again.
             await server_users.change(self.cluster, there, {"data": data})
         log.info(
             "certificates of a server were made",
@@ -193,12 +204,12 @@ def _tls_of(files: dict[str, bytes], *, made: str) -> ServerTls:
     )
 
 
-# A server that is away makes one look slow, and there are only so many workers.
-PATIENCE_S = 5.0
+# A server that does not answer makes one reconciliation slow, and there are only so many workers.
+CONNECT_WAIT_S = 5.0
 
 
 class FencedJetStream(JetStream):
-    """Asks the *fence* before each request of the API and each message."""
+    """Checks the *fence* before each request of the API and each message."""
 
     def __init__(self, connection: Connection, fence: Fence) -> None:
         super().__init__(connection)
@@ -210,7 +221,7 @@ class FencedJetStream(JetStream):
         """Return the answer, as `JetStream.call` does.
 
         Raises:
-            ClusterAway: we may not lead any more.
+            ClusterAway: this operator may not lead any more.
         """
         self._fence.check()
         return await super().call(request, body, timeout_s=timeout_s)
@@ -226,7 +237,7 @@ class FencedJetStream(JetStream):
         """Store a message, as `JetStream.publish` does.
 
         Raises:
-            ClusterAway: we may not lead any more.
+            ClusterAway: this operator may not lead any more.
         """
         self._fence.check()
         return await super().publish(subject, payload, headers, timeout_s=timeout_s)
@@ -253,12 +264,12 @@ class Links:
         servers: tuple[str, ...],
         options: Callable[[Path], NatsOptions],
     ) -> JetStream:
-        """Return the pipeline's JetStream over a connection that stands.
+        """Return the pipeline's JetStream over an open connection.
 
-        *options* says how to connect, with credentials in the folder that it is given.
+        *options* returns how to connect, given the folder of the credentials.
 
         Raises:
-            ConnectFailed: there is none; the message says why.
+            ConnectFailed: the server does not answer, or refuses; the message has the cause.
         """
         fingerprint = secret_files.fingerprint(files, *servers)
         link = self._links.get(key)
@@ -268,13 +279,12 @@ class Links:
         if link is not None and link.connection.is_connected:
             return FencedJetStream(link.connection, self.fence)
         if link is not None:
-            # It keeps trying by itself; this look is told why it does not stand, by a try of its
-            # own.
+            # The connection retries by itself. A new attempt finds the cause for this one.
             await self.drop(key)
         folder = self._folder(key)
         secret_files.write(files, folder)
         connection = Connection(options(folder).named("logpipeline operator"))
-        await connection.start(patience_s=PATIENCE_S)
+        await connection.start(patience_s=CONNECT_WAIT_S)
         self._links[key] = _Link(fingerprint, connection)
         return FencedJetStream(connection, self.fence)
 

@@ -6,21 +6,23 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import PIPELINE_LABEL
-from logpipeline_operator.children import model
-from logpipeline_operator.children.kinds import ChildKind, order
+from logpipeline_operator.children import model, order
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.cluster.client import Cluster, ClusterError
-from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of
+from logpipeline_operator.cluster.kinds import Kind, kind, kind_of
+from logpipeline_operator.cluster.objects import labels_of
 from logpipeline_operator.differences import Changes, Wanted, place, title, words_of
-from logpipeline_operator.foreign_fields import intrusions, removal
+from logpipeline_operator.foreign_fields import foreign_fields, removal
 from logpipeline_operator.queue import Key
+from logpipeline_operator.status.errors import of_kubernetes
+from logpipeline_operator.status.facts import Finding
 from logpipeline_operator.volume_claims import Growth
 
-FORBIDDEN = 403
 _OURS = f"{model.MANAGED_BY_LABEL}={model.MANAGED_BY},{model.NAMESPACE_LABEL}"
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ async def find_bindings(cluster: Cluster, key: Key) -> Manifest | None:
         )
     except ClusterError as error:
         # Without the right to it there is none of ours.
-        if error.status == FORBIDDEN:
+        if error.status == HTTPStatus.FORBIDDEN:
             return None
         raise
     return there if there is not None and _key(there) == key else None
@@ -77,7 +79,7 @@ async def _listed(cluster: Cluster, name: str, selector: str) -> list[Manifest]:
         found, _ = await cluster.list(kind(name), None, selector)
     except ClusterError as error:
         # Without the right to them there are none of ours.
-        if error.status == FORBIDDEN:
+        if error.status == HTTPStatus.FORBIDDEN:
             return []
         raise
     return found
@@ -91,25 +93,15 @@ async def _delete(cluster: Cluster, there: Manifest) -> None:
 
 
 def _key(binding: Manifest) -> Key:
-    given = binding["metadata"].get("labels") or {}
+    given = labels_of(binding)
     return Key(str(given.get(model.NAMESPACE_LABEL)), str(given.get(model.INSTANCE_LABEL)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A child that the API server did not take."""
-
-    child: str
-    status: int
-    reason: str
-    message: str
-
-
 @dataclass(slots=True)
-class Done:
-    """What became of `carry_out`."""
+class Applied:
+    """The result of `apply_changes`: what was refused, and how many objects were written."""
 
-    failures: list[Failure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     written: int = 0
 
 
@@ -117,7 +109,7 @@ async def children(
     cluster: Cluster,
     pipeline: LogPipeline,
     desired: Sequence[Manifest],
-    kinds: Iterable[ChildKind],
+    kinds: Iterable[Kind],
 ) -> list[Manifest]:
     """Return the live children of *pipeline*, of *kinds*, and whatever else has the name of a
     *desired* one.
@@ -127,11 +119,7 @@ async def children(
     """
     selector = f"{PIPELINE_LABEL}={pipeline.name}"
     lists = await asyncio.gather(
-        *(
-            cluster.list(kind_in(each.api_version, each.kind), pipeline.namespace, selector)
-            for each in kinds
-            if each.is_namespaced
-        )
+        *(cluster.list(each, pipeline.namespace, selector) for each in kinds if each.is_namespaced)
     )
     found = {place(manifest): manifest for manifests, _ in lists for manifest in manifests}
     missing = [manifest for manifest in desired if place(manifest) not in found]
@@ -189,19 +177,19 @@ async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[st
     return found
 
 
-async def carry_out(cluster: Cluster, changes: Changes, drifted: list[str]) -> Done:
+async def apply_changes(cluster: Cluster, changes: Changes, drifted: list[str]) -> Applied:
     """Make *changes*; a child that is refused keeps none of the others back. What others had
     changed is added to *drifted*.
 
     Raises:
         ClusterAway: the API server did not answer; the last request may have been carried out.
     """
-    done = Done()
+    done = Applied()
     for wanted in sorted(changes.apply, key=lambda wanted: order(wanted.manifest)):
         try:
             await _apply(cluster, wanted, done, drifted)
         except ClusterError as error:
-            done.failures.append(_failure(wanted.manifest, error))
+            done.findings.append(of_kubernetes(title(wanted.manifest), error))
     for manifest in changes.delete:
         metadata = manifest["metadata"]
         try:
@@ -209,30 +197,25 @@ async def carry_out(cluster: Cluster, changes: Changes, drifted: list[str]) -> D
                 kind_of(manifest), metadata.get("namespace"), metadata["name"], uid=metadata["uid"]
             )
         except ClusterError as error:
-            done.failures.append(_failure(manifest, error))
+            done.findings.append(of_kubernetes(title(manifest), error))
         else:
             done.written += 1
             log.info("deleted a child", extra={"child": title(manifest)})
     return done
 
 
-async def grow(cluster: Cluster, namespace: str, growths: Iterable[Growth]) -> list[Failure]:
-    """Have claims ask for more, and return what was refused: not every storage can grow."""
-    failures = []
+async def grow(cluster: Cluster, namespace: str, growths: Iterable[Growth]) -> list[Finding]:
+    """Make claims request more storage, and return the refusals: not every storage can grow."""
+    refused = []
     for growth in growths:
         change: Manifest = {"spec": {"resources": {"requests": {"storage": growth.storage}}}}
         try:
             await cluster.merge(kind("PersistentVolumeClaim"), namespace, growth.name, change)
         except ClusterError as error:
-            child = f"PersistentVolumeClaim {growth.name}"
-            failures.append(
-                Failure(
-                    child=child, status=error.status, reason=error.reason, message=error.message
-                )
-            )
+            refused.append(of_kubernetes(f"PersistentVolumeClaim {growth.name}", error))
         else:
             log.info("a claim asks for more", extra={"claim": growth.name, "for": growth.storage})
-    return failures
+    return refused
 
 
 async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
@@ -245,7 +228,7 @@ async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
         )
 
 
-async def _apply(cluster: Cluster, wanted: Wanted, done: Done, drifted: list[str]) -> None:
+async def _apply(cluster: Cluster, wanted: Wanted, done: Applied, drifted: list[str]) -> None:
     put_right = words_of(wanted)
     text = f"{title(wanted.manifest)} ({', '.join(put_right)})"
     if put_right:
@@ -263,7 +246,7 @@ async def _apply(cluster: Cluster, wanted: Wanted, done: Done, drifted: list[str
     )
 
 
-async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
+async def _write(cluster: Cluster, wanted: Wanted, done: Applied) -> None:
     manifest = wanted.manifest
     if wanted.replaces_uid:
         metadata = manifest["metadata"]
@@ -278,8 +261,8 @@ async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
     there = await cluster.apply(manifest)
     done.written += 1
     # Applying takes back what is ours; what others added beside it has to be taken out.
-    named = {each.path for each in wanted.intrusions}
-    left = tuple(each for each in intrusions(manifest, there) if each.path in named)
+    named = {each.path for each in wanted.foreign_fields}
+    left = tuple(each for each in foreign_fields(manifest, there) if each.path in named)
     if left:
         await cluster.patch(kind_of(manifest), there, removal(there, left))
         done.written += 1
@@ -288,9 +271,3 @@ async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
 async def _namesake(cluster: Cluster, manifest: Manifest) -> Manifest | None:
     metadata = manifest["metadata"]
     return await cluster.get(kind_of(manifest), metadata.get("namespace"), metadata["name"])
-
-
-def _failure(manifest: Manifest, error: ClusterError) -> Failure:
-    return Failure(
-        child=title(manifest), status=error.status, reason=error.reason, message=error.message
-    )

@@ -17,7 +17,7 @@ from logpipeline.spec.api import GROUP
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, NotFound
 from logpipeline_operator.cluster.kinds import kind
-from logpipeline_operator.membership import seconds_of
+from logpipeline_operator.cluster.objects import seconds_of
 from logpipeline_operator.secret_files import SecretProblem
 
 log = logging.getLogger(__name__)

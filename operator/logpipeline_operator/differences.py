@@ -13,7 +13,14 @@ from typing import Any
 
 from logpipeline.spec.api import GROUP, PIPELINE_LABEL
 from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
-from logpipeline_operator.foreign_fields import Intrusion, intrusions, managers
+from logpipeline_operator.cluster.objects import (
+    annotations_of,
+    has_controller,
+    is_ending,
+    is_owned_by,
+    labels_of,
+)
+from logpipeline_operator.foreign_fields import ForeignField, foreign_fields, managers
 from logpipeline_operator.queue import Key
 
 Place = tuple[str, str]
@@ -47,14 +54,15 @@ Field = tuple[Key, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A child to be applied; *drift* names what somebody else had changed in it, *intrusions* what
-    somebody else added that changes its meaning, and *managers* who, by the paths of the drift.
+    """A child to be applied; *drift* names what somebody else had changed in it, *foreign_fields*
+    what somebody else added that changes its meaning, and *managers* who, by the paths of the
+    drift.
     """
 
     manifest: Manifest
     is_new: bool = False
     drift: tuple[str, ...] = ()
-    intrusions: tuple[Intrusion, ...] = ()
+    foreign_fields: tuple[ForeignField, ...] = ()
     managers: Mapping[str, str] = field(default_factory=dict)
     # Nothing of ours has changed: only others' changes are put right.
     is_as_applied: bool = False
@@ -104,8 +112,7 @@ def changes(
     unwanted = [
         there
         for there in found.values()
-        if _is_ours(there, owner_uid, pipeline, may_adopt=False)
-        and "deletionTimestamp" not in there["metadata"]
+        if _is_ours(there, owner_uid, pipeline, may_adopt=False) and not is_ending(there)
     ]
     return Changes(apply=tuple(apply), delete=tuple(unwanted), foreign=tuple(foreign))
 
@@ -114,7 +121,7 @@ def words_of(wanted: Wanted) -> list[str]:
     """Return what others did to a child: each field, who did it, and why that matters."""
     said = {
         each.path: f"{each.path}, set by {each.manager}: it changes {each.why}"
-        for each in wanted.intrusions
+        for each in wanted.foreign_fields
     }
     for path in wanted.drift:
         manager = wanted.managers.get(path)
@@ -133,7 +140,7 @@ def stamped(manifest: Manifest) -> Manifest:
 
 def differing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of what *wanted* says and *there* does not; of more in *there* that matters,
-    `intrusions` knows.
+    `foreign_fields` knows.
     """
     if isinstance(wanted, Mapping):
         if not isinstance(there, Mapping):
@@ -174,10 +181,9 @@ def _item_key(items: list[Any]) -> str | None:
 def _change(manifest: Manifest, there: Manifest | None) -> Wanted | None:
     if there is None:
         return Wanted(manifest=stamped(manifest), is_new=True)
-    annotations = there["metadata"].get("annotations") or {}
-    is_as_applied = annotations.get(APPLIED_ANNOTATION) == _hash(manifest)
+    is_as_applied = annotations_of(there).get(APPLIED_ANNOTATION) == _hash(manifest)
     paths = tuple(_limited(differing(manifest, there)))
-    added = intrusions(manifest, there)
+    added = foreign_fields(manifest, there)
     if is_as_applied and not paths and not added:
         return None
     replaces = ""
@@ -187,7 +193,7 @@ def _change(manifest: Manifest, there: Manifest | None) -> Wanted | None:
     return Wanted(
         manifest=stamped(manifest),
         drift=drift,
-        intrusions=added,
+        foreign_fields=added,
         managers=managers(there, drift),
         is_as_applied=is_as_applied,
         replaces_uid=replaces,
@@ -207,14 +213,13 @@ def _is_immutable(kind: str, paths: Iterable[str]) -> bool:
 
 
 def _is_ours(there: Manifest, owner_uid: str, pipeline: str, *, may_adopt: bool) -> bool:
-    owners = there["metadata"].get("ownerReferences") or []
-    if any(owner.get("uid") == owner_uid for owner in owners):
+    if is_owned_by(there, owner_uid):
         return True
-    if any(owner.get("controller") for owner in owners):
+    if has_controller(there):
         return False
-    labels = there["metadata"].get("labels") or {}
-    # What an earlier pipeline of the name left behind on purpose (--cascade=orphan).
-    is_left = labels.get(MANAGED_BY_LABEL) == MANAGED_BY and labels.get(PIPELINE_LABEL) == pipeline
+    given = labels_of(there)
+    # An earlier pipeline of the same name left it behind on purpose (--cascade=orphan).
+    is_left = given.get(MANAGED_BY_LABEL) == MANAGED_BY and given.get(PIPELINE_LABEL) == pipeline
     return is_left or may_adopt
 
 
@@ -256,7 +261,7 @@ def _named(value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
+class FieldConflict:
     """A field of a child that *manager* sets again and again."""
 
     child: str
@@ -265,24 +270,24 @@ class Contest:
 
 
 @dataclass(slots=True)
-class Contests:
+class FieldConflicts:
     """The fields that were put right lately; *clock* is monotonic, in seconds."""
 
     clock: Callable[[], float] = time.monotonic
     _corrected: dict[Field, list[float]] = field(default_factory=dict)
 
-    def settle(self, key: Key, changes: Changes) -> tuple[Changes, list[Contest]]:
+    def settle(self, key: Key, changes: Changes) -> tuple[Changes, list[FieldConflict]]:
         """Return *changes* to the children of the pipeline *key* without what is only put right in
         vain, and what that is. All that is left counts as put right now.
         """
         self._forget_old()
         apply: list[Wanted] = []
-        contests: list[Contest] = []
+        contests: list[FieldConflict] = []
         for wanted in changes.apply:
             paths = _managers(wanted)
             lost = [path for path in paths if self._is_lost((key, *place(wanted.manifest), path))]
             contests += [
-                Contest(child=title(wanted.manifest), path=path, manager=paths[path])
+                FieldConflict(child=title(wanted.manifest), path=path, manager=paths[path])
                 for path in lost
             ]
             kept = _without(wanted, set(lost))
@@ -322,9 +327,9 @@ class Contests:
 def _managers(wanted: Wanted) -> dict[str, str]:
     """Return who set what is put right; what we change ourselves is no contest."""
     if not wanted.is_as_applied:
-        return {each.path: each.manager for each in wanted.intrusions}
+        return {each.path: each.manager for each in wanted.foreign_fields}
     drift = {path: wanted.managers.get(path, "another manager") for path in wanted.drift}
-    return drift | {each.path: each.manager for each in wanted.intrusions}
+    return drift | {each.path: each.manager for each in wanted.foreign_fields}
 
 
 def _without(wanted: Wanted, lost: set[str]) -> Wanted | None:
@@ -334,6 +339,6 @@ def _without(wanted: Wanted, lost: set[str]) -> Wanted | None:
     kept = replace(
         wanted,
         drift=tuple(path for path in wanted.drift if path not in lost),
-        intrusions=tuple(each for each in wanted.intrusions if each.path not in lost),
+        foreign_fields=tuple(each for each in wanted.foreign_fields if each.path not in lost),
     )
-    return kept if kept.drift or kept.intrusions or not wanted.is_as_applied else None
+    return kept if kept.drift or kept.foreign_fields or not wanted.is_as_applied else None

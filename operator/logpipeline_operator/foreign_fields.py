@@ -91,11 +91,11 @@ _DEFAULTS: Mapping[str, Any] = {
 # An added item is an intrusion; what is beside our own words in an item of ours is defaults.
 _ITEMS_ONLY = frozenset({"volumes", "ports", "env", "volumeMounts", "volumeDevices"})
 # Of objects that were not made by us, and have more managers than anyone would give them.
-INTRUSIONS_MAX = 32
+FOREIGN_FIELDS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intrusion:
+class ForeignField:
     """A field, written as `differences` writes paths, its *manager*, and *why* it matters; a JSON
     *pointer* to what has to be removed.
     """
@@ -106,20 +106,20 @@ class Intrusion:
     pointer: str
 
 
-def intrusions(wanted: Manifest, there: Manifest) -> tuple[Intrusion, ...]:
+def foreign_fields(wanted: Manifest, there: Manifest) -> tuple[ForeignField, ...]:
     """Return what others added to *there* that changes what was *wanted*."""
     meanings = _MEANINGS.get(str(wanted["kind"]), {})
-    found: dict[str, Intrusion] = {}
+    found: dict[str, ForeignField] = {}
     for manager, fields in _others(there):
         for path, why in meanings.items():
             for each in _under(manager, fields, wanted, there, path, why):
                 found.setdefault(each.pointer, each)
-                if len(found) == INTRUSIONS_MAX:
+                if len(found) == FOREIGN_FIELDS_MAX:
                     return tuple(found.values())
     return tuple(found.values())
 
 
-def removal(there: Manifest, found: tuple[Intrusion, ...]) -> list[dict[str, Any]]:
+def removal(there: Manifest, found: tuple[ForeignField, ...]) -> list[dict[str, Any]]:
     """Return the JSON patch that takes *found* out of *there* as it was seen, and of no other."""
     version = there["metadata"]["resourceVersion"]
     steps = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
@@ -146,7 +146,7 @@ def _others(there: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _under(
     manager: str, fields: Mapping[str, Any], wanted: Any, there: Any, path: Path, why: str
-) -> Iterator[Intrusion]:
+) -> Iterator[ForeignField]:
     pointer, text = "", ""
     for number, name in enumerate(path):
         if f"f:{name}" not in fields or not isinstance(there, Mapping) or name not in there:
@@ -157,10 +157,10 @@ def _under(
         pointer, text = f"{pointer}/{_escaped(name)}", f"{text}.{name}" if text else name
         if not is_wanted:
             if number == len(path) - 1 and not _is_harmless(name, there):
-                yield Intrusion(path=text, manager=manager, why=why, pointer=pointer)
+                yield ForeignField(path=text, manager=manager, why=why, pointer=pointer)
             return
     for extra, where in _extras(fields, wanted, there, path[-1]):
-        yield Intrusion(path=text + extra, manager=manager, why=why, pointer=pointer + where)
+        yield ForeignField(path=text + extra, manager=manager, why=why, pointer=pointer + where)
 
 
 def _extras(

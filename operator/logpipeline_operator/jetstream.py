@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,18 +19,18 @@ from logpipeline.nats.bucket import Bucket, Conflict, Entry
 from logpipeline.nats.connection import Connection, NoResponders, gather
 from logpipeline.nats.jetstream import STREAM_NOT_FOUND, ApiError, JetStream
 from logpipeline.nats.session import RawMessage
-from logpipeline.plan.apply import Report, apply, plan_pipeline
+from logpipeline.plan.apply import apply, plan_pipeline
 from logpipeline.plan.desired import mark_of
-from logpipeline.plan.model import Config, Plan, Problem, is_ours
+from logpipeline.plan.model import Config, Problem, is_ours
 from logpipeline.plan.observe import consumers_of, found_stream
 from logpipeline.plan.trim import trim_once
 from logpipeline.records import Assignment, BadRecord, assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects
 from logpipeline.tables.progress import missed_key_of, table_key
-from logpipeline.tables.standing import TableState, table_of
-from logpipeline_operator.callout.tokens import Refusals
-from logpipeline_operator.status import Sync
+from logpipeline.tables.standing import table_of
+from logpipeline_operator.callout.refusals import Refusals
+from logpipeline_operator.status import JetStreamFacts, Sync
 
 TIMEOUT_S = 3.0
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -126,31 +127,6 @@ async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JetStreamSeen:
-    """What a look found and did; *report* is None where nothing may be changed."""
-
-    plan: Plan
-    report: Report | None
-    assignment: Assignment | None
-    # When the assignment was written, in the server's time.
-    assigned_ns: int = 0
-    partitions: tuple[PartitionState, ...] = ()
-    behind: tuple[Behind, ...] = ()
-    # Of each callout beside a managed server.
-    refused_logins: tuple[Refusals, ...] = ()
-    # None where there shall be no table.
-    table: TableState | None = None
-
-    def commit_ages_s(self, now_ns: int) -> dict[int, float]:
-        """Return the seconds since each partition's last commit, where there was one."""
-        return {
-            state.partition: max(0.0, (now_ns - state.committed_ns) / 1e9)
-            for state in self.partitions
-            if state.committed_ns
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
     """What a look may change."""
 
@@ -160,12 +136,12 @@ class Permission:
     storage_bytes: int | None = None
 
 
-async def look(
+async def reconcile(
     js: JetStream,
     pipeline: LogPipeline,
     permission: Permission,
     members: Callable[[Sequence[str]], list[str]],
-) -> JetStreamSeen:
+) -> JetStreamFacts:
     """Make JetStream what *pipeline* says, as far as permitted, and return how it is then.
 
     *members* returns who shares the partitions, given who does so now.
@@ -190,7 +166,7 @@ async def look(
             raise
         # It is made with the streams: what the plan or the report tells stood in the way, and must
         # not be hidden by the silence of a bucket that is not there.
-        return JetStreamSeen(plan=plan, report=report, assignment=None)
+        return JetStreamFacts(plan=plan, report=report, assignment=None)
     if permission.may_write and report is not None and not plan.blocking:
         try:
             entry = await _share_out(bucket, pipeline, entry, members, permission.installation)
@@ -205,16 +181,25 @@ async def look(
         behind(js.connection, pipeline),
         refusals(js.connection, pipeline),
     )
-    return JetStreamSeen(
+    return JetStreamFacts(
         plan=plan,
         report=report,
         assignment=_decoded(entry),
         assigned_ns=entry.time_ns if entry else 0,
         partitions=tuple(partitions),
+        commit_ages_s=_commit_ages_s(partitions, time.time_ns()),
         behind=late,
         refused_logins=refused,
         table=await table_of(js, pipeline, partitions) if pipeline.spec.table.enabled else None,
     )
+
+
+def _commit_ages_s(partitions: Iterable[PartitionState], now_ns: int) -> dict[int, float]:
+    return {
+        state.partition: max(0.0, (now_ns - state.committed_ns) / 1e9)
+        for state in partitions
+        if state.committed_ns
+    }
 
 
 async def _share_out(

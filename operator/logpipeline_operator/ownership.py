@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.objects import TIME_FORMAT, time_text
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key
 from logpipeline_operator.settings import READ_ONLY_SUFFIX
@@ -33,7 +35,6 @@ RENEW_AFTER_S = 2 * CHECKED_EVERY_S
 # them, not the one that happened to be faster.
 HEAD_START_S = 60.0
 LOOK_AGAIN_S = 5.0
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Charge:
+class Ownership:
     """The pipelines that *operator* (``namespace/release``) looks after, and those of others."""
 
     cluster: Cluster
@@ -112,7 +113,7 @@ class Charge:
 
     async def _write(self, key: Key, resource: Manifest) -> Turn:
         metadata = resource["metadata"]
-        stamp = datetime.fromtimestamp(self.now(), UTC).strftime(TIME)
+        stamp = time_text(datetime.fromtimestamp(self.now(), UTC))
         change: Manifest = {
             # Another operator that is faster changes the version, and ours is refused.
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
@@ -123,7 +124,7 @@ class Charge:
                 kind("LogPipeline"), key.namespace, key.name, change, subresource="status"
             )
         except ClusterError as error:
-            if error.status not in (404, 409):
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
             # Deleted, changed by its user, or taken by another operator: the next look tells.
             return Turn(is_ours=False, resource=resource, again_s=LOOK_AGAIN_S)
@@ -172,7 +173,7 @@ def _claim(resource: Mapping[str, Any]) -> tuple[str, str]:
 
 def _seconds(stamp: str) -> float:
     try:
-        return datetime.strptime(stamp, TIME).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(stamp, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0
 

@@ -152,7 +152,7 @@ def _gap(failures: int) -> float:
 
 
 @dataclass(slots=True)
-class Patience:
+class Backoff:
     """How long was waited for what: *first_s* after anything new, and while nothing changes twice
     as long each time, up to *longest_s*, so that hundreds of pipelines that wait for a node do not
     keep Kubernetes busy.

@@ -9,6 +9,7 @@ import base64
 import binascii
 import secrets
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from logpipeline.spec import LogPipeline
@@ -18,6 +19,7 @@ from logpipeline_operator.children import credentials, names
 from logpipeline_operator.children.model import MANAGED_BY, MANAGED_BY_LABEL, Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.objects import labels_of
 
 PASSWORD_BYTES = 24
 SEED_BYTES = 32
@@ -27,8 +29,7 @@ HASH_CHARS = 32
 
 def is_ours(secret: Manifest) -> bool:
     """Return whether the operator made *secret*."""
-    labels = secret["metadata"].get("labels") or {}
-    return bool(labels.get(MANAGED_BY_LABEL) == MANAGED_BY)
+    return labels_of(secret).get(MANAGED_BY_LABEL) == MANAGED_BY
 
 
 def decoded(secret: Manifest | None) -> dict[str, bytes]:
@@ -143,7 +144,7 @@ async def _kept(
         try:
             return Kept(await cluster.create(manifest))
         except ClusterError as error:
-            if error.status != 409:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
             return Kept(await cluster.get(kind("Secret"), pipeline.namespace, name))
     changed = {key: text for key, text in manifest["stringData"].items() if held.get(key) != text}

@@ -6,8 +6,10 @@ import argparse
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
+
+from logpipeline_operator.children.model import Install
 
 PREFIX = "LOGPIPELINE_"
 # Of what nobody told us, the next look tells; a busy cluster has thousands of objects.
@@ -37,16 +39,7 @@ class Settings:
     lease_s: float = LEASE_S
     resync_s: float = RESYNC_S
     look_again_s: float = LOOK_AGAIN_S
-    image_collector: str = ""
-    image_shipper: str = ""
-    image_nats: str = ""
-    image_table: str = ""
-    image_callout: str = ""
-    image_pull_policy: str = ""
-    image_pull_secrets: tuple[str, ...] = ()
-    shipper_cluster_role: str = ""
-    shipper_role: str = ""
-    spark_role: str = ""
+    install: Install = field(default_factory=Install)
 
     @property
     def operator(self) -> str:
@@ -110,16 +103,18 @@ def read(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
         lease_s=float(given("LEASE_SECONDS", str(LEASE_S))),
         resync_s=float(given("RESYNC_SECONDS", str(RESYNC_S))),
         look_again_s=float(given("LOOK_AGAIN_SECONDS", str(LOOK_AGAIN_S))),
-        image_collector=given("IMAGE_COLLECTOR"),
-        image_shipper=given("IMAGE_SHIPPER"),
-        image_nats=given("IMAGE_NATS"),
-        image_table=given("IMAGE_TABLE"),
-        image_callout=given("IMAGE_CALLOUT"),
-        image_pull_policy=given("IMAGE_PULL_POLICY"),
-        image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
-        shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
-        shipper_role=given("SHIPPER_ROLE"),
-        spark_role=given("SPARK_ROLE"),
+        install=Install(
+            image_collector=given("IMAGE_COLLECTOR"),
+            image_shipper=given("IMAGE_SHIPPER"),
+            image_nats=given("IMAGE_NATS"),
+            image_table=given("IMAGE_TABLE"),
+            image_callout=given("IMAGE_CALLOUT"),
+            image_pull_policy=given("IMAGE_PULL_POLICY"),
+            image_pull_secrets=_list(given("IMAGE_PULL_SECRETS")),
+            shipper_cluster_role=given("SHIPPER_CLUSTER_ROLE"),
+            shipper_role=given("SHIPPER_ROLE"),
+            spark_role=given("SPARK_ROLE"),
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from logpipeline.quantity import QuantityError, parse_bytes
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children.model import ACCOUNTS_LABEL, TLS_LABEL, Component, Manifest
+from logpipeline_operator.cluster.objects import labels_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +51,20 @@ def may_have_accounts(
     # Calls of JetStream under a domain are not carried from one account to another.
     if pipeline.spec.nats.servers or pipeline.spec.nats.js_domain:
         return False
-    return all(ACCOUNTS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+    return all(ACCOUNTS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
 
 
 def began_with_tls(server: Manifest | None, claims: Iterable[Manifest]) -> bool:
     """Return whether the managed server, as it is there, and all of its *claims* were made when TLS
     was there, or are still to be made.
     """
-    return all(TLS_LABEL in _labels(claim) for claim in _of_servers(server, claims))
+    return all(TLS_LABEL in labels_of(claim) for claim in _of_servers(server, claims))
 
 
 def _of_servers(server: Manifest | None, claims: Iterable[Manifest]) -> list[Manifest]:
-    made = [claim for claim in claims if _labels(claim).get(COMPONENT_LABEL) == Component.NATS]
+    made = [claim for claim in claims if labels_of(claim).get(COMPONENT_LABEL) == Component.NATS]
     made += (server or {}).get("spec", {}).get("volumeClaimTemplates", [])
     return made
-
-
-def _labels(manifest: Manifest) -> Manifest:
-    return manifest["metadata"].get("labels") or {}
 
 
 def _is_less(there: str, wanted: str) -> bool:

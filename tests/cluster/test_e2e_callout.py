@@ -120,7 +120,7 @@ async def test_what_a_node_has_speaks_for_that_node_alone(
     def is_told() -> bool:
         words = ("events", pipeline.here, "--field-selector=reason=LoginsRefused")
         told = [str(each["message"]) for each in cluster.get(*words)["items"]]
-        return any("with a token that was made for somebody else" in text for text in told)
+        return any("with a token for another audience" in text for text in told)
 
     await eventually(is_told, within_s=60.0, what="the event names what was shown")
 

@@ -26,8 +26,8 @@ from logpipeline_cli.commands.tail import Filter, tail
 from logpipeline_cli.local.layout import Layout
 from logpipeline_cli.target import Target, ask
 from logpipeline_operator.callout.claims import Issuer
+from logpipeline_operator.callout.refusals import Cause
 from logpipeline_operator.callout.service import Answers, Callout, KeysFile
-from logpipeline_operator.callout.tokens import Cause
 from logpipeline_operator.children import config, credentials
 from logpipeline_operator.jetstream import refusals
 from managed_server import Managed, connected, managed, refused, resource

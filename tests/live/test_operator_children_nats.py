@@ -31,7 +31,7 @@ from logpipeline.records import assignment_key
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import ControlSubjects, advisory_subjects
 from logpipeline_operator.children import config, credentials, nats_conf
-from logpipeline_operator.jetstream import Permission, look
+from logpipeline_operator.jetstream import Permission, reconcile
 from managed_parts import MEMBER, running
 from managed_server import USERS, Managed, connected, managed, resource
 from waiting import eventually
@@ -81,14 +81,14 @@ async def test_each_role_may_do_its_work(
         ) as at,
         connected(at.operator()) as js,
     ):
-        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             await eventually(
                 lambda: archived.exists() and archived.read_text() == "line 1\nline 2\n",
                 within_s=20,
             )
             await give_up(js, at.pipeline)
-        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
 
     assert denials(caplog) == []
 
@@ -237,7 +237,7 @@ async def test_collectors_say_nothing_in_the_place_of_who_asks(tmp_path: Path) -
         managed(resource(), tmp_path / "nats") as at,
         connected(at.operator()) as js,
     ):
-        await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with (
             running(at, tmp_path / "pods", tmp_path / "files"),
             connected(credentials_of(at, credentials.SHIPPER)) as node,
@@ -280,7 +280,7 @@ async def test_the_server_answers_a_node_in_no_other_s_place(managed_nats: Manag
         connected(managed_nats.operator()) as js,
         connected(credentials_of(managed_nats, credentials.SHIPPER)) as node,
     ):
-        await look(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+        await reconcile(js, pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         before = await Bucket(js, NAMES.state_bucket).get(assignment_key("main"))
         for subject in others:
             await node.connection.publish(f"{NAMES.subject}.p0.node-a", b"own", reply=subject)

@@ -17,7 +17,7 @@ from urllib.error import URLError
 from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline_operator.certificates import upkeep
 from logpipeline_operator.children import config, credentials, names, nats_conf, nats_tls
-from logpipeline_operator.jetstream import Permission, look
+from logpipeline_operator.jetstream import Permission, reconcile
 from managed_parts import MEMBER, running
 from managed_server import PASSWORDS, Managed, connected, managed, resource, server
 from ports import free_port
@@ -118,7 +118,7 @@ async def test_no_line_is_lost_while_certificates_and_authority_change(tmp_path:
         at.trust(steps[0])
         await at.restart()
         async with connected(at.operator()) as js:
-            await look(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
+            await reconcile(js, at.pipeline, Permission(may_write=True), lambda assigned: [MEMBER])
         async with running(at, tmp_path / "pods", tmp_path / "files"):
             write()
             await eventually(has_all, within_s=20)

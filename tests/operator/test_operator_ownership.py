@@ -20,7 +20,7 @@ from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
 from logpipeline_operator import charge
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.metrics import OperatorMetrics
-from logpipeline_operator.ownership import Charge
+from logpipeline_operator.ownership import Ownership
 from logpipeline_operator.queue import Key
 from waiting import eventually
 
@@ -134,14 +134,14 @@ class Clocks:
         self.wall += seconds
 
 
-def charge_of(here: World, name: str, clocks: Clocks) -> Charge:
+def charge_of(here: World, name: str, clocks: Clocks) -> Ownership:
     """What the operator *name* decides by."""
-    return Charge(
+    return Ownership(
         here.kube, name, OperatorMetrics(), clock=lambda: clocks.own, now=lambda: clocks.wall
     )
 
 
-async def has_turn(here: World, charge: Charge, name: str = NAME) -> bool:
+async def has_turn(here: World, charge: Ownership, name: str = NAME) -> bool:
     """Whether *charge* takes the pipeline *name*, as it is now."""
     there = await here.kube.get(kind("LogPipeline"), here.namespace, name)
     assert there is not None

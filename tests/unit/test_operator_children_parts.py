@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from child_manifests import SETTINGS, child, children, pod_spec, resource
+from child_manifests import settings as child_settings
 from logpipeline.authority import permissions
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_collector.config import from_pipeline as collector_config
@@ -295,7 +296,7 @@ def test_servers_of_a_cluster_show_each_other_who_they_are(replicas: int, is_clu
     assert ("routes.conf" in nats_conf.render(resource(spec))) is is_cluster
     assert ("routes.conf" in str(volume)) is is_cluster
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
-    asked = children(spec, replace(SETTINGS, nats_users="0a1b"))
+    asked = children(spec, child_settings(users="0a1b"))
     conf = child(asked, "ConfigMap", "prod-nats")["data"]["nats.conf"]
     server = pod_spec(child(asked, "StatefulSet", "prod-nats"))["containers"][0]
     assert 'http_base_path: "/0a1b"' in conf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from child_manifests import SETTINGS, child, children, pod_spec, resource
+from child_manifests import settings as child_settings
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.children import (
     Manifest,
@@ -25,7 +26,7 @@ from logpipeline_spark.running import native
 from logpipeline_spark.running.settings import settings_of
 from restricted_pods import restricted_faults
 
-SETTINGS_SPARK = replace(SETTINGS, spark_role="ClusterRole/makes-executors")
+SETTINGS_SPARK = child_settings(spark_role="ClusterRole/makes-executors")
 BUCKET: dict[str, Any] = {
     "path": "s3://logs/prod",
     "s3": {"endpoint": "http://s3.example.net:9000", "secret": {"name": "keys"}},
@@ -260,7 +261,7 @@ def test_a_driver_is_bound_to_the_operator_s_role(
 ) -> None:
     """In its own namespace only, and to none that it could choose."""
     spec = {"table": {"enabled": True, **NATIVE, "serviceAccountName": account}}
-    binding = child(children(spec, replace(SETTINGS, spark_role=role)), "RoleBinding", NAME)
+    binding = child(children(spec, child_settings(spark_role=role)), "RoleBinding", NAME)
 
     assert binding["roleRef"] == {
         "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "spark",
@@ -388,4 +389,4 @@ def test_the_server_knows_the_table_s_user_only_where_there_is_one() -> None:
 def test_a_table_without_an_image_says_where_to_name_one() -> None:
     """Instead of a pod that can never start."""
     with pytest.raises(ValueError, match=r"spec\.table\.image.*LOGPIPELINE_IMAGE_TABLE"):
-        build(resource({"table": {"enabled": True}}), replace(SETTINGS, image_table=""))
+        build(resource({"table": {"enabled": True}}), child_settings(image_table=""))

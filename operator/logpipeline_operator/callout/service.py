@@ -31,8 +31,9 @@ from logpipeline.observe.metrics import Metrics
 from logpipeline.spec import LogPipeline
 from logpipeline.subjects import BadHost, ControlSubjects, check_host
 from logpipeline_operator.callout.claims import BadRequest, Issuer, Request
+from logpipeline_operator.callout.refusals import Cause, Refusals
 from logpipeline_operator.callout.store import StoreWatch
-from logpipeline_operator.callout.tokens import AccountToken, BadToken, Cause, Keys, Refusals
+from logpipeline_operator.callout.tokens import AccountToken, BadToken, Keys
 from logpipeline_operator.children import credentials, names
 
 # A user that was issued goes on until its token ends, and not longer than this.

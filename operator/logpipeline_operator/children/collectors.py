@@ -34,7 +34,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         _stateful_set(pipeline, settings, text),
     ]
     if pipeline.spec.collectors.service_account_name is None:
-        children.append(pods.service_account(pipeline, component, name))
+        children.append(services.service_account(pipeline, component, name))
     if budget.enabled:
         children.append(
             services.disruption_budget(
@@ -124,7 +124,7 @@ def _update_strategy(pipeline: LogPipeline, settings: ChildSettings) -> Manifest
     strategy = pipeline.spec.collectors.update_strategy
     if strategy.type == "OnDelete":
         return {"type": strategy.type}
-    limit = strategy.max_unavailable if settings.has_max_unavailable else None
+    limit = strategy.max_unavailable if settings.features.has_max_unavailable else None
     rolling = FROM_FIRST | given({"maxUnavailable": limit})
     return {"type": strategy.type, "rollingUpdate": rolling}
 

@@ -80,8 +80,8 @@ class NoImage(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSettings:
-    """What the operator's own settings say about children, and what its cluster knows."""
+class Install:
+    """The images of pods, and the roles to bind, of one installation of the operator."""
 
     image_collector: str = ""
     image_shipper: str = ""
@@ -91,46 +91,14 @@ class ChildSettings:
     image_callout: str = ""
     image_pull_policy: str = ""
     image_pull_secrets: tuple[str, ...] = ()
-    # Lets shippers of all namespaces read labels of pods and annotations; without it they select
+    # Lets shippers of all namespaces read labels and annotations of pods; without it they select
     # by path alone.
     shipper_cluster_role: str = ""
     # The same for shippers of their own namespace, bound in it, as Kind/name.
     shipper_role: str = ""
     # Lets a driver make pods for its executors: a ClusterRole, or a Role in every namespace that
-    # the operator looks after, as Kind/name; without it accounts have to have the right already.
+    # the operator looks after, as Kind/name; without it accounts must have the right already.
     spark_role: str = ""
-    # The API of SparkApplications that the cluster has, empty where there is none.
-    spark_api: str = ""
-    has_pod_monitors: bool = False
-    # An API server before 1.35 drops the field, and we would find it changed for ever.
-    has_max_unavailable: bool = False
-    # They change with the Secrets of the managed server's users and of the table's: a server
-    # reads them at its start alone.
-    nats_users: str = ""
-    nats_table_user: str = ""
-    # Whether the managed server has accounts. One that began without does not get any: it would not
-    # find its streams, which lie where their account is.
-    nats_has_accounts: bool = False
-    # What proves the tokens of this cluster's pods, as a JSON Web Key Set; empty where these do not
-    # name their node.
-    token_keys: str = ""
-    # The namespaces whose pods shippers read where labels of namespaces say it.
-    pod_namespaces: tuple[str, ...] = ()
-    # Changes with the Secret of the callout's user.
-    nats_callout_user: str = ""
-    # Whether the managed server was made when TLS was there, so that its claims say so.
-    nats_began_with_tls: bool = False
-    # What clients trust that server by, and what its pods say of its certificate: it reads that at
-    # its start alone.
-    nats_ca: str = ""
-    nats_certificate: str = ""
-
-    @property
-    def has_callout(self) -> bool:
-        """Whether shippers log in to a managed server with the tokens of their pods. What it says
-        of nodes needs an account of theirs.
-        """
-        return bool(self.nats_has_accounts and self.image_callout and self.nats_callout_user)
 
     def image(self, component: Component) -> str:
         """Return the image of *component*, or an empty text."""
@@ -141,6 +109,59 @@ class ChildSettings:
             Component.TABLE: self.image_table,
             Component.EXECUTOR: self.image_table,
         }[component]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """The features of the cluster that children depend on."""
+
+    # The API of SparkApplications; empty if there is none.
+    spark_api: str = ""
+    has_pod_monitors: bool = False
+    # An API server before 1.35 drops the field; each comparison would find it changed again.
+    has_max_unavailable: bool = False
+    # The keys that verify the tokens of this cluster's pods, as a JSON Web Key Set; empty if tokens
+    # do not name the pod's node, or if the operator may not read the keys.
+    token_keys: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedServer:
+    """The state of a pipeline's managed server that its children depend on."""
+
+    # Hashes of the Secrets of its users, of the table's user and of the callout's user. A server
+    # reads the Secrets only when it starts, so a new hash restarts it.
+    users: str = ""
+    table_user: str = ""
+    callout_user: str = ""
+    # The certificates that clients trust, and the mark of the server's own (`nats_tls.mark`), which
+    # it reads only when it starts.
+    ca: str = ""
+    certificate: str = ""
+    # A server that began without accounts never gets any: it would not find its streams, which lie
+    # in the folder of their account.
+    has_accounts: bool = False
+    # Whether it was made when TLS was there, so that its claims say so.
+    began_with_tls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """All that children depend on besides their resource."""
+
+    install: Install = Install()
+    features: Features = Features()
+    server: ManagedServer = ManagedServer()
+    # The namespaces whose pods shippers read, if a selector of namespaces decides it.
+    pod_namespaces: tuple[str, ...] = ()
+
+    @property
+    def has_callout(self) -> bool:
+        """Whether shippers log in to a managed server with the tokens of their pods. The callout
+        puts nodes into an account of their own, so the server must have accounts.
+        """
+        has_image = bool(self.install.image_callout)
+        return self.server.has_accounts and has_image and bool(self.server.callout_user)
 
 
 def given(fields: Mapping[str, Any]) -> Manifest:

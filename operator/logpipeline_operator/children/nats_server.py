@@ -52,9 +52,9 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     name, component = names.nats(pipeline), Component.NATS
     text = nats_conf.render(
         pipeline,
-        has_accounts=settings.nats_has_accounts,
+        has_accounts=settings.server.has_accounts,
         has_callout=settings.has_callout,
-        users=settings.nats_users,
+        users=settings.server.users,
     )
     children = [
         {
@@ -71,9 +71,9 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         _stateful_set(pipeline, settings, text),
     ]
     if nats_tls.is_on(pipeline):
-        children.append(nats_tls.ca_config_map(pipeline, settings.nats_ca))
+        children.append(nats_tls.ca_config_map(pipeline, settings.server.ca))
     if pipeline.spec.nats.managed.service_account_name is None:
-        children.append(pods.service_account(pipeline, component, name))
+        children.append(services.service_account(pipeline, component, name))
     return [*children, *_callout_children(pipeline, settings)]
 
 
@@ -100,16 +100,16 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
         size_bytes=managed.storage,
         storage_class=managed.storage_class_name,
     )
-    if settings.nats_has_accounts:
+    if settings.server.has_accounts:
         claim["metadata"]["labels"][model.ACCOUNTS_LABEL] = "true"
-    if settings.nats_began_with_tls:
+    if settings.server.began_with_tls:
         claim["metadata"]["labels"][model.TLS_LABEL] = "true"
     template = pods.template(pipeline, plan, settings)
     template["metadata"]["annotations"] |= given(
         {
-            USERS_ANNOTATION: settings.nats_users,
-            TABLE_USER_ANNOTATION: settings.nats_table_user,
-            nats_tls.MARK_ANNOTATION: settings.nats_certificate,
+            USERS_ANNOTATION: settings.server.users,
+            TABLE_USER_ANNOTATION: settings.server.table_user,
+            nats_tls.MARK_ANNOTATION: settings.server.certificate,
         }
     )
     _add_callout(template, pipeline, settings)
@@ -180,7 +180,7 @@ def _container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container
             {"name": "config", "mountPath": nats_conf.FOLDER, "readOnly": True},
             {"name": nats_conf.CLAIM, "mountPath": nats_conf.STORE},
         ],
-        probes=_probes(pipeline, nats_conf.pages(settings.nats_users)),
+        probes=_probes(pipeline, nats_conf.pages(settings.server.users)),
         security=pods.RESTRICTED_CONTAINER,
     )
 
@@ -220,11 +220,11 @@ def _callout_children(pipeline: LogPipeline, settings: ChildSettings) -> list[Ma
     if not settings.has_callout:
         return []
     text = config.render(config.for_callout(pipeline))
-    keys = {KEYS_FILE: settings.token_keys}
+    keys = {KEYS_FILE: settings.features.token_keys}
     return [
         config.config_map(pipeline, names.callout_auth(pipeline), Component.NATS, text, keys),
         # Who may make tokens of it may look, and nothing else: it has no right in the cluster.
-        pods.service_account(pipeline, Component.NATS, names.reader(pipeline)),
+        services.service_account(pipeline, Component.NATS, names.reader(pipeline)),
     ]
 
 
@@ -244,7 +244,7 @@ def _add_callout(template: Manifest, pipeline: LogPipeline, settings: ChildSetti
     # Keys may change, and are read again; all else is read at the start.
     text = config.render(config.for_callout(pipeline))
     template["metadata"]["annotations"] |= {
-        CALLOUT_USER_ANNOTATION: settings.nats_callout_user,
+        CALLOUT_USER_ANNOTATION: settings.server.callout_user,
         CALLOUT_CONFIG_ANNOTATION: config.hash_of(text),
     }
 
@@ -272,7 +272,7 @@ def _callout_volume(pipeline: LogPipeline) -> Manifest:
 def _callout_container(settings: ChildSettings) -> Manifest:
     return {
         "name": CALLOUT,
-        "image": settings.image_callout,
+        "image": settings.install.image_callout,
         "args": [
             "callout",
             "-f", str(config.FOLDER / config.FILE),
@@ -280,7 +280,7 @@ def _callout_container(settings: ChildSettings) -> Manifest:
             "--issuer", str(config.FOLDER / credentials.ISSUER_SEED),
             "--nats", f"nats://127.0.0.1:{NATS_PORT}",
             "--store", nats_conf.STORE,
-            "--pages", f"http://127.0.0.1:{NATS_MONITOR_PORT}{nats_conf.pages(settings.nats_users)}",
+            "--pages", f"http://127.0.0.1:{NATS_MONITOR_PORT}{nats_conf.pages(settings.server.users)}",
             "--http", f"0.0.0.0:{CALLOUT_PORT}",
         ],
         "ports": [{"protocol": "TCP", "name": "http", "containerPort": CALLOUT_PORT}],
@@ -292,5 +292,5 @@ def _callout_container(settings: ChildSettings) -> Manifest:
         "securityContext": pods.RESTRICTED_CONTAINER,
         "resources": CALLOUT_RESOURCES,
         "livenessProbe": pods.http_probe("/healthz", "http", period_s=10, failures=6),
-        **given({"imagePullPolicy": settings.image_pull_policy}),
+        **given({"imagePullPolicy": settings.install.image_pull_policy}),
     }  # fmt: skip

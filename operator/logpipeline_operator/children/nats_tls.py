@@ -101,7 +101,7 @@ def mark(issuer: str, trusted: tuple[str, ...], certificate: str) -> str:
     return f"{issuer}/{','.join(trusted)}/{certificate}"
 
 
-def are_apart(one: str, other: str) -> bool:
+def cannot_join(one: str, other: str) -> bool:
     """Return whether servers with these marks cannot join: one speaks no TLS and the other does, or
     one does not trust whom the other has its certificate from.
     """

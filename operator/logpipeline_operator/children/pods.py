@@ -159,19 +159,9 @@ def component_probes() -> Manifest:
     }
 
 
-def service_account(pipeline: LogPipeline, component: Component, name: str) -> Manifest:
-    """Return the ServiceAccount *name*; whose pods need its token say so themselves."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": model.metadata(pipeline, name, component),
-        "automountServiceAccountToken": False,
-    }
-
-
 def _container(pods: Pods, settings: ChildSettings) -> Manifest:
     container, options = pods.container, pods.options
-    image = options.image or settings.image(pods.component)
+    image = options.image or settings.install.image(pods.component)
     if not image:
         raise NoImage(pods.component, pods.field)
     resources = pods.resources if options.resources is None else options.resources
@@ -191,7 +181,7 @@ def _container(pods: Pods, settings: ChildSettings) -> Manifest:
                 "terminationMessagePolicy": LAST_WORDS if container.tells_last_words else None,
                 "command": list(container.command),
                 "env": env,
-                "imagePullPolicy": options.image_pull_policy or settings.image_pull_policy,
+                "imagePullPolicy": options.image_pull_policy or settings.install.image_pull_policy,
                 "resources": canonical_resources(without_nulls(resources)),
             }
         ),
@@ -216,7 +206,7 @@ def _grace_s(pods: Pods) -> int:
 
 def pull_secrets(settings: ChildSettings) -> list[Manifest]:
     """Return the Secrets that the operator's own images are pulled with."""
-    return [{"name": name} for name in settings.image_pull_secrets]
+    return [{"name": name} for name in settings.install.image_pull_secrets]
 
 
 def _pull_secrets(options: PodOptions, settings: ChildSettings) -> list[Manifest]:

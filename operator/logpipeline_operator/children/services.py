@@ -1,4 +1,6 @@
-"""What stands around pods: Services, claims, disruption budgets, monitors."""
+"""The objects around pods: Services, accounts and their bindings, claims, disruption budgets and
+monitors.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +43,36 @@ def service(
         "kind": "Service",
         "metadata": model.metadata(pipeline, name, component),
         "spec": spec,
+    }
+
+
+def service_account(pipeline: LogPipeline, component: Component, name: str) -> Manifest:
+    """Return the ServiceAccount *name*. Pods that need its token mount it by their own setting."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": model.metadata(pipeline, name, component),
+        "automountServiceAccountToken": False,
+    }
+
+
+def role_binding(
+    pipeline: LogPipeline, kind: str, role: str, account: str, metadata: Manifest
+) -> Manifest:
+    """Return the binding of *account* in the pipeline's namespace to *role*, which is a Kind/name,
+    or the name of a ClusterRole; *kind* is that of the binding.
+    """
+    role_kind, _, role_name = role.rpartition("/")
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": role_kind or "ClusterRole",
+            "name": role_name,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
     }
 
 

@@ -76,7 +76,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         _daemon_set(pipeline, settings, text),
     ]
     if shippers.service_account_name is None:
-        children.append(pods.service_account(pipeline, component, name))
+        children.append(services.service_account(pipeline, component, name))
     # Of namespaces that labels select, each has a binding of its own: see `binding_in`.
     if asks_kubernetes(pipeline, settings) and not config.selects_namespaces(pipeline):
         children.append(_binding(pipeline, settings))
@@ -85,11 +85,11 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
 
 def binding_in(namespace: str, pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
     """Return what lets this pipeline's shippers read the pods of *namespace*, and lies there."""
-    metadata = _lies_nowhere(pipeline)
+    metadata = _cluster_metadata(pipeline)
     # Else a pipeline of this name in that namespace would take it for its own child.
     del metadata["labels"][PIPELINE_LABEL]
     return _bound(
-        pipeline, "RoleBinding", settings.shipper_role, metadata | {"namespace": namespace}
+        pipeline, "RoleBinding", settings.install.shipper_role, metadata | {"namespace": namespace}
     )
 
 
@@ -98,7 +98,7 @@ def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
     shippers = pipeline.spec.shippers
     is_on_nodes = shippers.enabled and shippers.mode == "daemonset"
     is_all = config.reads_all_namespaces(pipeline)
-    role = settings.shipper_cluster_role if is_all else settings.shipper_role
+    role = settings.install.shipper_cluster_role if is_all else settings.install.shipper_role
     return is_on_nodes and shippers.container_logs and bool(role)
 
 
@@ -204,34 +204,20 @@ def _volume_name(number: int) -> str:
 
 
 def _binding(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    """Return what lets this pipeline's shippers read pods: of their own namespace, or of all, with
-    the namespaces. The latter lies in no namespace, so that no owner removes it: the operator does,
-    before the pipeline goes.
+    """Return the binding that lets this pipeline's shippers read pods: of their own namespace, or
+    of all, with the namespaces. The latter has no namespace, so that no owner removes it: the
+    operator does, before the pipeline goes.
     """
     if config.reads_all_namespaces(pipeline):
-        role, metadata = settings.shipper_cluster_role, _lies_nowhere(pipeline)
+        role, metadata = settings.install.shipper_cluster_role, _cluster_metadata(pipeline)
         return _bound(pipeline, "ClusterRoleBinding", role, metadata)
-    metadata = _lies_in_namespace(pipeline)
-    return _bound(pipeline, "RoleBinding", settings.shipper_role, metadata)
+    metadata = model.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
+    return _bound(pipeline, "RoleBinding", settings.install.shipper_role, metadata)
 
 
-def _bound(pipeline: LogPipeline, kind: str, of: str, metadata: Manifest) -> Manifest:
-    """Return the binding of the shippers to the role *of*, as Kind/name, a ClusterRole where it is
-    a name alone.
-    """
+def _bound(pipeline: LogPipeline, kind: str, role: str, metadata: Manifest) -> Manifest:
     account = pipeline.spec.shippers.service_account_name or names.shipper(pipeline)
-    role_kind, _, role = of.rpartition("/")
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": metadata,
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": role_kind or "ClusterRole",
-            "name": role,
-        },
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": pipeline.namespace}],
-    }
+    return services.role_binding(pipeline, kind, role, account, metadata)
 
 
 def _namespaces(pipeline: LogPipeline, settings: ChildSettings) -> dict[str, str]:
@@ -241,11 +227,8 @@ def _namespaces(pipeline: LogPipeline, settings: ChildSettings) -> dict[str, str
     return {NAMESPACES_FILE: json.dumps(list(settings.pod_namespaces))}
 
 
-def _lies_in_namespace(pipeline: LogPipeline) -> Manifest:
-    return model.metadata(pipeline, names.shipper(pipeline), Component.SHIPPER)
-
-
-def _lies_nowhere(pipeline: LogPipeline) -> Manifest:
+def _cluster_metadata(pipeline: LogPipeline) -> Manifest:
+    """Return metadata without a namespace and an owner; labels name the pipeline instead."""
     return {
         "name": names.binding_name(pipeline.namespace, pipeline.name),
         "labels": {

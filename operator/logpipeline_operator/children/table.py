@@ -25,6 +25,7 @@ from logpipeline_operator.children.model import (
     given,
     quantity,
 )
+from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_APPLICATION, SPARK_KUBEFLOW
 
 VOLUME = "table"
 # Spark takes a volume of this name for its own files, in executors as well.
@@ -169,11 +170,6 @@ def _executor_container(pipeline: LogPipeline) -> pods.Container:
     )
 
 
-SPARK_APPLICATION = "SparkApplication"
-APACHE = "spark.apache.org/v1"
-KUBEFLOW = "sparkoperator.k8s.io/v1beta2"
-# Where a cluster has both, the project's own one.
-SPARK_APIS = (APACHE, KUBEFLOW)
 # As the table's image has it; operators choose by it how to submit.
 SPARK_VERSION = "4.2.1"
 # In the table's image: what a driver that was submitted runs, with the words of the command.
@@ -194,11 +190,11 @@ def _application(pipeline: LogPipeline, settings: ChildSettings, text: str) -> M
     """
     driver = driver_template(pipeline, settings, text)
     workers = executor_template(pipeline, settings)
-    specs = {APACHE: _apache, KUBEFLOW: _kubeflow}
-    spec = specs[settings.spark_api](pipeline, driver, workers)
+    specs = {SPARK_APACHE: _apache, SPARK_KUBEFLOW: _kubeflow}
+    spec = specs[settings.features.spark_api](pipeline, driver, workers)
     name = f"{names.table(pipeline)}-{config.hash_of(spec)[:HASH_CHARS]}"
     return {
-        "apiVersion": settings.spark_api,
+        "apiVersion": settings.features.spark_api,
         "kind": SPARK_APPLICATION,
         "metadata": model.metadata(pipeline, name, Component.TABLE),
         "spec": spec,
@@ -332,7 +328,7 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     """
     asked, name = pipeline.spec.table, names.table(pipeline)
     is_application = asked.runner == "sparkApplication"
-    if not asked.enabled or (is_application and not settings.spark_api):
+    if not asked.enabled or (is_application and not settings.features.spark_api):
         return []
     native = is_native(pipeline)
     text = config.render(config.for_table(pipeline))
@@ -349,9 +345,14 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
         runs,
     ]
     if asked.service_account_name is None:
-        children.append(pods.service_account(pipeline, Component.TABLE, name))
-    if has_executors(pipeline) and settings.spark_role:
-        children.append(_binding(pipeline, settings.spark_role))
+        children.append(services.service_account(pipeline, Component.TABLE, name))
+    if has_executors(pipeline) and settings.install.spark_role:
+        # It lets the driver make pods for its executors.
+        metadata = model.metadata(pipeline, name, Component.TABLE)
+        role = settings.install.spark_role
+        children.append(
+            services.role_binding(pipeline, "RoleBinding", role, account(pipeline), metadata)
+        )
     return children
 
 
@@ -419,7 +420,7 @@ def _driver_container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Co
 
 def _spark_environment(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     """Return what the driver has to know to make executors that find it."""
-    image = pipeline.spec.table.image or settings.image(Component.EXECUTOR)
+    image = pipeline.spec.table.image or settings.install.image(Component.EXECUTOR)
     # The pod's own name is in no other's way, and stays when the pod gets another address.
     host = f"$(POD_NAME).{names.table(pipeline)}.{pipeline.namespace}.svc"
     values = {
@@ -431,25 +432,3 @@ def _spark_environment(pipeline: LogPipeline, settings: ChildSettings) -> list[M
         "LOGPIPELINE_SPARK_EXECUTOR_TEMPLATE": str(config.FOLDER / EXECUTOR_FILE),
     }
     return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def _binding(pipeline: LogPipeline, role: str) -> Manifest:
-    """Return what lets the driver make pods, in its own namespace; *role* is a Kind/name."""
-    kind, _, role_name = role.rpartition("/")
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": model.metadata(pipeline, names.table(pipeline), Component.TABLE),
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": kind or "ClusterRole",
-            "name": role_name,
-        },
-        "subjects": [
-            {
-                "kind": "ServiceAccount",
-                "name": account(pipeline),
-                "namespace": pipeline.namespace,
-            }
-        ],
-    }

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import aiohttp
 from kubernetes.aio import config as kube_config
@@ -17,10 +18,10 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.config import ConfigException
 
-from logpipeline_operator.children.model import Manifest
+from logpipeline_operator.children.model import MANAGED_BY, Manifest
 from logpipeline_operator.cluster.kinds import Kind, kind_of
 
-FIELD_MANAGER = "logpipeline-operator"
+FIELD_MANAGER = MANAGED_BY
 REQUEST_TIMEOUT_S = 30.0
 PAGE_OBJECTS = 500
 # The keys of tokens come as JSON of a type of their own.
@@ -200,8 +201,8 @@ class Cluster:
         except NotFound:
             return
         except ClusterError as error:
-            # 409 on a precondition: the name now belongs to another object.
-            if error.status != 409:
+            # The precondition failed: the name now belongs to another object.
+            if error.status != HTTPStatus.CONFLICT:
                 raise
 
     async def _request(
@@ -258,4 +259,4 @@ def _error(status: int, body: bytes | str | None) -> ClusterError:
         reason, message = str(answer.get("reason", "")), str(answer.get("message", ""))
     except (ValueError, AttributeError):
         reason, message = "", str(body or "")[:500]
-    return (NotFound if status == 404 else ClusterError)(status, reason, message)
+    return (NotFound if status == HTTPStatus.NOT_FOUND else ClusterError)(status, reason, message)

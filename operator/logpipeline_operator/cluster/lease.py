@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Any
 
 from logpipeline_operator.children.model import Manifest
@@ -77,8 +78,8 @@ class Lease:
                 return Holder.OTHERS
             await self._write(there, self._spec(there["spec"]))
         except ClusterError as error:
-            # 409: somebody was faster; the next look tells who.
-            if error.status != 409:
+            # A conflict: another operator was faster; the next request shows which.
+            if error.status != HTTPStatus.CONFLICT:
                 log.warning("the Lease is refused", extra={"why": str(error)})
             return Holder.UNKNOWN
         except ClusterAway as error:

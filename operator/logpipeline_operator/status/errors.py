@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from logpipeline.nats.bucket import Conflict
@@ -12,6 +13,7 @@ from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline.spec import SpecError
 from logpipeline_operator.children.model import NoImage
+from logpipeline_operator.cluster.client import ClusterError
 from logpipeline_operator.status.facts import Finding, Part, part_of
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import listed
@@ -48,7 +50,7 @@ _QUOTA_WORDS = ("exceeded quota", "failed quota", "limitrange", "maximum cpu", "
 _ADMISSION_WORDS = ("podsecurity", "pod security", "admission webhook", "security context")
 
 
-def of_contest(child: str, path: str, manager: str) -> Finding:
+def of_field_conflict(child: str, path: str, manager: str) -> Finding:
     """Return that *manager* sets the field *path* of *child* again and again."""
     what = f"{child}: {manager} sets {path} again and again, so it is left for an hour"
     return Finding(reason=Reason.FIELD_CONFLICT, part=part_of(child), what=what)
@@ -99,10 +101,10 @@ def of_secret(text: str) -> Finding:
     return Finding(reason=reason, part=Part.NATS, what=text, advice=advice)
 
 
-def of_kubernetes(child: str, *, status: int, reason: str, message: str) -> Finding:
-    """Return what the API server's refusal of *child* (``StatefulSet prod-collector``) means."""
-    meaning = _kubernetes_reason(status, reason, message.lower())
-    what = f"{child}: Kubernetes says: {message or reason} ({status})"
+def of_kubernetes(child: str, error: ClusterError) -> Finding:
+    """Return the problem that the API server refused *child* (``StatefulSet prod-collector``)."""
+    meaning = _kubernetes_reason(error.status, error.reason, error.message.lower())
+    what = f"{child}: Kubernetes says: {error.message or error.reason} ({error.status})"
     return Finding(reason=meaning, part=part_of(child), what=what)
 
 
@@ -175,22 +177,26 @@ def _refused(error: ApiError) -> Finding:
 
 
 def _kubernetes_reason(status: int, reason: str, message: str) -> Reason:
-    if status == 403:
+    if status == HTTPStatus.FORBIDDEN:
         if "being terminated" in message:
             return Reason.NAMESPACE_ENDS
         # An admission says no with the same number, of a claim that cannot grow for instance.
         is_right = " cannot " in message or not message
         refused = Reason.KUBERNETES_FORBIDDEN if is_right else Reason.KUBERNETES_REFUSED
         return _admission_reason(message) or refused
-    if status == 401:
+    if status == HTTPStatus.UNAUTHORIZED:
         return Reason.KUBERNETES_FORBIDDEN
-    if status == 404:
+    if status == HTTPStatus.NOT_FOUND:
         return Reason.NAMESPACE_ENDS if "namespaces" in message else Reason.KIND_MISSING
-    if status == 409:
+    if status == HTTPStatus.CONFLICT:
         # Without the word it is a race that the next look wins.
         is_field = "field manager" in message or "conflict with" in message
         return Reason.FIELD_CONFLICT if is_field else Reason.KUBERNETES_AWAY
-    if status == 429 or status >= 500 or reason in ("Timeout", "ServerTimeout"):
+    if (
+        status == HTTPStatus.TOO_MANY_REQUESTS
+        or status >= 500
+        or reason in ("Timeout", "ServerTimeout")
+    ):
         return Reason.KUBERNETES_AWAY
     return Reason.KUBERNETES_REFUSED
 

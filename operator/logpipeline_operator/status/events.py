@@ -74,15 +74,15 @@ def news_of(facts: Facts) -> list[Event]:
     """Return events for what this look put right, for certificates that it made, and for logins
     that were refused.
     """
-    news = []
-    if facts.refused_logins:
-        text = f"The managed server refused logins: {facts.refused_logins}"
+    news, found = [], facts.news
+    if found.refused_logins:
+        text = f"The managed server refused logins: {found.refused_logins}"
         news.append(_news(Reason.LOGINS_REFUSED, text, "Warning"))
-    if facts.drifted:
-        children = listed(sorted(set(facts.drifted)), shown_max=DRIFTS_SHOWN_MAX)
+    if found.drifted:
+        children = listed(sorted(set(found.drifted)), shown_max=DRIFTS_SHOWN_MAX)
         news.append(_news(Reason.DRIFT_CORRECTED, f"Put right what others changed: {children}"))
-    if facts.renewed:
-        news.append(_news(Reason.CERTIFICATE_RENEWED, f"The managed server gets {facts.renewed}"))
+    if found.renewed:
+        news.append(_news(Reason.CERTIFICATE_RENEWED, f"The managed server gets {found.renewed}"))
     return news
 
 

@@ -1,4 +1,4 @@
-"""What one look at a pipeline found out, as plain values: the only input of its status."""
+"""The facts of one reconciliation of a pipeline, as plain values: the only input of its status."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from logpipeline.plan.model import Plan
 from logpipeline.records import Assignment
 from logpipeline.spec import LogPipeline, SpecError
 from logpipeline.tables.standing import TableState
+from logpipeline_operator.callout.refusals import Refusals
 from logpipeline_operator.children.model import Component
 from logpipeline_operator.status.reasons import Reason
 from logpipeline_operator.status.text import bounded, clean, listed, sentence
@@ -136,52 +137,74 @@ class Sync:
         return self.interval == "always"
 
 
+NOT_LOOKED_AT = Sync(why_unknown="it was not looked at yet")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JetStreamFacts:
-    """What JetStream has; *report* is None where nothing was to be changed.
+    """The state of a pipeline's JetStream after the plan was applied; *report* is None if nothing
+    may be changed.
 
-    *commit_ages_s* has, for partitions of which it is known, the seconds since the last commit.
+    *commit_ages_s* has the seconds since the last commit, for partitions that had one.
     """
 
     plan: Plan
     report: Report | None = None
     assignment: Assignment | None = None
+    # When the assignment was written, in the server's time.
+    assigned_ns: int = 0
     partitions: tuple[PartitionState, ...] = ()
     commit_ages_s: Mapping[int, float] = field(default_factory=dict)
-    # What shippers say that are behind, or have a problem.
+    # The answers of shippers that are behind, or have a problem.
     behind: tuple[Behind, ...] = ()
-    # None where there shall be no table.
+    # Of each callout beside a managed server.
+    refused_logins: tuple[Refusals, ...] = ()
+    # None if the pipeline has no table.
     table: TableState | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """One look. What was not reached is None or empty.
+@dataclass(slots=True, kw_only=True)
+class News:
+    """Facts that only an event reports: the next reconciliation finds no trace of them."""
 
-    *findings* are what went wrong on the way, made by `errors` and `pods`; *pending* names what
-    would be written to Kubernetes if the *mode* allowed it.
+    # Children that others had changed, and that were corrected.
+    drifted: list[str] = field(default_factory=list)
+    # The certificates of the managed server that were made, and why.
+    renewed: str = ""
+    # Logins to the managed server that were refused since the last report of them.
+    refused_logins: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """One reconciliation. What was not reached is None or empty.
+
+    *findings* are problems met on the way, made by `errors` and `pods`; *pending* names the changes
+    to Kubernetes that wait because the *mode* does not allow them.
     """
 
     generation: int
     version: str
     name: str
-    # Who looked, as `checkedBy` has it.
+    # The operator that made the observation, as `checkedBy` names it.
     operator: str
     pipeline: LogPipeline | None = None
     mistakes: SpecError | None = None
+    # Whether the resource has spec.local, which is for one machine.
     has_local: bool = False
     mode: Mode = Mode.ACTIVE
-    findings: tuple[Finding, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
     jetstream: JetStreamFacts | None = None
     collectors: Workload | None = None
     shippers: Workload | None = None
     table: Workload | None = None
-    # Of the managed server; None where the user's own is used.
+    # Of the managed server; None if the pipeline uses the user's own server.
     nats: Workload | None = None
-    sync: Sync = Sync(why_unknown="it was not looked at yet")
-    drifted: tuple[str, ...] = ()
-    # Which certificates of the managed server were made, and why.
-    renewed: str = ""
-    # Which logins to the managed server were refused since that was last told.
-    refused_logins: str = ""
-    pending: tuple[str, ...] = ()
+    sync: Sync = NOT_LOOKED_AT
+    news: News = field(default_factory=News)
+    pending: list[str] = field(default_factory=list)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether anything but the status may be changed."""
+        return self.mode is Mode.ACTIVE

@@ -8,6 +8,7 @@ from typing import Any
 
 from logpipeline.spec.api import COMPONENT_LABEL
 from logpipeline_operator.children.model import Component
+from logpipeline_operator.cluster.objects import condition, is_ending, is_ready, labels_of
 from logpipeline_operator.status.errors import of_pod_refusal
 from logpipeline_operator.status.facts import Finding, Part, Workload, grouped
 from logpipeline_operator.status.reasons import Reason
@@ -66,9 +67,8 @@ def nodes_without(found: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the nodes whose shipper is there and not ready."""
     nodes: dict[str, bool] = {}
     for pod in found:
-        labels = pod["metadata"].get("labels") or {}
         node = _node_of(pod)
-        if labels.get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
+        if labels_of(pod).get(COMPONENT_LABEL) == Component.SHIPPER.value and node:
             # While one replaces another, a node has two.
             nodes[node] = nodes.get(node, False) or _stays(pod)
     return tuple(sorted(node for node, is_ready in nodes.items() if not is_ready))
@@ -82,16 +82,12 @@ def without_ending(
     """
     if workload is None:
         return None
-    ours = [
-        pod
-        for pod in found
-        if (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL) == component.value
-    ]
+    ours = [pod for pod in found if labels_of(pod).get(COMPONENT_LABEL) == component.value]
     return replace(workload, ready=min(workload.ready, sum(_stays(pod) for pod in ours)))
 
 
 def _stays(pod: Manifest) -> bool:
-    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+    return is_ready(pod) and not is_ending(pod)
 
 
 def _node_of(pod: Manifest) -> str:
@@ -106,12 +102,6 @@ def _node_of(pod: Manifest) -> str:
             if each.get("key") == "metadata.name" and each.get("values"):
                 return str(each["values"][0])
     return ""
-
-
-def is_ready(pod: Manifest) -> bool:
-    """Return whether *pod* says that it is ready; one that is being deleted may still say so."""
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 def daemon_set(manifest: Manifest | None, nodes: tuple[str, ...] = ()) -> Workload | None:
@@ -198,8 +188,8 @@ def _claim_text(claim: Manifest) -> str:
 
 def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
     metadata = pod["metadata"]
-    part = PARTS.get((metadata.get("labels") or {}).get(COMPONENT_LABEL, ""))
-    if part is None or "deletionTimestamp" in metadata:
+    part = PARTS.get(labels_of(pod).get(COMPONENT_LABEL, ""))
+    if part is None or is_ending(pod):
         return []
     found = _of_scheduling(pod, unbound)
     if found is None:
@@ -211,10 +201,7 @@ def _of_pod(pod: Manifest, unbound: Mapping[str, str]) -> list[Finding]:
 
 
 def _of_scheduling(pod: Manifest, unbound: Mapping[str, str]) -> tuple[Reason, str] | None:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    scheduled: Mapping[str, Any] = next(
-        (each for each in conditions if each.get("type") == "PodScheduled"), {}
-    )
+    scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "False":
         return None
     for volume in (pod.get("spec") or {}).get("volumes") or []:
@@ -286,14 +273,14 @@ def _of_service(
     ready = {
         str(pod["metadata"]["uid"]): pod
         for pod in pods
-        if is_ready(pod) and selector.items() <= (pod["metadata"].get("labels") or {}).items()
+        if is_ready(pod) and selector.items() <= labels_of(pod).items()
     }
     reached = ready.keys() & set(_reached(name, slices))
     # Of those that end, each may be the last one; while there are others they are not missed.
     missed = sorted(
         str(pod["metadata"]["name"])
         for uid, pod in ready.items()
-        if uid not in reached and "deletionTimestamp" not in pod["metadata"]
+        if uid not in reached and not is_ending(pod)
     )
     if ready and not reached:
         what = f"Service {name} leads to no pod"
@@ -308,7 +295,7 @@ def _of_service(
 def _reached(service: str, slices: Iterable[Manifest]) -> Iterator[str]:
     """Yield the uids of the pods that *service* leads to."""
     for each in slices:
-        if (each["metadata"].get("labels") or {}).get(SERVICE_LABEL) != service:
+        if labels_of(each).get(SERVICE_LABEL) != service:
             continue
         for endpoint in each.get("endpoints") or []:
             # What is not said counts as ready.

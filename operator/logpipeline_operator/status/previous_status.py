@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from logpipeline_operator.cluster.objects import TIME_FORMAT
+
 # The schema allows no more collectors than that.
 ASSIGNMENTS_MAX = 1024
 TABLE_STREAMS_MAX = 64
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 TABLE_FIGURES = ("path", "commit", "rows", "committedAt", "streams")
 
 
@@ -96,7 +97,7 @@ def _is_count(value: Any) -> bool:
 def time_of(value: Any) -> datetime | None:
     """Return the time that *value* is, None where it is none."""
     try:
-        return datetime.strptime(value, TIME).replace(tzinfo=UTC)
+        return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC)
     except (TypeError, ValueError):
         return None
 

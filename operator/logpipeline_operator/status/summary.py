@@ -12,6 +12,7 @@ from logpipeline.spec.crd import CHECKED_EVERY_S
 from logpipeline.tables.progress import TableProgress
 from logpipeline.tables.standing import TableState
 from logpipeline_operator.children.model import Component, selector
+from logpipeline_operator.cluster.objects import TIME_FORMAT, time_text
 from logpipeline_operator.status import previous_status
 from logpipeline_operator.status.checks import behind_hosts, findings
 from logpipeline_operator.status.conditions import Condition, conditions
@@ -80,7 +81,7 @@ def _is_due(figures: Mapping[str, Any], progress: TableProgress, now: datetime) 
         return True
     if figures["commit"] == progress.commit:
         return False
-    at = datetime.strptime(figures["committedAt"], previous_status.TIME).replace(tzinfo=UTC)
+    at = datetime.strptime(figures["committedAt"], TIME_FORMAT).replace(tzinfo=UTC)
     age_s = (now - at).total_seconds()
     # A time that lies ahead comes of a clock that was set back.
     return not 0 <= age_s < FIGURES_EVERY_S
@@ -93,7 +94,7 @@ def _figures(progress: TableProgress) -> Status:
         "path": _path(progress),
         "commit": _within(progress.commit),
         "rows": _within(progress.rows),
-        "committedAt": at.strftime(previous_status.TIME),
+        "committedAt": time_text(at),
         "streams": [
             {"name": bounded(clean(name)), "sequence": _within(position.sequence)}
             for name, position in streams[:STREAMS_MAX]
@@ -166,7 +167,7 @@ def _checked(status: Status, previous: Mapping[str, Any], now: datetime) -> str:
         stamp = str(previous["lastChecked"])
         if not is_changed(previous, {**status, "lastChecked": stamp}):
             return stamp
-    return now.astimezone(UTC).strftime(previous_status.TIME)
+    return time_text(now)
 
 
 def _written(
@@ -183,7 +184,7 @@ def _written(
 
 
 def _since(condition: Condition, old: Mapping[str, Any], now: datetime) -> str:
-    written = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    written = time_text(now)
     before = str(old.get("lastTransitionTime", ""))
     if not _TIME.fullmatch(before):
         return written
