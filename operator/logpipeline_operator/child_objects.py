@@ -1,4 +1,4 @@
-"""A pipeline's children as they are, and what is done to them."""
+"""Reads a pipeline's children from the cluster, and applies changes to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import Kind, kind, kind_of
 from logpipeline_operator.cluster.objects import labels_of
-from logpipeline_operator.differences import Changes, Wanted, place, title, words_of
+from logpipeline_operator.differences import Changes, Wanted, corrections_of, place, title
 from logpipeline_operator.foreign_fields import foreign_fields, removal
 from logpipeline_operator.queue import Key
 from logpipeline_operator.status.errors import of_kubernetes
@@ -28,19 +28,16 @@ _OURS = f"{model.MANAGED_BY_LABEL}={model.MANAGED_BY},{model.NAMESPACE_LABEL}"
 log = logging.getLogger(__name__)
 
 
-# No finalizer is spent on them. An operator that goes with its own namespace would leave one
-# behind, and the namespace with it; a binding whose service account is gone lets nobody do
-# anything.
+# Bindings have no finalizer. An operator that is deleted with its own namespace would leave the
+# finalizer behind, which keeps the namespace; a binding without its account gives no rights.
 async def find_bindings(cluster: Cluster, key: Key) -> Manifest | None:
-    """Return the binding of the pipeline's shippers that lies in no namespace, None where there is
-    none of ours.
-    """
+    """Return the ClusterRoleBinding of the pipeline's shippers; None if the operator made none."""
     try:
         there = await cluster.get(
             kind("ClusterRoleBinding"), None, binding_name(key.namespace, key.name)
         )
     except ClusterError as error:
-        # Without the right to it there is none of ours.
+        # Without the right to read it the operator cannot have made one.
         if error.status == HTTPStatus.FORBIDDEN:
             return None
         raise
@@ -48,7 +45,7 @@ async def find_bindings(cluster: Cluster, key: Key) -> Manifest | None:
 
 
 async def bindings_in_namespaces(cluster: Cluster, key: Key) -> list[Manifest]:
-    """Return the bindings of the pipeline's shippers that lie in the namespaces that they read."""
+    """Return the bindings of the pipeline's shippers in the namespaces that they read."""
     selector = f"{_OURS}={key.namespace},{model.INSTANCE_LABEL}={key.name}"
     return await _listed(cluster, "RoleBinding", selector)
 
@@ -63,13 +60,13 @@ async def forget_bindings(cluster: Cluster, key: Key) -> None:
 async def sweep_bindings(
     cluster: Cluster, keys: Collection[Key], namespaces: Collection[str]
 ) -> None:
-    """Delete the bindings of all pipelines but *keys*, which are all there are in *namespaces*
-    (none: everywhere): some went while nobody looked.
+    """Delete the bindings of pipelines that no longer exist: *keys* are all that exist in
+    *namespaces* (none: everywhere). Some may have been deleted while no operator ran.
     """
     for name in ("ClusterRoleBinding", "RoleBinding"):
         for there in await _listed(cluster, name, _OURS):
             key = _key(there)
-            # What other namespaces have is another operator's business.
+            # Bindings of pipelines in other namespaces belong to another operator.
             if key not in keys and (not namespaces or key.namespace in namespaces):
                 await _delete(cluster, there)
 
@@ -78,7 +75,7 @@ async def _listed(cluster: Cluster, name: str, selector: str) -> list[Manifest]:
     try:
         found, _ = await cluster.list(kind(name), None, selector)
     except ClusterError as error:
-        # Without the right to them there are none of ours.
+        # Without the right to list them the operator cannot have made any.
         if error.status == HTTPStatus.FORBIDDEN:
             return []
         raise
@@ -111,8 +108,8 @@ async def children(
     desired: Sequence[Manifest],
     kinds: Iterable[Kind],
 ) -> list[Manifest]:
-    """Return the live children of *pipeline*, of *kinds*, and whatever else has the name of a
-    *desired* one.
+    """Return the children of *pipeline* in the cluster, of *kinds*, and any other object with the
+    name of a *desired* one.
 
     Raises:
         ClusterError, ClusterAway: they could not be read.
@@ -165,7 +162,7 @@ def lacks_pods(manifest: Manifest) -> bool:
 
 
 async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[str, str]:
-    """Return why *controllers* that lack pods could not make them, by their titles."""
+    """Return the errors of *controllers* that could not make their pods, by title."""
     found: dict[str, str] = {}
     for controller in controllers:
         metadata = controller["metadata"]
@@ -178,11 +175,11 @@ async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[st
 
 
 async def apply_changes(cluster: Cluster, changes: Changes, drifted: list[str]) -> Applied:
-    """Make *changes*; a child that is refused keeps none of the others back. What others had
-    changed is added to *drifted*.
+    """Apply *changes*; a refused child does not stop the others. Children that other managers had
+    changed are added to *drifted*.
 
     Raises:
-        ClusterAway: the API server did not answer; the last request may have been carried out.
+        ClusterAway: the API server did not answer; it may have done the last request.
     """
     done = Applied()
     for wanted in sorted(changes.apply, key=lambda wanted: order(wanted.manifest)):
@@ -219,7 +216,7 @@ async def grow(cluster: Cluster, namespace: str, growths: Iterable[Growth]) -> l
 
 
 async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
-    """Delete pods, whose controller makes them anew."""
+    """Delete pods; their controller makes new ones."""
     for pod in found:
         metadata = pod["metadata"]
         log.info("deleting a pod of an older revision", extra={"pod": metadata["name"]})
@@ -229,20 +226,20 @@ async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
 
 
 async def _apply(cluster: Cluster, wanted: Wanted, done: Applied, drifted: list[str]) -> None:
-    put_right = words_of(wanted)
-    text = f"{title(wanted.manifest)} ({', '.join(put_right)})"
-    if put_right:
-        # Before it is done: if the answer is lost, the next look finds nothing to put right.
+    corrected = corrections_of(wanted)
+    text = f"{title(wanted.manifest)} ({', '.join(corrected)})"
+    if corrected:
+        # Noted before the request: if its answer is lost, the next reconciliation finds no drift.
         drifted.append(text)
     try:
         await _write(cluster, wanted, done)
     except ClusterError:
-        if put_right:
+        if corrected:
             drifted.remove(text)
         raise
     log.info(
         "applied a child",
-        extra={"child": title(wanted.manifest), "new": wanted.is_new, "drift": put_right},
+        extra={"child": title(wanted.manifest), "new": wanted.is_new, "drift": corrected},
     )
 
 
@@ -250,7 +247,7 @@ async def _write(cluster: Cluster, wanted: Wanted, done: Applied) -> None:
     manifest = wanted.manifest
     if wanted.replaces_uid:
         metadata = manifest["metadata"]
-        # Its pods and their volumes stay, and belong to the new one.
+        # Its pods and their volumes stay; the new object adopts them.
         await cluster.delete(
             kind_of(manifest),
             metadata.get("namespace"),
@@ -260,7 +257,7 @@ async def _write(cluster: Cluster, wanted: Wanted, done: Applied) -> None:
         )
     there = await cluster.apply(manifest)
     done.written += 1
-    # Applying takes back what is ours; what others added beside it has to be taken out.
+    # Applying corrects the operator's own fields; fields that others added must be removed.
     named = {each.path for each in wanted.foreign_fields}
     left = tuple(each for each in foreign_fields(manifest, there) if each.path in named)
     if left:

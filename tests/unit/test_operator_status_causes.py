@@ -84,7 +84,7 @@ STREAM_CASES = {
     "unknown": (
         outcome(Kind.CREATE, Result.UNKNOWN, detail="no answer"),
         Reason.STREAMS_PENDING,
-        "not as wanted yet",
+        "not as the resource asks yet",
     ),
 }
 
@@ -118,7 +118,7 @@ FACT_CASES: dict[str, tuple[dict[str, Any], Reason, str]] = {
     "rolling": (
         {"collectors": Workload(wanted=2, present=2, ready=2, updated=1)},
         Reason.COLLECTORS_UPDATING,
-        "1 of 2 collectors run what is wanted now",
+        "1 of 2 collectors run the current configuration",
     ),
     "scaling down": (
         {"collectors": Workload(wanted=2, present=4, ready=4, updated=4)},
@@ -176,7 +176,7 @@ FACT_CASES: dict[str, tuple[dict[str, Any], Reason, str]] = {
     "pending in read-only": (
         {"mode": Mode.READ_ONLY, "pending": ("apply StatefulSet prod-collector",)},
         Reason.READ_ONLY,
-        "these changes wait: apply StatefulSet prod-collector. Start the operator without",
+        "these changes wait: apply StatefulSet prod-collector. To let the operator change",
     ),
     "pending stream": (
         {

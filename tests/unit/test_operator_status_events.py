@@ -86,8 +86,8 @@ def test_drift_is_told_when_it_is_put_right() -> None:
     assert event == Event(
         "Normal",
         "DriftCorrected",
-        "Put right what others changed: StatefulSet prod-collector (spec.replicas). "
-        "Change the LogPipeline instead, or pause it before.",
+        "Corrected changes of other managers: StatefulSet prod-collector (spec.replicas). "
+        "Change the LogPipeline instead, or pause it first.",
     )
     assert news_of(working()) == []
 

@@ -1,4 +1,4 @@
-"""Says how a pipeline is: facts in, status and events out. Nothing here asks or writes anything."""
+"""Makes the status and the events of a pipeline from its facts, without any request."""
 
 from logpipeline_operator.status.events import Event, events_of, news_of
 from logpipeline_operator.status.facts import (

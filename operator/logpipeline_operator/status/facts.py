@@ -20,7 +20,7 @@ from logpipeline_operator.status.text import bounded, clean, listed, sentence
 
 
 class Part(Enum):
-    """Which part of a pipeline a finding is about."""
+    """The part of a pipeline that a finding is about."""
 
     PIPELINE = "pipeline"
     STREAMS = "streams"
@@ -46,7 +46,7 @@ _PART_BY_ENDING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong: *what* in a sentence, and *advice*, by default that of the *reason*."""
+    """A problem: a sentence *what*, and *advice*, by default that of the *reason*."""
 
     reason: Reason
     part: Part
@@ -55,20 +55,20 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """What a condition says: what is, and what to do."""
+        """The message of a condition: the problem and the advice."""
         advice = self.reason.value.do if self.advice is None else self.advice
         return bounded(clean(f"{sentence(self.what.strip())} {advice}"))
 
 
 def first(findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding that is nearest to the cause, whatever order they come in."""
+    """Return the finding that is nearest to the cause, in whatever order they are given."""
     return min(
         findings, key=lambda each: (each.reason.rank, each.part.value, each.what), default=None
     )
 
 
 def part_of(name: str) -> Part:
-    """Return which part the child *name* (``StatefulSet prod-collector``) belongs to."""
+    """Return the part that the child *name* (``StatefulSet prod-collector``) belongs to."""
     if "RoleBinding logpipeline-shipper:" in name:
         return Part.SHIPPERS
     if name.startswith("SparkApplication "):
@@ -78,9 +78,9 @@ def part_of(name: str) -> Part:
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
-    """Return *findings* with those that say the same of many objects told as one.
+    """Return *findings*, with one for all that say the same of different objects.
 
-    What they say begins with the object's name: ``prod-collector-0: …``.
+    Their texts begin with the object's name: ``prod-collector-0: …``.
     """
     groups: dict[tuple[Reason, Part, str, str | None], list[str]] = {}
     for each in findings:
@@ -99,7 +99,7 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class Mode(Enum):
-    """Whether changes are carried out, and who said that they are not."""
+    """Whether changes are applied, and if not, which setting prevents it."""
 
     ACTIVE = Reason.ACTIVE
     PAUSED = Reason.PAUSED
@@ -109,8 +109,8 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A StatefulSet or DaemonSet: *wanted* pods, and how many there are, are ready and are of the
-    newest revision; *is_current*: its controller has seen our last change.
+    """The pods of a StatefulSet or DaemonSet: *wanted*, and how many exist, are ready and have the
+    newest revision. *is_current*: its controller has seen the operator's last change.
     """
 
     wanted: int
@@ -124,8 +124,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """How often the servers sync to disk: *interval* as nats-server writes it, empty where it is
-    not known, and then *why_unknown*.
+    """The interval at which the servers sync to disk, as nats-server writes it; if it is not known
+    it is empty, and *why_unknown* has the cause.
     """
 
     interval: str = ""

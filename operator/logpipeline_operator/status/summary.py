@@ -1,4 +1,4 @@
-"""The whole status of a pipeline, as it is written to the resource, and whether it must be."""
+"""The whole status of a pipeline, as it is written to the resource."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from logpipeline_operator.status.text import (
 
 Status = dict[str, Any]
 
-# Figures that change with every batch are written at most so often, and only while lines come.
+# Figures that change with every batch are written at most this often, and only while lines arrive.
 FIGURES_EVERY_S = 60.0
-# As many as a person looks through; the progress in the bucket has all of them.
+# A longer list is not read; the progress in the state bucket has all of them.
 STREAMS_MAX = previous_status.TABLE_STREAMS_MAX
 PATH_BYTES_MAX = 512
-# What the resource can hold, where the bucket has nonsense.
+# The largest values that the resource can hold; the bucket may have any value.
 _NUMBER_MAX = 2**63 - 1
 _TIME_MAX_S = 253_402_300_799
 
-# As many as a person reads; the rest is counted.
+# The rest is counted: a longer list is not read.
 NODES_SHOWN_MAX = 10
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -48,9 +48,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 def table_status(
     pipeline: LogPipeline, state: TableState | None, previous: Mapping[str, Any], now: datetime
 ) -> Status:
-    """Return the part of the status that is about the table of *pipeline*; *state* is None where
-    nobody could look.
-    """
+    """Return the status of the table of *pipeline*; *state* is None if it could not be read."""
     before = previous_status.table(previous)
     if state is None:
         return {**before, "lag": UNKNOWN}
@@ -69,21 +67,21 @@ def table_status(
 
 
 def _missed(messages: int) -> str:
-    """Return about how many: a number that grew with each line would be a write with each look."""
+    """Return about how many: a number that grew with each line would cause a write each time."""
     size = 10 ** (len(str(messages)) - 1)
     step = max(each for each in (1, 2, 5) if each * size <= messages)
     return f"at least {_within(step * size)} messages"
 
 
 def _is_due(figures: Mapping[str, Any], progress: TableProgress, now: datetime) -> bool:
-    """Return whether *progress* is news, and the *figures* of the last time are old enough."""
+    """Return whether *progress* is new, and the *figures* written last are old enough."""
     if figures.keys() != set(previous_status.TABLE_FIGURES) or figures["path"] != _path(progress):
         return True
     if figures["commit"] == progress.commit:
         return False
     at = datetime.strptime(figures["committedAt"], TIME_FORMAT).replace(tzinfo=UTC)
     age_s = (now - at).total_seconds()
-    # A time that lies ahead comes of a clock that was set back.
+    # A time in the future comes from a clock that was set back.
     return not 0 <= age_s < FIGURES_EVERY_S
 
 
@@ -120,8 +118,8 @@ def _table_lag(pipeline: LogPipeline, state: TableState, previous: str) -> str:
 
 
 def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -> Status:
-    """Return the status that *facts* amount to; *previous* is the one that the resource has, whose
-    times stay where nothing changed.
+    """Return the status for *facts*. The times of *previous*, the status that the resource has,
+    stay if nothing changed.
     """
     previous = previous or {}
     status: Status = {
@@ -147,20 +145,20 @@ def status_of(facts: Facts, previous: Mapping[str, Any] | None, now: datetime) -
 
 
 def is_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
-    """Return whether the resource's status *old* must be written anew to be *new*."""
+    """Return whether the resource's status *old* differs from *new*, and must be written."""
     return dict(old or {}) != dict(new)
 
 
 def is_settled(status: Mapping[str, Any]) -> bool:
-    """Return whether nothing is under way that ends by itself, and without an event."""
+    """Return whether there is nothing to wait for: no problem that ends by itself."""
     ready = previous_status.condition(status, "Ready")
     reason = reason_of(str(ready.get("reason", "")))
     return ready.get("status") == "True" or (reason is not None and not reason.value.is_passing)
 
 
 def _checked(status: Status, previous: Mapping[str, Any], now: datetime) -> str:
-    """Return when was looked: the time that is written already while it is recent enough, and
-    nothing else is to be written.
+    """Return the time of this check; the previous one if it is recent enough, and nothing else
+    changed.
     """
     written = previous_status.time_of(previous.get("lastChecked"))
     if written is not None and 0 <= (now - written).total_seconds() < CHECKED_EVERY_S:
@@ -188,13 +186,13 @@ def _since(condition: Condition, old: Mapping[str, Any], now: datetime) -> str:
     before = str(old.get("lastTransitionTime", ""))
     if not _TIME.fullmatch(before):
         return written
-    # A clock that was set back would have the newer state begin before the older one.
+    # With a clock that was set back, the newer state would begin before the older one.
     return before if old.get("status") == condition.status else max(before, written)
 
 
 def _identity(facts: Facts, previous: Mapping[str, Any]) -> Status:
     if facts.pipeline is None:
-        # What runs is still what was read before.
+        # What runs is still the last resource that could be read.
         return previous_status.identity(previous)
     names = facts.pipeline.names
     return {
@@ -211,7 +209,7 @@ def _lag(facts: Facts, previous: Mapping[str, Any]) -> str:
 
 
 def _books(facts: Facts, previous: Mapping[str, Any]) -> Status:
-    """Return what is missing and what is lost, as it was seen last where nobody can look now."""
+    """Return the missing and the lost lines; the previous ones if JetStream was not reached."""
     if facts.jetstream is None:
         return {"missing": UNKNOWN, "lost": UNKNOWN, **previous_status.books(previous)}
     missing = sum(state.missing_bytes for state in facts.jetstream.partitions)
@@ -232,7 +230,7 @@ def _collectors(facts: Facts, previous: Mapping[str, Any]) -> Status:
         "ready": _ready(workload),
     }
     if facts.pipeline is None and facts.collectors is None:
-        # Nobody looked; an autoscaler would take a 0 for the truth.
+        # Nothing was observed; an autoscaler would take a 0 as the number of pods.
         figures |= previous_status.figures(previous, "collectors", _kinds(figures))
     return {
         **figures,
