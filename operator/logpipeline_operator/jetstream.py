@@ -1,4 +1,6 @@
-"""One look at a pipeline's JetStream: plan, apply, share the partitions out, trim, and survey."""
+"""A pipeline's JetStream: applies the plan, assigns the partitions, trims, and observes the state;
+removes it when the pipeline is deleted.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ TIMEOUT_S = 3.0
 ANSWER_BYTES_MAX = 1024 * 1024
 _UNITS = (("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6))
 
-# Where more are behind, the number of nodes no longer matters.
+# If more nodes are behind, their exact number no longer matters.
 ANSWERS_MAX = 2000
 
 # A cluster has three servers, with a callout each.
@@ -44,7 +46,7 @@ LOGIN_ANSWERS_MAX = 16
 
 
 async def sync_of(pipeline: LogPipeline) -> Sync:
-    """Return how often the servers of *pipeline* sync to disk, or why that is not known."""
+    """Return how often the servers of *pipeline* sync to disk, or why it is not known."""
     nats = pipeline.spec.nats
     if not nats.servers:
         return Sync(interval=nats.managed.sync_interval)
@@ -66,15 +68,15 @@ async def sync_of(pipeline: LogPipeline) -> Sync:
 
 
 def sync_from(page: dict[str, Any]) -> Sync:
-    """Return what the server's page ``/jsz`` says."""
+    """Return the interval in the server's page ``/jsz``."""
     config = page.get("config")
     if not isinstance(config, dict):
-        return Sync(why_unknown="the monitoring page tells nothing of JetStream's configuration")
+        return Sync(why_unknown="the monitoring page does not have JetStream's configuration")
     if config.get("sync_always"):
         return Sync(interval="always")
     span = config.get("sync_interval")
     if not isinstance(span, int) or span <= 0:
-        return Sync(why_unknown="the monitoring page tells no sync_interval")
+        return Sync(why_unknown="the monitoring page does not have sync_interval")
     for unit, size in _UNITS:
         if span % size == 0:
             return Sync(interval=f"{span // size}{unit}")
@@ -107,7 +109,7 @@ async def behind(connection: Connection, pipeline: LogPipeline) -> tuple[Behind,
 
 
 async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refusals, ...]:
-    """Return what the callouts beside the pipeline's servers answer.
+    """Return the refused logins that the callouts of the pipeline's servers report.
 
     Raises:
         NotSent: there is no connection.
@@ -128,7 +130,7 @@ async def refusals(connection: Connection, pipeline: LogPipeline) -> tuple[Refus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """What a look may change."""
+    """The changes to JetStream that are allowed."""
 
     may_write: bool
     allow_data_loss: bool = False
@@ -142,12 +144,12 @@ async def reconcile(
     permission: Permission,
     members: Callable[[Sequence[str]], list[str]],
 ) -> JetStreamFacts:
-    """Make JetStream what *pipeline* says, as far as permitted, and return how it is then.
+    """Make JetStream as *pipeline* asks, as far as permitted, and return its state.
 
-    *members* returns who shares the partitions, given who does so now.
+    *members* returns the collectors that share the partitions, given the current ones.
 
     Raises:
-        JetStreamOff, NotSent, OutcomeUnknown, ApiError: the server could not be asked.
+        JetStreamOff, NotSent, OutcomeUnknown, ApiError: the server refused or did not answer.
     """
     plan = await plan_pipeline(
         js,
@@ -164,8 +166,8 @@ async def reconcile(
     except NoResponders:
         if await js.stream_info(bucket.stream) is not None:
             raise
-        # It is made with the streams: what the plan or the report tells stood in the way, and must
-        # not be hidden by the silence of a bucket that is not there.
+        # The bucket is made with the streams. Plan and report have the cause that it is missing;
+        # the error of a request to it must not hide them.
         return JetStreamFacts(plan=plan, report=report, assignment=None)
     if permission.may_write and report is not None and not plan.blocking:
         try:
@@ -174,7 +176,7 @@ async def reconcile(
             plan = replace(plan, problems=(*plan.problems, Problem("group-taken", str(error))))
         await trim_once(js, pipeline)
         if pipeline.spec.stream.external and not pipeline.spec.table.enabled:
-            # Their owner would keep what a table that is no longer kept has not read.
+            # Else the owner of the streams would keep lines for a table that no longer exists.
             await forget_table(js, pipeline)
     partitions, late, refused = await asyncio.gather(
         survey(js, pipeline),
@@ -216,7 +218,7 @@ async def _share_out(
     try:
         made = await ensure_assigned(bucket, pipeline, wanted, installation=installation)
     except Conflict:
-        # Somebody else was faster; the next look compares again.
+        # Another writer was faster; the next reconciliation compares again.
         return entry
     return entry if made == former else await _assigned(bucket, pipeline)
 
@@ -239,12 +241,12 @@ def _decoded(entry: Entry | None) -> Assignment | None:
 
 
 async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = "") -> list[str]:
-    """Delete every stream of *pipeline* that is its own, or, of external streams, what they have
-    for it: its consumers, and what is known of its group and of its table. Return the names of
-    what went.
+    """Delete the streams of *pipeline*; of external streams only its consumers, and the records of
+    its group and of its table. Return the names of what was deleted.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError, Conflict: not all were deleted; the next call goes on.
+        NotSent, OutcomeUnknown, ApiError, Conflict: not everything was deleted; the next call goes
+            on.
     """
     names = pipeline.names
     ours: Config = {"metadata": mark_of(pipeline, installation)}
@@ -254,8 +256,8 @@ async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = ""
         return await _remove_streams(js, [*logs, *side], ours)
     removed = await _remove_consumers(js, logs, ours)
     if await found_stream(js, f"KV_{names.state_bucket}") is None:
-        # The owner was deleted before. A direct get of a stream that is not there is answered by
-        # nobody, which would be taken for a server that is busy.
+        # The owner was deleted before. A direct get of a missing stream gets no answer, which would
+        # look like a busy server.
         return removed
     if await forget_table(js, pipeline):
         removed.append("progress of the table")
@@ -265,11 +267,11 @@ async def remove(js: JetStream, pipeline: LogPipeline, *, installation: str = ""
 
 
 async def forget_table(js: JetStream, pipeline: LogPipeline) -> bool:
-    """Delete what the bucket knows of *pipeline*'s table, so that nothing is kept for it any more;
-    the table stays. Return whether there was anything.
+    """Delete the records of *pipeline*'s table in the bucket, so that no lines are kept for it any
+    more; the table stays. Return whether there were any.
 
     Raises:
-        NotSent, OutcomeUnknown, ApiError: it may be there still; the next call goes on.
+        NotSent, OutcomeUnknown, ApiError: they may still exist; the next call goes on.
     """
     bucket = Bucket(js, pipeline.names.state_bucket)
     key = table_key(pipeline.namespace, pipeline.name)
@@ -295,8 +297,8 @@ async def _remove_streams(js: JetStream, names: Iterable[str], ours: Config) -> 
 
 
 async def _remove_consumers(js: JetStream, streams: Iterable[str], ours: Config) -> list[str]:
-    """Delete the consumers that bear our mark, also such as the resource names no longer: other
-    people's, those of collectors among them, bear another, or none.
+    """Delete the consumers with the pipeline's mark, even if the resource no longer names them.
+    Other consumers, collectors' among them, have another mark or none.
     """
     removed = []
     for stream in streams:

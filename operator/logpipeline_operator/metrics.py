@@ -1,4 +1,4 @@
-"""The operator's own numbers."""
+"""The metrics of the operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logpipeline.observe.metrics import Family, Metrics
 
 
 class OperatorMetrics(Metrics):
-    """How looks at pipelines go, and how the pipelines are."""
+    """Metrics of reconciliations and of the pipelines."""
 
     looks: Family[Counter]
     look_seconds: Family[Histogram]
@@ -22,13 +22,15 @@ class OperatorMetrics(Metrics):
 
     def __init__(self) -> None:
         super().__init__("operator")
-        self.looks = self.counter("looks", "Looks at pipelines", ["result"])
-        self.look_seconds = self.histogram("look_seconds", "Time of a look at a pipeline")
+        self.looks = self.counter("looks", "Reconciliations of pipelines", ["result"])
+        self.look_seconds = self.histogram(
+            "look_seconds", "Time of one reconciliation of a pipeline"
+        )
         self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
         labels = ["namespace", "name"]
         self.ready = self.gauge("pipeline_ready", "Whether a pipeline works (1) or not (0)", labels)
         self.lag_bytes = self.gauge(
-            "pipeline_lag_bytes", "What is stored and not yet written to files", labels
+            "pipeline_lag_bytes", "Bytes that are stored and not yet written to files", labels
         )
         self.table_missed = self.gauge(
             "pipeline_table_missed_messages",
@@ -36,10 +38,12 @@ class OperatorMetrics(Metrics):
             labels,
         )
         self.checked = self.gauge(
-            "pipeline_checked_timestamp_seconds", "When a look at a pipeline last ended", labels
+            "pipeline_checked_timestamp_seconds",
+            "When a reconciliation of a pipeline last ended",
+            labels,
         )
         self.waiting = self.gauge(
-            "pipelines_of_others", "Pipelines here that another operator looks after", ["operator"]
+            "pipelines_of_others", "Watched pipelines that another operator owns", ["operator"]
         )
         self.certificate_ends = self.gauge(
             "certificate_ends_timestamp_seconds",
@@ -48,7 +52,7 @@ class OperatorMetrics(Metrics):
         )
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
-        """Drop the numbers of a pipeline that is gone."""
+        """Drop the metrics of a pipeline that is gone."""
         self.ready.forget(namespace, name)
         self.lag_bytes.forget(namespace, name)
         self.table_missed.forget(namespace, name)

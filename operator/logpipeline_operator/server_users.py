@@ -1,6 +1,6 @@
-"""Keeps the Secrets of a managed server's users. The passwords in them are the truth; what the
-server and its clients read follows from these. So a password that somebody writes there is the one
-from then on, and what is deleted or spoilt is made anew.
+"""Keeps the Secrets of a managed server's users. Their passwords are the source; the files for the
+server and its clients are derived from them. So a password that a user writes there is used from
+then on, and a value that is deleted or invalid is made again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from logpipeline_operator.cluster.objects import labels_of
 
 PASSWORD_BYTES = 24
 SEED_BYTES = 32
-# Of a text that only has to differ.
+# The hash only shows that the Secret has changed.
 HASH_CHARS = 32
 
 
@@ -33,8 +33,8 @@ def is_ours(secret: Manifest) -> bool:
 
 
 def decoded(secret: Manifest | None) -> dict[str, bytes]:
-    """Return what *secret* holds, nothing of one that is not there; a value that is no base64 is
-    left out.
+    """Return the values of *secret*, none if it does not exist; values that are not base64 are left
+    out.
     """
     found = {}
     for key, value in ((secret or {}).get("data") or {}).items():
@@ -59,14 +59,14 @@ async def change(cluster: Cluster, there: Manifest, content: Mapping[str, Any]) 
 
 
 class Kept(NamedTuple):
-    """A Secret as it is now, None where there is none yet, and what of it was put right."""
+    """A Secret as it is now, None if there is none yet, and the values that were corrected."""
 
     secret: Manifest | None
     put_right: str = ""
 
     @property
     def hash(self) -> str:
-        """What changes when the Secret is made anew, or holds something else; empty without one."""
+        """A hash that changes with the values of the Secret; empty without a Secret."""
         if self.secret is None:
             return ""
         data = self.secret.get("data") or {}
@@ -74,7 +74,7 @@ class Kept(NamedTuple):
         return secret_files.fingerprint(texts)[:HASH_CHARS]
 
 
-# The Secret that is wanted, for the texts that are there.
+# Returns the wanted Secret, given the values that exist.
 Wanted = Callable[[Mapping[str, str]], Manifest]
 
 
@@ -96,8 +96,8 @@ async def of_roles(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) 
 
 
 async def of_table(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
-    """Return the Secret of the table's user. It is made before the server that is to know it, and
-    before who logs in as it.
+    """Return the Secret of the table's user. It is made before the server that reads it, and before
+    the table that logs in with it.
 
     Raises:
         ClusterError, ClusterAway: it could not be read or written.
@@ -112,7 +112,7 @@ async def of_table(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) 
 
 
 async def of_callout(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool) -> Kept:
-    """Return the Secret of the callout's user, with what it signs with.
+    """Return the Secret of the callout's user, with the callout's signing key.
 
     Raises:
         ClusterError, ClusterAway: it could not be read or written.
@@ -132,11 +132,11 @@ async def of_callout(cluster: Cluster, pipeline: LogPipeline, *, may_write: bool
 async def _kept(
     cluster: Cluster, pipeline: LogPipeline, name: str, wanted: Wanted, *, may_write: bool
 ) -> Kept:
-    """Return the Secret *name* as it is *wanted*; one that somebody else made is left as it is."""
+    """Return the Secret *name* as it is *wanted*; one that the operator did not make stays."""
     there = await cluster.get(kind("Secret"), pipeline.namespace, name)
     if not may_write or (there is not None and not is_ours(there)):
         return Kept(there)
-    # What is no text agrees with nothing that is wanted, and is replaced.
+    # A value that is not ASCII differs from every wanted one, and is replaced.
     contents = decoded(there).items()
     held = {key: content.decode("ascii", "replace") for key, content in contents}
     manifest = wanted(held)
@@ -151,12 +151,12 @@ async def _kept(
     if not changed:
         return Kept(there)
     put_right = f"Secret {name} ({', '.join(sorted(changed))})"
-    # Refused where it has changed since: the next look decides again.
+    # Refused if it has changed since it was read: the next reconciliation decides again.
     return Kept(await change(cluster, there, {"stringData": changed}), put_right)
 
 
 def _seed(held: str) -> str:
-    """Return the seed that is *held*, another one where that is none."""
+    """Return the seed *held*; a new one if it is not a valid seed."""
     try:
         Issuer(held)
     except ValueError:

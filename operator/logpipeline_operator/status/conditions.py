@@ -153,8 +153,8 @@ def _durable(facts: Facts, found: Sequence[Finding]) -> Condition:
             "loses the lines acknowledged since"
         )
         return _from(kind, "False", _finding(Reason.SYNC_DELAYED, what))
-    cause = facts.sync.why_unknown or "the cause is unknown"
-    why = f"It is not known how often the server syncs to disk: {cause}"
+    unknown = facts.sync.why_unknown or "the cause is unknown"
+    why = f"It is not known how often the server syncs to disk: {unknown}"
     return _from(kind, "Unknown", _finding(Reason.SYNC_UNKNOWN, why))
 
 
