@@ -20,7 +20,7 @@ RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that collectors need.
+    """Return the children of collectors.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -49,11 +49,11 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
 
 
 def data_folder(pipeline: LogPipeline, member: str) -> str:
-    """Return where the collector *member* keeps its files, in its pod."""
+    """Return the folder of the files of the collector *member*, in its pod."""
     collectors = pipeline.spec.collectors
     volume = collectors.persistence or Persistence()
-    # The folder of a node has an owner whom Kubernetes does not change: a collector makes its own
-    # folder in it.
+    # Kubernetes does not change the owner of a node's folder: a collector makes its own folder in
+    # it.
     below = f"/{member}" if volume.host_path else ""
     return f"{collectors.directory.rstrip('/')}{below}"
 
@@ -80,7 +80,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
     spec: Manifest = {
         "serviceName": name,
         "replicas": collectors.replicas,
-        # Each has partitions of its own, and waits for no other.
+        # Each collector has its own partitions, and does not wait for others.
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": model.selector(pipeline, Component.COLLECTOR)},
         "updateStrategy": _update_strategy(pipeline, settings),
@@ -99,7 +99,7 @@ def _stateful_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> 
 def _container(pipeline: LogPipeline, volume: Persistence) -> pods.Container:
     directory = pipeline.spec.collectors.directory
     own = {"subPathExpr": "$(POD_NAME)"} if volume.existing_claim else {}
-    # The pod's name is put in by Kubernetes; what the user wrote stays as it is.
+    # Kubernetes fills in the pod's name; a $(…) of the user's is not replaced.
     data = "$(POD_NAME)".join(map(pods.literal, data_folder(pipeline, "\0").split("\0")))
     return pods.Container(
         args=[
@@ -137,7 +137,7 @@ def _volumes(volume: Persistence) -> list[Manifest]:
     if volume.existing_claim:
         source: Manifest = {"persistentVolumeClaim": {"claimName": volume.existing_claim}}
     elif volume.host_path:
-        # One that Kubernetes made would be root's, and a collector could not write to it.
+        # A folder that Kubernetes makes belongs to root, and a collector could not write to it.
         source = {"hostPath": {"path": volume.host_path, "type": "Directory"}}
     elif volume.empty_dir is not None:
         limit = volume.empty_dir.size_limit

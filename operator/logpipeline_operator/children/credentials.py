@@ -1,8 +1,8 @@
-"""The users of the managed server: the Secrets with their passwords. The server reads these from
-files, and never from its command line.
+"""The credentials for NATS: the Secrets of a managed server's users, and the files that a component
+needs to log in to any server. Servers and clients read passwords from files only.
 
-The table's user has a Secret of its own: it is there only where there is a table, and comes
-to a pipeline that runs already without a change of what the others log in with.
+The table's user has a Secret of its own, so that a table can be added to a running pipeline without
+a change of the other users' Secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logpipeline_operator.children.model import NATS_CLUSTER_PORT, Component, Ma
 
 __all__ = ["CALLOUT", "COLLECTOR", "OPERATOR", "ROLES", "SHIPPER", "TABLE", "USERS"]
 
-# Servers of a cluster show it to each other.
+# The user as which servers of a cluster log in to each other.
 ROUTE = "route"
 USERS = (OPERATOR, COLLECTOR, SHIPPER)
 ROLES = (*USERS, ROUTE)
@@ -30,12 +30,14 @@ ROLES = (*USERS, ROUTE)
 USERS_FILE = "users.conf"
 TABLE_FILE = "table.conf"
 CALLOUT_FILE = "callout.conf"
-# The callout's public key, a variable of the server's configuration; and the key of its seed.
+# The variable of the server's configuration with the callout's public key, and the key of the
+# callout's seed in its Secret.
 ISSUER = "callout_issuer"
 ISSUER_SEED = "callout-issuer.nk"
 ROUTES_FILE = "routes.conf"
 CLUSTER_SERVERS = 3
-# They stand in the server's own format and in URLs, where other characters mean something.
+# Passwords stand in the server's configuration format and in URLs, where other characters have a
+# meaning.
 _PASSWORD = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _ROUTE_PASSWORD = re.compile(r'password: "([^"]*)"')
 
@@ -57,12 +59,12 @@ def users(pipeline: LogPipeline) -> tuple[str, ...]:
 
 
 def password_in(held: Mapping[str, str], role: str) -> str:
-    """Return *role*'s password in the texts of its Secret, empty where there is none that could be
-    written where it is needed.
+    """Return *role*'s password in the values of its Secret; empty if there is none, or if it has
+    characters that are not allowed.
     """
     password = held.get(keys(role)[1], "")
     if role == ROUTE:
-        # It stands nowhere else.
+        # The Secret has it in this file only.
         found = _ROUTE_PASSWORD.search(held.get(ROUTES_FILE, ""))
         password = found[1] if found else ""
     return password if _PASSWORD.fullmatch(password) else ""
@@ -72,7 +74,7 @@ def users_secret(pipeline: LogPipeline, passwords: Mapping[str, str]) -> Manifes
     """Return the Secret with a password for each of ROLES.
 
     Raises:
-        ValueError: a password is missing, or could mean something else where it is written.
+        ValueError: a password is missing, or has characters that are not allowed.
     """
     for role in ROLES:
         _check(role, passwords.get(role, ""))
@@ -85,7 +87,7 @@ def table_secret(pipeline: LogPipeline, password: str) -> Manifest:
     """Return the Secret with the table's *password*.
 
     Raises:
-        ValueError: it could mean something else where it is written.
+        ValueError: it has characters that are not allowed.
     """
     _check(TABLE, password)
     data = _data({TABLE: password}, TABLE_FILE)
@@ -93,18 +95,18 @@ def table_secret(pipeline: LogPipeline, password: str) -> Manifest:
 
 
 def audience(pipeline: LogPipeline) -> str:
-    """Return for whom tokens of *pipeline*'s shippers are made: a token that somebody else is
-    given, such as the API server, opens nothing here.
+    """Return the audience of the tokens of *pipeline*'s shippers. A token for another audience,
+    such as the API server, is refused.
     """
     return f"{names.nats(pipeline)}.{pipeline.namespace}.nats.logpipeline.dev"
 
 
 def callout_secret(pipeline: LogPipeline, password: str, seed: str, issuer: str) -> Manifest:
-    """Return the Secret with the callout's *password*, and the *seed* of what it signs with, whose
+    """Return the Secret with the callout's *password*, and the *seed* of its signing key, whose
     public key is *issuer*.
 
     Raises:
-        ValueError: one could mean something else where it is written.
+        ValueError: one has characters that are not allowed.
     """
     _check(CALLOUT, password)
     data = _data({CALLOUT: password}, CALLOUT_FILE)
@@ -123,7 +125,7 @@ def _check(role: str, password: str) -> None:
 
 
 def _data(passwords: Mapping[str, str], file: str) -> dict[str, str]:
-    """Return users and passwords, each under a key, and all in the *file* for the server."""
+    """Return users and passwords, each under a key, and all together in the server's *file*."""
     data: dict[str, str] = {}
     for role, password in passwords.items():
         user_key, password_key = keys(role)
@@ -143,7 +145,7 @@ def _manifest(pipeline: LogPipeline, name: str, data: dict[str, str]) -> Manifes
 
 
 def _routes(pipeline: LogPipeline, password: str) -> str:
-    """Return how servers of a cluster find each other, and what they show."""
+    """Return how servers of a cluster find each other and log in to each other."""
     headless = names.nats_headless(pipeline)
     urls = "".join(
         f'  "nats://{ROUTE}:{password}@{names.nats(pipeline)}-{ordinal}.{headless}.'
@@ -170,7 +172,7 @@ class CredentialFile:
 
 
 def trust_files(pipeline: LogPipeline) -> list[CredentialFile]:
-    """Return the file by which everybody trusts a managed server that speaks TLS."""
+    """Return the file with the certificates that clients of a managed server with TLS trust."""
     if not nats_tls.is_on(pipeline):
         return []
     key = nats_tls.CA_FILE
@@ -186,8 +188,8 @@ def trust_files(pipeline: LogPipeline) -> list[CredentialFile]:
 
 
 def credential_files(pipeline: LogPipeline, role: str) -> list[CredentialFile]:
-    """Return the files that *role* needs: its own two of the managed server and what it trusts that
-    by, or what the resource says about the user's servers.
+    """Return the files that *role* needs: user, password and trusted certificates of the managed
+    server, or the credentials that the resource names for the user's servers.
     """
     if not pipeline.spec.nats.servers:
         user, password = keys(role)
@@ -213,8 +215,8 @@ def local_nats(pipeline: LogPipeline, role: str, folder: PurePath) -> LocalNats:
 
 
 def projections(pipeline: LogPipeline, role: str | None, below: str) -> list[Manifest]:
-    """Return the sources of a projected volume that make the files of *role* *below* its folder;
-    without a role, what it trusts the server by.
+    """Return the sources of a projected volume with the files of *role*, *below* its folder;
+    without a role only the trusted certificates.
     """
     wanted = trust_files(pipeline) if role is None else credential_files(pipeline, role)
     by_owner: dict[tuple[str, str], list[CredentialFile]] = {}
@@ -232,7 +234,7 @@ def projections(pipeline: LogPipeline, role: str | None, below: str) -> list[Man
 
 
 def _given(nats: Nats) -> list[tuple[str, str, str, str | None]]:
-    """Return field, folder, Secret and key of all that a resource may give."""
+    """Return field, folder, Secret and key of all credentials that a resource names."""
     found: list[tuple[str, str, str, str | None]] = []
     if nats.tls is not None:
         name = nats.tls.secret.name

@@ -27,20 +27,20 @@ MIB = 2**20
 PAYLOAD_BYTES_MIN = MIB
 # Headers and subject travel beside a batch, and count.
 MESSAGE_OVERHEAD_BYTES = 8 * 1024
-# The file system keeps a part for itself, and a full disk stops the server: it has to refuse before
-# that.
+# The file system needs a part itself, and a full disk stops the server: it must refuse messages
+# earlier.
 STORE_PERCENT = 95
 MEMORY_STORE_BYTES = 64 * MIB
-# Where the resource keeps its streams in memory.
+# If the resource keeps its streams in memory.
 MEMORY_STREAMS_BYTES = 1024 * MIB
-# The volume of its streams, and where it lies.
+# The volume of the streams, and its folder.
 CLAIM = "data"
 STORE = "/data"
 FOLDER = "/etc/nats"
 TLS_FOLDER = f"{FOLDER}/tls"
-# The server's own default of two seconds is short where all shippers come at once.
+# The server's default of two seconds is too short when all shippers connect at once.
 TLS_TIMEOUT_S = 10
-# For an answer of the callout; all shippers of a large cluster may come at once.
+# The limit for the callout's answer; all shippers of a large cluster may connect at once.
 CALLOUT_TIMEOUT_S = 10
 
 
@@ -52,9 +52,9 @@ class Variable:
 
 
 def pages(users: str) -> str:
-    """Return the path below which the server's pages are, such as ``/healthz``. They tell anybody
-    of streams and of who is connected, and know no login: so they lie where only who sees the
-    Secret of its *users*, by its hash, or the server's pods finds them.
+    """Return the path below which the server's pages are, such as ``/healthz``. They show streams
+    and clients, and need no login. So their path has the hash of the Secret of its *users*, which
+    is known only to those who may read that Secret or the server's pods.
     """
     return f"/{users}" if users else ""
 
@@ -66,9 +66,9 @@ def render(
     has_callout: bool = False,
     users: str = "",
 ) -> str:
-    """Return the configuration; it holds no password. With *has_accounts* nodes have an account of
-    their own, and with *has_callout* who is no user is asked of the callout; for *users* see
-    `pages`.
+    """Return the configuration; it contains no password. With *has_accounts* nodes have an account
+    of their own; with *has_callout* the callout decides on clients that are not users; for *users*
+    see `pages`.
     """
     managed = pipeline.spec.nats.managed
     files = user_files(pipeline, has_callout=has_callout)
@@ -83,7 +83,7 @@ def render(
             "cluster: {",
             f"  name: {_value(names.nats(pipeline))}",
             f'  listen: "0.0.0.0:{NATS_CLUSTER_PORT}"',
-            # A stranger cannot learn the servers' addresses, and clients need only the Service.
+            # Clients need only the Service, and others should not learn the servers' addresses.
             "  no_advertise: true",
             f'  include "{credentials.ROUTES_FILE}"',
             *_routes_tls(pipeline),
@@ -100,14 +100,14 @@ def user_files(pipeline: LogPipeline, *, has_callout: bool = False) -> list[str]
 
 
 def payload_bytes(pipeline: LogPipeline) -> int:
-    """Return the greatest message that the server has to take, in whole MiB."""
+    """Return the size of the largest message that the server must accept, in whole MiB."""
     batch = pipeline.spec.batch
     needed = max(batch.max_bytes, batch.max_line_bytes or 0) + MESSAGE_OVERHEAD_BYTES
     return max(PAYLOAD_BYTES_MIN, -(-needed // MIB) * MIB)
 
 
 def managed_storage_bytes(pipeline: LogPipeline) -> int | None:
-    """Return what a managed server's streams may take together; None where it is the user's."""
+    """Return the limit of a managed server's streams together; None for the user's own server."""
     return None if pipeline.spec.nats.servers else _file_store_bytes(pipeline)
 
 
@@ -119,7 +119,7 @@ def _clients_tls(pipeline: LogPipeline) -> list[str]:
 
 
 def _routes_tls(pipeline: LogPipeline) -> list[str]:
-    """Return how servers prove to each other who they are; none of them is let in without."""
+    """Return the TLS of routes: servers must show each other their certificates."""
     if not nats_tls.is_on(pipeline):
         return []
     both = {**_certificate(), "ca_file": f"{TLS_FOLDER}/{nats_tls.CA_FILE}", "verify": True}
@@ -189,7 +189,7 @@ def _users(pipeline: LogPipeline, *, has_accounts: bool, has_callout: bool) -> d
 
 
 def _asks_callout(users: list[str]) -> dict[str, Any]:
-    """Return that who is none of *users* is asked of the callout."""
+    """Return the settings by which the callout decides on clients that are not *users*."""
     return {
         "timeout": CALLOUT_TIMEOUT_S,
         "auth_callout": {

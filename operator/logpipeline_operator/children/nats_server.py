@@ -1,4 +1,10 @@
-"""The nats-server that is run for a pipeline which names none: one, or a cluster of three."""
+"""The managed nats-server of a pipeline that names no servers: one, or a cluster of three. Beside
+each server runs the callout, which decides on clients by the tokens of their pods.
+
+The callout has no right in Kubernetes: the operator gives it the keys that verify tokens. So
+shippers can connect while operator and API server are down. It also watches the server's files, and
+ends a server whose files were removed.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +33,11 @@ from logpipeline_operator.children.model import (
 )
 
 CONFIG_FILE = "nats.conf"
-# With which users the server of a pod was started.
+# The hash of the users that a pod's server was started with.
 USERS_ANNOTATION = f"{GROUP}/nats-users"
 TABLE_USER_ANNOTATION = f"{GROUP}/nats-table-user"
 RESOURCES: Manifest = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-# It writes the indexes of its streams; without them the next start reads every message.
+# At its end it writes the indexes of its streams; without them the next start reads every message.
 GRACE_S = 60
 # A store whose indexes are missing is read through at the start: an hour for some terabytes.
 START_PROBES = 360
@@ -41,8 +47,8 @@ CLUSTER_PORTS = {**PORTS, "cluster": NATS_CLUSTER_PORT}
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that the managed server needs but its Secret, whose passwords are made once;
-    nothing where the resource names servers.
+    """Return the children of the managed server, except its Secrets, whose passwords are made once;
+    none if the resource names servers.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -186,10 +192,9 @@ def _container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Container
 
 
 def _probes(pipeline: LogPipeline, below: str) -> Manifest:
-    """Return the probes, of pages *below* that path. The full check alone notices a full disk or a
-    stream that is broken; only a restart mends those. In a cluster a stream that catches up fails
-    it as well, and a restart would make it begin again: there it decides only whether the pod is
-    ready.
+    """Return the probes, of pages *below* that path. Only the full check notices a full disk or a
+    broken stream, which a restart mends. In a cluster a stream that catches up fails it, too, and
+    a restart would make it begin again: there it decides only whether the pod is ready.
     """
     is_cluster = pipeline.spec.nats.managed.replicas > 1
     full, of_server = f"{below}/healthz", f"{below}/healthz?js-server-only=true"
@@ -211,37 +216,38 @@ KEYS_FILE = "jwks.json"
 CALLOUT_USER_ANNOTATION = f"{GROUP}/nats-callout-user"
 CALLOUT_CONFIG_ANNOTATION = f"{GROUP}/callout-config-hash"
 CALLOUT_RESOURCES: Manifest = {"requests": {"cpu": "10m", "memory": "48Mi"}}
-# The kubelet puts a new token there long before the old one ends.
+# The kubelet writes a new token long before the old one expires.
 TOKEN_S = 3600
 
 
 def _callout_children(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return what the callout reads, but for its Secret; nothing where there is none."""
+    """Return the callout's children except its Secret; none without a callout."""
     if not settings.has_callout:
         return []
     text = config.render(config.for_callout(pipeline))
     keys = {KEYS_FILE: settings.features.token_keys}
     return [
         config.config_map(pipeline, names.callout_auth(pipeline), Component.NATS, text, keys),
-        # Who may make tokens of it may look, and nothing else: it has no right in the cluster.
+        # Users with the right to make its tokens may read from the server; it has no right in the
+        # cluster.
         services.service_account(pipeline, Component.NATS, names.reader(pipeline)),
     ]
 
 
 def _add_callout(template: Manifest, pipeline: LogPipeline, settings: ChildSettings) -> None:
-    """Add the callout to the *template* of a managed server's pods, where there is one."""
+    """Add the callout, if there is one, to the *template* of a managed server's pods."""
     if not settings.has_callout:
         return
     spec = template["spec"]
     spec["containers"].append(_callout_container(settings))
-    # To end a server that writes into files which are gone.
+    # So that the callout can end a server whose files were removed.
     spec["shareProcessNamespace"] = True
     spec["volumes"].append(_callout_volume(pipeline))
-    # The pipeline may name Secrets for a server's image of its own; ours is from elsewhere.
+    # The pipeline may name Secrets for its own server image; the callout's needs the operator's.
     pulling = spec.get("imagePullSecrets", [])
     pulling += [each for each in pods.pull_secrets(settings) if each not in pulling]
     spec |= given({"imagePullSecrets": pulling})
-    # Keys may change, and are read again; all else is read at the start.
+    # The callout reads changed keys again, and everything else only at its start.
     text = config.render(config.for_callout(pipeline))
     template["metadata"]["annotations"] |= {
         CALLOUT_USER_ANNOTATION: settings.server.callout_user,

@@ -13,7 +13,7 @@ from logpipeline.spec.table import TableVolume
 from logpipeline_operator.children import model
 from logpipeline_operator.children.model import Component, Manifest, quantity
 
-# The others serve metrics of their own kind, or none.
+# Other components serve no metrics that this monitor can scrape.
 MONITORED = (Component.TABLE, Component.COLLECTOR, Component.SHIPPER, Component.NATS)
 
 
@@ -25,8 +25,8 @@ def service(
     *,
     is_headless: bool,
 ) -> Manifest:
-    """Return the Service *name* of *component*'s pods. A headless one is for finding each of them,
-    ready or not; another leads to those that are ready.
+    """Return the Service *name* of *component*'s pods. A headless one gives each pod a name, ready
+    or not; another one leads to ready pods.
     """
     spec: Manifest = {
         "type": "ClusterIP",
@@ -84,7 +84,7 @@ def disruption_budget(
     max_unavailable: int | str | None = None,
     unhealthy_policy: str = "AlwaysAllow",
 ) -> Manifest:
-    """Return the budget *name*: so many pods may be taken away at once, one by default."""
+    """Return the budget *name*: how many pods may be evicted at once, one by default."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -92,14 +92,14 @@ def disruption_budget(
         "spec": {
             "maxUnavailable": 1 if max_unavailable is None else max_unavailable,
             "selector": {"matchLabels": model.selector(pipeline, component)},
-            # A pod that is broken anyway must not keep a node from being drained.
+            # A broken pod must not keep a node from being drained.
             "unhealthyPodEvictionPolicy": unhealthy_policy,
         },
     }
 
 
 def pod_monitor(pipeline: LogPipeline) -> Manifest:
-    """Return what has Prometheus' operator scrape our own components."""
+    """Return the PodMonitor, by which Prometheus' operator scrapes the components."""
     found = model.selector(pipeline, Component.COLLECTOR)
     del found[COMPONENT_LABEL]
     return {
@@ -129,7 +129,7 @@ def own_claims(
     name: str,
     volume: Persistence | TableVolume,
 ) -> Manifest:
-    """Return what a StatefulSet says so that each of its pods gets a claim of its own."""
+    """Return the fields of a StatefulSet that give each pod a claim of its own."""
     template = claim_template(
         pipeline,
         component,
@@ -159,7 +159,7 @@ def claim_template(
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": quantity(size_bytes)}},
     }
-    # An empty one is a choice too: a volume that somebody made by hand.
+    # An empty class is a choice, too: a volume that was made by hand.
     if storage_class is not None:
         spec["storageClassName"] = storage_class
     return {

@@ -1,4 +1,4 @@
-"""The shippers: one on each node, with eyes for logs and a hand for its own positions only."""
+"""The shippers: one on each node. It reads logs, and writes only its own positions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _WILD = re.compile(r"[*?\[]")
 DATA = "/var/lib/logpipeline"
 NAMESPACES_FILE = "namespaces.json"
 RESOURCES: Manifest = {"requests": {"cpu": "50m", "memory": "96Mi"}}
-# To send what is in flight; files stay, and are read on by the next shipper.
+# Enough to send the batches in flight; the next shipper continues with the files.
 GRACE_S = 30
-# A node that keeps ordinary pods away has logs as well.
+# A node with taints has logs, too.
 TOLERATE_ALL: Manifest = {"operator": "Exists"}
 
 
@@ -46,7 +46,7 @@ def host_folders(pipeline: LogPipeline) -> list[str]:
 
 
 def base_of(glob: str) -> str:
-    """Return the folder above the first part of *glob* that has a wildcard, or above its file."""
+    """Return the folder before the first part of *glob* with a wildcard, or of its file."""
     parts = PurePosixPath(glob).parts
     literal = next(
         (number for number, part in enumerate(parts) if _WILD.search(part)), len(parts) - 1
@@ -55,7 +55,7 @@ def base_of(glob: str) -> str:
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that shippers need: those of nodes, and those that people put into their pods.
+    """Return the children of shippers on nodes, and the ConfigMap of sidecars.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -77,16 +77,16 @@ def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
     ]
     if shippers.service_account_name is None:
         children.append(services.service_account(pipeline, component, name))
-    # Of namespaces that labels select, each has a binding of its own: see `binding_in`.
+    # If a selector of namespaces is used, each namespace gets a binding: see `binding_in`.
     if asks_kubernetes(pipeline, settings) and not config.selects_namespaces(pipeline):
         children.append(_binding(pipeline, settings))
     return children
 
 
 def binding_in(namespace: str, pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    """Return what lets this pipeline's shippers read the pods of *namespace*, and lies there."""
+    """Return the binding in *namespace* that lets this pipeline's shippers read its pods."""
     metadata = _cluster_metadata(pipeline)
-    # Else a pipeline of this name in that namespace would take it for its own child.
+    # Else a pipeline of the same name in that namespace would take it for its own child.
     del metadata["labels"][PIPELINE_LABEL]
     return _bound(
         pipeline, "RoleBinding", settings.install.shipper_role, metadata | {"namespace": namespace}
@@ -104,12 +104,12 @@ def asks_kubernetes(pipeline: LogPipeline, settings: ChildSettings) -> bool:
 
 def _daemon_set(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
     shippers, name = pipeline.spec.shippers, names.shipper(pipeline)
-    # Which namespaces are read is read again when it changes, and restarts nobody.
+    # The shipper reads a changed list of namespaces again, without a restart.
     files = (config.FILE, *_namespaces(pipeline, settings))
     role = None if settings.has_callout else credentials.SHIPPER
     mounted = config.volume(pipeline, name, role, files)
     if settings.has_callout:
-        # Not the password of all shippers: what a node has says which node it is.
+        # Instead of a password that all shippers share, a node has a token with its own name.
         token = nats_server.token_source(pipeline, config.NATS_FOLDER)
         mounted["projected"]["sources"].append(token)
     folders = host_folders(pipeline)
@@ -188,7 +188,7 @@ def _container(
                     "name": _volume_name(number),
                     "mountPath": folder,
                     "readOnly": True,
-                    # What the node mounts below later on is seen as well.
+                    # So that later mounts of the node below it are visible, too.
                     "mountPropagation": "HostToContainer",
                 }
                 for number, folder in enumerate(folders)
@@ -221,7 +221,7 @@ def _bound(pipeline: LogPipeline, kind: str, role: str, metadata: Manifest) -> M
 
 
 def _namespaces(pipeline: LogPipeline, settings: ChildSettings) -> dict[str, str]:
-    """Return the file with the namespaces whose pods are read, where labels say it."""
+    """Return the file with the namespaces whose pods are read, if a selector decides it."""
     if not config.selects_namespaces(pipeline) or not pipeline.spec.shippers.container_logs:
         return {}
     return {NAMESPACES_FILE: json.dumps(list(settings.pod_namespaces))}

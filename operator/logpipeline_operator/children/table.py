@@ -28,14 +28,14 @@ from logpipeline_operator.children.model import (
 from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_APPLICATION, SPARK_KUBEFLOW
 
 VOLUME = "table"
-# Spark takes a volume of this name for its own files, in executors as well.
+# Spark uses a volume of this name for its own files, in executors, too.
 SCRATCH_NAME = "spark-local-dir-scratch"
 SCRATCH = "/var/lib/logpipeline"
 SCRATCH_VOLUME: Manifest = {"name": SCRATCH_NAME, "emptyDir": {}}
-# Hadoop's libraries ask who we are, and the user of the pod stands in no passwd.
+# Hadoop's libraries need a user's name, and the pod's user is not in /etc/passwd.
 USER = "logpipeline"
 _USER_VARIABLES = ("HADOOP_USER_NAME", "SPARK_USER", "USER")
-# Beside the JVM's heap: its own needs, and Python's workers, which hold what they write.
+# Memory besides the JVM's heap: its own overhead, and Python's workers with their data.
 BESIDE_HEAP_BYTES = 2**30
 
 
@@ -45,14 +45,14 @@ def is_in_bucket(pipeline: LogPipeline) -> bool:
 
 
 def has_own_claim(pipeline: LogPipeline) -> bool:
-    """Return whether the table lies in a claim that is made for it."""
+    """Return whether the table lies in a claim of its own, made for it."""
     volume = pipeline.spec.table.persistence or TableVolume()
     is_given = volume.existing_claim is not None or volume.empty_dir is not None
     return not is_in_bucket(pipeline) and not is_given
 
 
 def volumes(pipeline: LogPipeline) -> list[Manifest]:
-    """Return the table's volume, where that is no claim of its own."""
+    """Return the table's volume, unless it has a claim of its own."""
     volume = pipeline.spec.table.persistence or TableVolume()
     if is_in_bucket(pipeline) or has_own_claim(pipeline):
         return []
@@ -63,22 +63,22 @@ def volumes(pipeline: LogPipeline) -> list[Manifest]:
 
 
 def mounts(pipeline: LogPipeline) -> list[Manifest]:
-    """Return where configuration, scratch and table are, the same in all pods: tasks name files by
-    their paths.
+    """Return the mounts of configuration, scratch and table, the same in all pods: tasks name files
+    by their paths.
     """
     found: list[Manifest] = [
         {"name": "config", "mountPath": str(config.FOLDER), "readOnly": True},
         {"name": SCRATCH_NAME, "mountPath": SCRATCH},
     ]
     if not is_in_bucket(pipeline):
-        # A folder of its own: a file system's root has more in it, and a claim may be shared.
+        # A folder of its own: the root of a file system is not empty, and a claim may be shared.
         path = config.table_path(pipeline)
         found.append({"name": VOLUME, "mountPath": path, "subPath": pipeline.name})
     return found
 
 
 def arguments(http_port: int) -> list[str]:
-    """Return the words by which the job is started."""
+    """Return the arguments of the job."""
     return [
         "table", "run",
         "-f", str(config.FOLDER / config.FILE),
@@ -88,7 +88,7 @@ def arguments(http_port: int) -> list[str]:
 
 
 def environment(pipeline: LogPipeline) -> list[Manifest]:
-    """Return the names of the user, and the keys of the bucket from their Secret."""
+    """Return the variables with the user's name, and the keys of the bucket from their Secret."""
     names = {**dict.fromkeys(_USER_VARIABLES, USER), "HOME": SCRATCH}
     found: list[Manifest] = [{"name": name, "value": value} for name, value in names.items()]
     secret = pipeline.spec.table.s3.secret
@@ -101,7 +101,7 @@ def environment(pipeline: LogPipeline) -> list[Manifest]:
 
 
 def resources(pipeline: LogPipeline) -> Manifest:
-    """Return what the pod that has the driver asks for, where the resource does not say it."""
+    """Return the requests of the driver's pod, if the resource does not set them."""
     memory = quantity(pipeline.spec.table.driver_memory + BESIDE_HEAP_BYTES)
     return {"requests": {"cpu": "500m", "memory": memory}}
 
@@ -111,7 +111,7 @@ def _from_secret(name: str, secret: str, key: str) -> Manifest:
 
 
 EXECUTOR_FILE = "executor.yaml"
-# What one did not finish, another does.
+# Another executor finishes the tasks of one that ends.
 EXECUTOR_GRACE_S = 10
 
 
@@ -122,13 +122,13 @@ def has_executors(pipeline: LogPipeline) -> bool:
 
 
 def is_native(pipeline: LogPipeline) -> bool:
-    """Return whether that driver is our own pod, and not another operator's."""
+    """Return whether that driver is a pod of this operator, and not of an operator for Spark."""
     return has_executors(pipeline) and pipeline.spec.table.runner == "native"
 
 
 def executor_template(pipeline: LogPipeline, settings: ChildSettings) -> Manifest:
-    """Return the template of executors: they see configuration, credentials and table where the
-    driver does. Image, processors and memory are Spark's business, by what it is told.
+    """Return the template of executors: configuration, credentials and table have the same paths as
+    in the driver. Spark sets image, processors and memory itself.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -142,8 +142,8 @@ def executor_template(pipeline: LogPipeline, settings: ChildSettings) -> Manifes
         container=_executor_container(pipeline),
         volumes=[mounted, SCRATCH_VOLUME, *volumes(pipeline)],
         security=pods.RESTRICTED_POD,
-        # A bucket may know us by our account. Its right to make pods is the driver's: no token
-        # comes with it here.
+        # Access to a bucket may depend on the account. Executors get no token of it: only the
+        # driver makes pods.
         service_account=names.table(pipeline),
         resources={},
         grace_s=EXECUTOR_GRACE_S,
@@ -170,20 +170,20 @@ def _executor_container(pipeline: LogPipeline) -> pods.Container:
     )
 
 
-# As the table's image has it; operators choose by it how to submit.
+# Spark's version in the table's image; operators for Spark submit according to it.
 SPARK_VERSION = "4.2.1"
-# In the table's image: what a driver that was submitted runs, with the words of the command.
+# The program of a submitted driver, in the table's image; it takes the command's arguments.
 MAIN = "local:///opt/logpipeline/driver.py"
 HASH_CHARS = 8
 MIB = 2**20
-# Apache's operator gives up after three restarts, unless it forgets them in between.
+# Apache's operator gives up after three restarts by default.
 RESTARTS_MAX = 1_000_000
 RESTART_BACKOFF_MS = 10_000
 RESTART_FORGET_MS = 600_000
 
 
 def _application(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
-    """Return the application for the operator that the cluster has; *text* is what its job reads.
+    """Return the application for the operator that the cluster has; *text* is its configuration.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -202,7 +202,7 @@ def _application(pipeline: LogPipeline, settings: ChildSettings, text: str) -> M
 
 
 def driver_template(pipeline: LogPipeline, settings: ChildSettings, text: str) -> Manifest:
-    """Return the driver's pod, without its command, which Spark adds."""
+    """Return the template of the driver's pod, without its command, which Spark adds."""
     mounted = config.volume(pipeline, names.table(pipeline), credentials.TABLE)
     container = pods.Container(
         args=[],
@@ -291,15 +291,15 @@ def _kubeflow(pipeline: LogPipeline, driver: Manifest, workers: Manifest) -> Man
 
 
 def _conf(pipeline: LogPipeline, driver: Manifest) -> dict[str, str]:
-    """Return what both operators tell Spark. It sets the policy of pulls itself, whatever stands in
-    templates.
+    """Return the configuration of Spark for both operators. Spark sets the pull policy itself, and
+    ignores that of the templates.
     """
     pull = driver["spec"]["containers"][0].get("imagePullPolicy")
     return {
-        # Executors have no claims, which the driver else looks for, without a right to.
+        # Executors have no claims. Without this the driver lists claims, and has no right to.
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
-        # In the order of arrival, many small batches gain nothing from a page.
+        # For many small batches Spark's web page shows nothing useful.
         "spark.ui.enabled": "false",
         **given({"spark.kubernetes.container.image.pullPolicy": pull}),
     }
@@ -313,15 +313,15 @@ def _memory(size_bytes: int) -> str:
     return f"{size_bytes // MIB}m"
 
 
-# A batch that is under way is finished; one that is cut is repeated.
+# A running batch is finished within this time; a batch that is cut is repeated.
 GRACE_S = 60
-# Behind its Service the API server has a name in every cluster.
+# The API server's name in every cluster.
 KUBERNETES = "k8s://https://kubernetes.default.svc"
 DRIVER_PORTS = {"driver": SPARK_DRIVER_PORT, "blocks": SPARK_BLOCKS_PORT}
 
 
 def build(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return all that the table's job needs, nothing where there shall be none.
+    """Return the children of the table's job; none if the pipeline has no table.
 
     Raises:
         NoImage: neither the resource nor the operator names one.
@@ -419,9 +419,9 @@ def _driver_container(pipeline: LogPipeline, settings: ChildSettings) -> pods.Co
 
 
 def _spark_environment(pipeline: LogPipeline, settings: ChildSettings) -> list[Manifest]:
-    """Return what the driver has to know to make executors that find it."""
+    """Return the variables with which the driver makes executors that find it."""
     image = pipeline.spec.table.image or settings.install.image(Component.EXECUTOR)
-    # The pod's own name is in no other's way, and stays when the pod gets another address.
+    # The pod's own name is unique, and stays when the pod gets another address.
     host = f"$(POD_NAME).{names.table(pipeline)}.{pipeline.namespace}.svc"
     values = {
         "LOGPIPELINE_SPARK_MASTER": KUBERNETES,

@@ -1,5 +1,5 @@
-"""Where each kind that the operator touches lives in Kubernetes' API. A fixed table needs no
-discovery, and so no right to it.
+"""The kinds that the operator reads or writes, with their paths in Kubernetes' API. A fixed table
+needs no discovery, and so no right to it.
 """
 
 from __future__ import annotations
