@@ -6,6 +6,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from logpipeline.observe.metrics import Family, Metrics
 
+PIPELINE_LABELS = ["namespace", "name"]
+
 
 class OperatorMetrics(Metrics):
     """Metrics of reconciliations and of the pipelines."""
@@ -27,20 +29,17 @@ class OperatorMetrics(Metrics):
             "look_seconds", "Time of one reconciliation of a pipeline"
         )
         self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
-        labels = ["namespace", "name"]
-        self.ready = self.gauge("pipeline_ready", "Whether a pipeline works (1) or not (0)", labels)
-        self.lag_bytes = self.gauge(
-            "pipeline_lag_bytes", "Bytes that are stored and not yet written to files", labels
+        self._of_pipelines: list[Family[Gauge]] = []
+        self.ready = self._of_pipeline("ready", "Whether a pipeline works (1) or not (0)")
+        self.lag_bytes = self._of_pipeline(
+            "lag_bytes", "Bytes that are stored and not yet written to files"
         )
-        self.table_missed = self.gauge(
-            "pipeline_table_missed_messages",
+        self.table_missed = self._of_pipeline(
+            "table_missed_messages",
             "Messages that were deleted of full streams before they were in the table",
-            labels,
         )
-        self.checked = self.gauge(
-            "pipeline_checked_timestamp_seconds",
-            "When a reconciliation of a pipeline last ended",
-            labels,
+        self.checked = self._of_pipeline(
+            "checked_timestamp_seconds", "When a reconciliation of a pipeline last ended"
         )
         self.waiting = self.gauge(
             "pipelines_of_others", "Watched pipelines that another operator owns", ["operator"]
@@ -48,13 +47,16 @@ class OperatorMetrics(Metrics):
         self.certificate_ends = self.gauge(
             "certificate_ends_timestamp_seconds",
             "When the first certificate of a managed server ends",
-            labels,
+            PIPELINE_LABELS,
         )
+        self._of_pipelines.append(self.certificate_ends)
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
         """Drop the metrics of a pipeline that is gone."""
-        self.ready.forget(namespace, name)
-        self.lag_bytes.forget(namespace, name)
-        self.table_missed.forget(namespace, name)
-        self.checked.forget(namespace, name)
-        self.certificate_ends.forget(namespace, name)
+        for family in self._of_pipelines:
+            family.forget(namespace, name)
+
+    def _of_pipeline(self, name: str, help_text: str) -> Family[Gauge]:
+        family = self.gauge(f"pipeline_{name}", help_text, PIPELINE_LABELS)
+        self._of_pipelines.append(family)
+        return family
