@@ -30,26 +30,24 @@ class OperatorMetrics(Metrics):
         )
         self.writes = self.counter("writes", "Objects written to Kubernetes", ["what"])
         self._of_pipelines: list[Family[Gauge]] = []
-        self.ready = self._of_pipeline("ready", "Whether a pipeline works (1) or not (0)")
+        self.ready = self._of_pipeline("pipeline_ready", "Whether a pipeline works (1) or not (0)")
         self.lag_bytes = self._of_pipeline(
-            "lag_bytes", "Bytes that are stored and not yet written to files"
+            "pipeline_lag_bytes", "Bytes that are stored and not yet written to files"
         )
         self.table_missed = self._of_pipeline(
-            "table_missed_messages",
+            "pipeline_table_missed_messages",
             "Messages that were deleted of full streams before they were in the table",
         )
         self.checked = self._of_pipeline(
-            "checked_timestamp_seconds", "When a reconciliation of a pipeline last ended"
+            "pipeline_checked_timestamp_seconds", "When a reconciliation of a pipeline last ended"
         )
         self.waiting = self.gauge(
             "pipelines_of_others", "Watched pipelines that another operator owns", ["operator"]
         )
-        self.certificate_ends = self.gauge(
+        self.certificate_ends = self._of_pipeline(
             "certificate_ends_timestamp_seconds",
             "When the first certificate of a managed server ends",
-            PIPELINE_LABELS,
         )
-        self._of_pipelines.append(self.certificate_ends)
 
     def forget_pipeline(self, namespace: str, name: str) -> None:
         """Drop the metrics of a pipeline that is gone."""
@@ -57,6 +55,7 @@ class OperatorMetrics(Metrics):
             family.forget(namespace, name)
 
     def _of_pipeline(self, name: str, help_text: str) -> Family[Gauge]:
-        family = self.gauge(f"pipeline_{name}", help_text, PIPELINE_LABELS)
+        """Return a new metric of each pipeline; `forget_pipeline` drops its values."""
+        family = self.gauge(name, help_text, PIPELINE_LABELS)
         self._of_pipelines.append(family)
         return family
