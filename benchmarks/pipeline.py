@@ -26,7 +26,7 @@ from logpipeline.nats.connection import Connection, NatsOptions
 from logpipeline.nats.jetstream import JetStream
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_cli.local.supervisor import free_port
-from logpipeline_operator.children import config, credentials, nats_auth, nats_tls
+from logpipeline_operator.children import config, credentials, nats_tls
 from managed_server import managed
 from processes import stop
 from trial import Trial, measure, size_below
@@ -88,13 +88,13 @@ async def _run(
     serving: AbstractAsyncContextManager[Server],
 ) -> Trial:
     async with serving as server:
-        _command("apply", *server.words[nats_auth.OPERATOR])
+        _command("apply", *server.words[credentials.OPERATOR])
         await _assign(server.operator, pipeline)
         parts: list[Part] = []
         try:
-            words = [*server.words[nats_auth.COLLECTOR], "--member", MEMBER]
+            words = [*server.words[credentials.COLLECTOR], "--member", MEMBER]
             parts.append(Part.start(folder / "collect", "collect", *words))
-            words = server.words[nats_auth.SHIPPER]
+            words = server.words[credentials.SHIPPER]
             parts.append(Part.start(folder / "ship", "ship", *words))
             for part in parts:
                 part.await_ready()
@@ -118,7 +118,7 @@ async def _open(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]:
     resource = _written(folder / "bench.yaml", pipeline)
     async with EmbeddedServer(folder / "nats") as server:
         words = ["-f", str(resource), "--nats", server.url]
-        roles = (nats_auth.OPERATOR, nats_auth.COLLECTOR, nats_auth.SHIPPER)
+        roles = (credentials.OPERATOR, credentials.COLLECTOR, credentials.SHIPPER)
         options = NatsOptions(servers=(server.url,))
         yield Server(server.pid, dict.fromkeys(roles, words), options)
 
@@ -130,7 +130,7 @@ async def _managed(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]
     async with managed(wanted, folder / "nats", has_accounts=True, names=(HERE,)) as server:
         url = server.url.replace(LOOPBACK, HERE)
         words = {}
-        for role in (nats_auth.OPERATOR, nats_auth.COLLECTOR, nats_auth.SHIPPER):
+        for role in (credentials.OPERATOR, credentials.COLLECTOR, credentials.SHIPPER):
             local = replace(
                 pipeline.spec.local, nats=credentials.local_nats(wanted, role, server.at(role))
             )

@@ -20,8 +20,9 @@ from logpipeline.records import StreamPosition
 from logpipeline.spec import LogPipeline
 from logpipeline.tables.progress import Missed, MissedRange, TableProgress, missed_key_of, table_key
 from logpipeline.tables.state import TableState, table_of, tables_of
-from logpipeline_operator.children import config, nats_auth
-from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
+from logpipeline_operator.children import config, credentials
+from logpipeline_operator.jetstream import Permission, reconcile
+from logpipeline_operator.status import JetStreamFacts
 from logpipeline_spark.lines.schema import LINES_ENCODED
 from logpipeline_spark.running import task
 from logpipeline_spark.running.batch import Batches
@@ -53,10 +54,10 @@ async def js(server: Managed) -> AsyncIterator[JetStream]:
         yield js
 
 
-async def seen(js: JetStream, pipeline: LogPipeline = PIPELINE) -> JetStreamSeen:
+async def seen(js: JetStream, pipeline: LogPipeline = PIPELINE) -> JetStreamFacts:
     """What a look at the pipeline sees."""
     permission = Permission(may_write=True)
-    return await look(js, pipeline, permission, lambda assigned: ["prod-collector-0"])
+    return await reconcile(js, pipeline, permission, lambda assigned: ["prod-collector-0"])
 
 
 async def send(js: JetStream, count: int) -> None:
@@ -75,7 +76,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
     denied.
     """
     local = config.for_table(at.pipeline)
-    nats = at.options(nats_auth.TABLE, local)
+    nats = at.options(credentials.TABLE, local)
     settings = settings_of(local, key=KEY, path="", folder=folder, nats=nats)
     storage, options = LocalStorage(folder / "table"), source_options(settings)
     with Client(options) as client:

@@ -87,7 +87,7 @@ class Sent:
 
     @property
     def position(self) -> Position:
-        """Behind the last message."""
+        """ShipperBacklog the last message."""
         return Position(
             created=self.created,
             rollbacks=self.rollbacks,

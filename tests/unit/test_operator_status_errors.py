@@ -14,6 +14,7 @@ from logpipeline.nats.connection import (
 from logpipeline.nats.jetstream import ApiError
 from logpipeline.plan.observe import JetStreamOff
 from logpipeline_operator.children.model import Component, NoImage
+from logpipeline_operator.cluster.client import ClusterError
 from logpipeline_operator.status import Part, Reason
 from logpipeline_operator.status import errors as errors_of
 
@@ -101,7 +102,7 @@ KUBERNETES_CASES = [
 def test_refusals_of_kubernetes(status: int, word: str, message: str, reason: Reason) -> None:
     """Each refusal of the API server names the child, what it said, and what to do."""
     child = "StatefulSet prod-collector"
-    found = errors_of.of_kubernetes(child, status=status, reason=word, message=message)
+    found = errors_of.of_kubernetes(child, ClusterError(status, word, message))
 
     assert (found.reason, found.part) == (reason, Part.COLLECTORS)
     assert found.message.startswith(f"{child}: Kubernetes says: {message or word}")

@@ -245,7 +245,7 @@ def test_a_job_that_commits_meanwhile_is_left_alone(lake: Lake, sent: Sent, job:
 def test_a_job_that_commits_at_the_last_moment_keeps_the_table(
     lake: Lake, sent: Sent, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the last look: the log takes one of both."""
+    """ShipperBacklog the last look: the log takes one of both."""
     lose_state(lake)
     rebuild = Rebuild(lake.storage, lake.new_logs())
     plan = rebuild.plan()

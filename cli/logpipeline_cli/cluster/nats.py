@@ -24,8 +24,8 @@ from logpipeline_cli.cluster.session import Found
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.local.layout import Layout, default_data
 from logpipeline_cli.target import Target
-from logpipeline_operator.children import config, credentials, names, nats_auth, nats_tls
-from logpipeline_operator.jetstream.credentials import SecretProblem, contents, encoded, write
+from logpipeline_operator.children import config, credentials, names, nats_tls
+from logpipeline_operator.secret_files import SecretProblem, contents, encoded, write
 
 PORT = 4222
 TOKEN_FILE = "token"
@@ -101,7 +101,7 @@ def _login(found: Found, folder: Path, *, only_looks: bool, has_own: bool) -> Na
     if has_own or token:
         files = credentials.trust_files(pipeline)
     else:
-        files = credentials.credential_files(pipeline, nats_auth.OPERATOR)
+        files = credentials.credential_files(pipeline, credentials.OPERATOR)
     try:
         owners = {file.owner for file in files if file.kind == "secret"}
         held = {name: _secret(found, name) for name in owners} | trusted
@@ -148,7 +148,7 @@ def _token(found: Found) -> str:
     if pipeline.spec.nats.servers:
         return ""
     account = path("v1", "serviceaccounts", pipeline.namespace, names.reader(pipeline))
-    wanted = {"audiences": [nats_auth.audience(pipeline)], "expirationSeconds": READER_TOKEN_S}
+    wanted = {"audiences": [credentials.audience(pipeline)], "expirationSeconds": READER_TOKEN_S}
     try:
         made = found.cluster.api.create(f"{account}/token", {"spec": wanted})
     except (NotFound, Forbidden):

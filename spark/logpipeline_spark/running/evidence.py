@@ -204,7 +204,7 @@ def _bounds(table: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
     own = pc.coalesce(table["raw"], table["line"].cast(pa.binary()))
     sizes = pc.fill_null(pc.binary_length(own), 0).to_numpy().astype(np.int64)
     is_cri = table["fd"].is_valid().to_numpy()
-    # Behind a piece its line goes on: what lies there may be another piece.
+    # ShipperBacklog a piece its line goes on: what lies there may be another piece.
     is_open = pc.is_in(table["piece"], value_set=pa.array(["begin", "middle"])).to_numpy()
     # A plain line without text is a newline.
     own_bytes = np.where(is_cri, sizes + CRI_HEAD_BYTES_MIN, np.maximum(sizes, NEWLINE_BYTES))

@@ -1,7 +1,8 @@
-"""Has kopf watch, in a thread and an event loop of its own.
+"""Watches objects with kopf, in a thread with its own event loop.
 
-kopf takes the process's signals for itself, and when it ends, be it for one kind that was taken
-away, it cancels every task of its loop: in ours, looks that are under way and connections to NATS.
+kopf handles the process's signals, and when it ends, even because one kind was uninstalled, it
+cancels every task of its loop. In the main loop these would be reconciliations and connections to
+NATS.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from logpipeline.spec.api import CLASS_PLURAL, GROUP, PIPELINE_LABEL, PLURAL, VE
 from logpipeline_operator.queue import Key
 from logpipeline_operator.settings import Settings
 
-# Secrets are read by name only: a right to list them would show all of them.
+# Secrets are not watched: the right to list them would give access to all of them.
 CHILDREN = (
     ("v1", "configmaps"),
     ("v1", "pods"),
@@ -27,7 +28,7 @@ CHILDREN = (
     ("v1", "services"),
     ("apps/v1", "daemonsets"),
     ("apps/v1", "statefulsets"),
-    # Kubernetes makes them for our Services, with the Services' labels.
+    # Kubernetes makes them for Services, with the Services' labels.
     ("discovery.k8s.io/v1", "endpointslices"),
     ("networking.k8s.io/v1", "networkpolicies"),
     ("policy/v1", "poddisruptionbudgets"),
@@ -38,13 +39,13 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 
 
-# kopf's own create and update handlers see edges, and keep their progress in the object; a kill
+# kopf's create and update handlers react to edges, and keep their progress in the object; a kill
 # between two of their writes would leave a pipeline half done for ever.
 def registry_for(
     add: Callable[[Key], None], add_all: Callable[[], None], *, sees_namespaces: bool
 ) -> kopf.OperatorRegistry:
-    """Return handlers that call *add* with what changed, and *add_all* when a class did, or the
-    labels of a namespace, where the operator *sees_namespaces*.
+    """Return handlers that call *add* with each changed pipeline, and *add_all* when a class
+    changed, or the labels of a namespace, if the operator *sees_namespaces*.
     """
     registry = kopf.OperatorRegistry()
 
@@ -76,9 +77,7 @@ def registry_for(
 
 
 def _on_labels(add_all: Callable[[], None]) -> Callable[..., Awaitable[None]]:
-    """Return a handler that calls *add_all* when labels change, and not for all else that happens
-    to a namespace.
-    """
+    """Return a handler that calls *add_all* when the labels of a namespace change."""
     known: dict[str, dict[str, str]] = {}
 
     async def namespace_changed(name: str | None, labels: kopf.Labels, **about: Any) -> None:
@@ -88,7 +87,7 @@ def _on_labels(add_all: Callable[[], None]) -> Callable[..., Awaitable[None]]:
             known.pop(str(name), None)
         else:
             known[str(name)] = now
-        # What a first list tells is no change: whoever looks at a pipeline lists for himself.
+        # The first list is not a change: each reconciliation lists namespaces itself.
         is_first = before is None and about["type"] is None
         if before != now and not is_first:
             add_all()
@@ -97,11 +96,11 @@ def _on_labels(add_all: Callable[[], None]) -> Callable[..., Awaitable[None]]:
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings: it watches, and writes nothing."""
+    """Return settings with which kopf watches, and writes nothing."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
-    # Looking at all definitions and namespaces would need a right to them.
+    # Scanning for definitions and namespaces would need the right to list them.
     settings.scanning.disabled = True
     for group_version, plural in CHILDREN:
         group, _, version = group_version.rpartition("/")
@@ -112,8 +111,8 @@ def kopf_settings() -> kopf.OperatorSettings:
 async def watch(
     settings: Settings, add: Callable[[Key], None], add_all: Callable[[], None]
 ) -> None:
-    """Call *add* with each pipeline that something happened to, and *add_all* when a class changed,
-    for ever: kopf is started again whenever it ends.
+    """Call *add* with each changed pipeline, and *add_all* when a class changed, for ever: kopf is
+    restarted whenever it ends.
     """
     ours = asyncio.get_running_loop()
 
@@ -126,8 +125,8 @@ async def watch(
     while True:
         try:
             await _in_thread(partial(_kopf, settings, add_from_there, add_all_from_there))
-        except Exception as error:  # noqa: BLE001 - kopf raises whatever ended one of its tasks
-            log.warning("kopf ended, starting it again", extra={"why": repr(error)})
+        except Exception as error:  # noqa: BLE001 - kopf raises any error that ended one of its tasks
+            log.warning("kopf ended, restarting it", extra={"why": repr(error)})
         await asyncio.sleep(RETRY_S)
 
 
@@ -147,7 +146,7 @@ async def _kopf(
 
 
 async def _in_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do *work* in another thread's event loop; whoever cancels this cancels it there."""
+    """Run *work* in another thread's event loop; a cancellation of this cancels it there."""
     ours = asyncio.get_running_loop()
     started: asyncio.Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]]
     started = ours.create_future()

@@ -1,9 +1,9 @@
-"""Which of several operators looks after a pipeline, whatever release each of them is of.
+"""Decides which of several operators owns a pipeline, if they belong to different releases.
 
 Replicas of one release share a Lease. Releases share none: they may watch different namespaces, and
 there is no namespace that all of them may write to. Each of them can read and write the status of
-the pipelines that it watches, so the claim stands there: `checkedBy`, kept fresh by `lastChecked`,
-and taken by a write that another one's write would have refused.
+the pipelines that it watches, so the owner stands there: `checkedBy`, kept fresh by `lastChecked`.
+It is taken by a write that is refused if another operator has written first.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.objects import TIME_FORMAT, time_text
 from logpipeline_operator.metrics import OperatorMetrics
 from logpipeline_operator.queue import Key
 from logpipeline_operator.settings import READ_ONLY_SUFFIX
 
 log = logging.getLogger(__name__)
 
-# A look has ended so long before another operator may begin one.
+# A reconciliation ends this long before another operator may begin one.
 MARGIN_S = 60.0
-# A claim is renewed before a look when it is so old, so that the look has time.
+# An older stamp is renewed before a reconciliation, so that it has enough time.
 RENEW_AFTER_S = 2 * CHECKED_EVERY_S
-# Who waits for another operator lets it have new pipelines first: one release looks after all of
-# them, not the one that happened to be faster.
+# An operator that waits for another one lets it take new pipelines first, so that one release owns
+# all of them, and not the one that happened to be faster.
 HEAD_START_S = 60.0
 LOOK_AGAIN_S = 5.0
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """Whether a look may begin, at *resource* and for *within_s*; else after how many seconds to
-    ask again (None: with the next round).
+    """Whether this operator may reconcile now: *resource*, for *within_s* seconds; if not, after
+    how many seconds to try again (None: in the next round).
     """
 
     is_ours: bool
@@ -49,28 +50,28 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Charge:
-    """The pipelines that *operator* (``namespace/release``) looks after, and those of others."""
+class Ownership:
+    """The pipelines that *operator* (``namespace/release``) owns, and those of other operators."""
 
     cluster: Cluster
     operator: str
     metrics: OperatorMetrics
-    # Monotonic, and of the wall, both in seconds.
+    # The monotonic clock and the wall clock, both in seconds.
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
-    # The claims that others hold, and since when each is as it is, by our own clock.
-    _claims: dict[Key, tuple[tuple[str, str], float]] = field(default_factory=dict)
+    # Owner and stamp that others wrote, and since when they are unchanged, by the monotonic clock.
+    _seen_owners: dict[Key, tuple[tuple[str, str], float]] = field(default_factory=dict)
     _ours: set[Key] = field(default_factory=set)
     _others: dict[Key, str] = field(default_factory=dict)
 
     async def take(self, key: Key, resource: Manifest) -> Turn:
-        """Return whose turn it is to look at the pipeline *key*; where it is ours, and the resource
-        did not say so or not lately, it does now.
+        """Return whether this operator may reconcile the pipeline *key*, after it has written or
+        renewed its ownership if that is due.
 
         Raises:
-            ClusterAway, ClusterError: the claim could not be written.
+            ClusterAway, ClusterError: the ownership could not be written.
         """
-        holder, stamp = _claim(resource)
+        holder, stamp = _owner(resource)
         age_s = self.now() - _seconds(stamp)
         if holder == self.operator:
             self._is_ours(key)
@@ -84,27 +85,27 @@ class Charge:
 
     def forget(self, key: Key) -> None:
         """Forget a pipeline that is gone."""
-        self._claims.pop(key, None)
+        self._seen_owners.pop(key, None)
         self._ours.discard(key)
         self._drop_other(key)
 
     def keep_only(self, keys: Collection[Key]) -> None:
         """Forget all pipelines but *keys*."""
-        for key in {*self._claims, *self._ours, *self._others} - set(keys):
+        for key in {*self._seen_owners, *self._ours, *self._others} - set(keys):
             self.forget(key)
 
     def _other(self, key: Key, holder: str, stamp: str, age_s: float) -> str:
-        """Return the operator that has the pipeline; empty where we may take it."""
+        """Return the other operator that owns the pipeline; empty if this one may take it."""
         if holder.endswith(READ_ONLY_SUFFIX) and not self.operator.endswith(READ_ONLY_SUFFIX):
-            # It reports, and does nothing: whoever acts reports as well.
+            # A read-only operator only reports; one that acts reports as well.
             return ""
-        now, claim = self.clock(), (holder, stamp)
-        if key not in self._claims or self._claims[key][0] != claim:
-            self._claims[key] = claim, now
-        unchanged_s = now - self._claims[key][1]
+        now, written = self.clock(), (holder, stamp)
+        if key not in self._seen_owners or self._seen_owners[key][0] != written:
+            self._seen_owners[key] = written, now
+        unchanged_s = now - self._seen_owners[key][1]
         if holder:
-            # Either clock is enough: that of the wall knows how long it was before we came, and our
-            # own one does not depend on how the other's is set.
+            # Either clock is enough: the wall clock covers the time before this process began, and
+            # the monotonic clock does not depend on how the other operator's clock is set.
             is_fresh = max(age_s, unchanged_s) < UNCHECKED_AFTER_S
             return holder if is_fresh else ""
         rivals = sorted(set(self._others.values()))
@@ -112,9 +113,9 @@ class Charge:
 
     async def _write(self, key: Key, resource: Manifest) -> Turn:
         metadata = resource["metadata"]
-        stamp = datetime.fromtimestamp(self.now(), UTC).strftime(TIME)
+        stamp = time_text(datetime.fromtimestamp(self.now(), UTC))
         change: Manifest = {
-            # Another operator that is faster changes the version, and ours is refused.
+            # If another operator is faster, the version has changed, and this write is refused.
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
             "status": {"checkedBy": self.operator, "lastChecked": stamp},
         }
@@ -123,18 +124,19 @@ class Charge:
                 kind("LogPipeline"), key.namespace, key.name, change, subresource="status"
             )
         except ClusterError as error:
-            if error.status not in (404, 409):
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
-            # Deleted, changed by its user, or taken by another operator: the next look tells.
+            # Deleted, changed by its user, or taken by another operator: the next attempt shows
+            # which.
             return Turn(is_ours=False, resource=resource, again_s=LOOK_AGAIN_S)
         self._is_ours(key)
         return Turn(is_ours=True, resource=taken, within_s=UNCHECKED_AFTER_S - MARGIN_S)
 
     def _is_ours(self, key: Key) -> None:
         self._ours.add(key)
-        self._claims.pop(key, None)
+        self._seen_owners.pop(key, None)
         if self._drop_other(key):
-            log.info("looking after a pipeline from now on", extra=_extra(key, self.operator))
+            log.info("took over a pipeline", extra=_extra(key, self.operator))
 
     def _wait(self, key: Key, other: str) -> None:
         self._ours.discard(key)
@@ -143,7 +145,7 @@ class Charge:
         self._drop_other(key)
         self._others[key] = other
         self._count(other)
-        log.warning("another operator looks after a pipeline, waiting", extra=_extra(key, other))
+        log.warning("another operator owns a pipeline, waiting", extra=_extra(key, other))
 
     def _drop_other(self, key: Key) -> str:
         other = self._others.pop(key, "")
@@ -159,8 +161,8 @@ class Charge:
             self.metrics.waiting.forget(other)
 
 
-def _claim(resource: Mapping[str, Any]) -> tuple[str, str]:
-    # Anyone with the right to write a status may have written anything.
+def _owner(resource: Mapping[str, Any]) -> tuple[str, str]:
+    # Any user with the right to write the status may have written anything.
     status = resource.get("status")
     status = status if isinstance(status, Mapping) else {}
     holder, stamp = status.get("checkedBy"), status.get("lastChecked")
@@ -172,7 +174,7 @@ def _claim(resource: Mapping[str, Any]) -> tuple[str, str]:
 
 def _seconds(stamp: str) -> float:
     try:
-        return datetime.strptime(stamp, TIME).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(stamp, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0
 

@@ -6,8 +6,13 @@ import json
 
 import pytest
 
-from logpipeline_operator.callout.tokens import ADDRESS_CHARS_MAX, Cause, Refusals
-from logpipeline_operator.logins import TOLD_EVERY_S, Logins
+from logpipeline_operator.callout.refusals import (
+    ADDRESS_CHARS_MAX,
+    REPORT_EVERY_S,
+    Cause,
+    Refusals,
+    RefusedLogins,
+)
 from logpipeline_operator.queue import Key
 
 KEY = Key("logging", "prod")
@@ -32,7 +37,7 @@ class Callout:
 def test_many_refusals_are_told_together_and_seldom() -> None:
     """By cause, the most frequent first; what comes meanwhile is told with the next news."""
     now_s = [0.0]
-    logins, callout, other = Logins(clock=lambda: now_s[0]), Callout(), Callout("b")
+    logins, callout, other = RefusedLogins(clock=lambda: now_s[0]), Callout(), Callout("b")
 
     def news() -> str:
         return logins.news(KEY, [callout.answer(), other.answer()])
@@ -43,14 +48,14 @@ def test_many_refusals_are_told_together_and_seldom() -> None:
     callout.refuse(Cause.NO_TOKEN, 1)
     first = news()
     callout.refuse(Cause.NO_TOKEN, 1000)
-    now_s[0] += TOLD_EVERY_S - 1
+    now_s[0] += REPORT_EVERY_S - 1
     soon = news()
     now_s[0] += 1
     second, third = news(), news()
 
     assert (at_first, soon, third) == ("", "", "")
     assert first == (
-        "3 with a token that was made for somebody else (last from 10.0.0.9); "
+        "3 with a token for another audience (last from 10.0.0.9); "
         "1 without a token (last from 10.0.0.7)"
     )
     assert second == "1000 without a token (last from 10.0.0.7)"
@@ -58,7 +63,7 @@ def test_many_refusals_are_told_together_and_seldom() -> None:
 
 def test_what_was_refused_before_an_operator_came_is_old() -> None:
     """A new operator tells of what is new; a callout that began anew counts from nothing."""
-    logins, callout = Logins(clock=lambda: 0.0), Callout()
+    logins, callout = RefusedLogins(clock=lambda: 0.0), Callout()
     callout.refuse(Cause.UNKNOWN_KEY, 5)
     before = logins.news(KEY, [callout.answer()])
     again = Callout("another")

@@ -17,10 +17,10 @@ from cluster_world import FORMER, LATTER, PERIODS, World, world
 from cluster_writes import Writes
 from logpipeline.embedded import EmbeddedServer
 from logpipeline.spec.crd import CHECKED_EVERY_S, UNCHECKED_AFTER_S
-from logpipeline_operator import charge
-from logpipeline_operator.charge import Charge
+from logpipeline_operator import ownership
 from logpipeline_operator.cluster.kinds import kind
 from logpipeline_operator.metrics import OperatorMetrics
+from logpipeline_operator.ownership import Ownership
 from logpipeline_operator.queue import Key
 from waiting import eventually
 
@@ -57,11 +57,11 @@ async def status_of(here: World) -> dict[str, Any]:
 async def checked_by(here: World, name: str) -> None:
     """Wait until the release *name* looks after the pipeline."""
 
-    async def is_in_charge() -> bool:
+    async def is_owner() -> bool:
         assert (await status_of(here)).get("checkedBy") == f"{here.namespace}/{name}"
         return True
 
-    await eventually(is_in_charge, within_s=PATIENCE_S, what=f"{name} looks after the pipeline")
+    await eventually(is_owner, within_s=PATIENCE_S, what=f"{name} looks after the pipeline")
 
 
 async def waits(second: OperatorProcess, other: str) -> None:
@@ -134,18 +134,18 @@ class Clocks:
         self.wall += seconds
 
 
-def charge_of(here: World, name: str, clocks: Clocks) -> Charge:
+def ownership_of(here: World, name: str, clocks: Clocks) -> Ownership:
     """What the operator *name* decides by."""
-    return Charge(
+    return Ownership(
         here.kube, name, OperatorMetrics(), clock=lambda: clocks.own, now=lambda: clocks.wall
     )
 
 
-async def has_turn(here: World, charge: Charge, name: str = NAME) -> bool:
-    """Whether *charge* takes the pipeline *name*, as it is now."""
+async def has_turn(here: World, owner: Ownership, name: str = NAME) -> bool:
+    """Whether *owner* takes the pipeline *name*, as it is now."""
     there = await here.kube.get(kind("LogPipeline"), here.namespace, name)
     assert there is not None
-    return (await charge.take(Key(here.namespace, name), there)).is_ours
+    return (await owner.take(Key(here.namespace, name), there)).is_ours
 
 
 @pytest.mark.timeout(60)
@@ -157,7 +157,7 @@ async def test_pipeline_is_taken_by_one_of_two_that_look_at_once(here: World) ->
     assert seen is not None
     key = Key(here.namespace, NAME)
 
-    turns = [await charge_of(here, name, clocks).take(key, seen) for name in ("a/one", "b/two")]
+    turns = [await ownership_of(here, name, clocks).take(key, seen) for name in ("a/one", "b/two")]
 
     assert [turn.is_ours for turn in turns] == [True, False]
     assert (await status_of(here))["checkedBy"] == "a/one"
@@ -168,19 +168,19 @@ async def test_pipeline_changes_hands_only_when_no_look_can_be_under_way(here: W
     """The second takes it after the limit, and the first one's last look has ended before."""
     clocks = Clocks()
     await here.apply(FORMER)
-    first, second = charge_of(here, "a/one", clocks), charge_of(here, "b/two", clocks)
+    first, second = ownership_of(here, "a/one", clocks), ownership_of(here, "b/two", clocks)
     assert await has_turn(here, first)
-    clocks.pass_s(charge.RENEW_AFTER_S - 1)
+    clocks.pass_s(ownership.RENEW_AFTER_S - 1)
     there = await here.resource()
     assert there is not None
     turn = await first.take(Key(here.namespace, NAME), there)
-    ends_s = charge.RENEW_AFTER_S - 1 + turn.within_s
+    ends_s = ownership.RENEW_AFTER_S - 1 + turn.within_s
 
     assert not await has_turn(here, second)
-    clocks.pass_s(UNCHECKED_AFTER_S - charge.RENEW_AFTER_S)
+    clocks.pass_s(UNCHECKED_AFTER_S - ownership.RENEW_AFTER_S)
     assert not await has_turn(here, second)
     assert turn.within_s >= CHECKED_EVERY_S / 2
-    assert ends_s <= UNCHECKED_AFTER_S - charge.MARGIN_S
+    assert ends_s <= UNCHECKED_AFTER_S - ownership.MARGIN_S
     clocks.pass_s(2)
     assert await has_turn(here, second)
     assert not await has_turn(here, first)
@@ -192,8 +192,8 @@ async def test_clock_that_is_wrong_does_not_keep_a_pipeline_for_ever(here: World
     ahead, ours = Clocks(), Clocks()
     ahead.wall += 86_400
     await here.apply(FORMER)
-    second = charge_of(here, "b/two", ours)
-    assert await has_turn(here, charge_of(here, "a/one", ahead))
+    second = ownership_of(here, "b/two", ours)
+    assert await has_turn(here, ownership_of(here, "a/one", ahead))
 
     assert not await has_turn(here, second)
     ours.pass_s(UNCHECKED_AFTER_S - 1)
@@ -207,7 +207,7 @@ async def test_new_pipeline_is_left_to_the_operator_that_has_the_others(here: Wo
     """One release looks after all of them; where it is gone, new ones wait a minute only."""
     clocks = Clocks()
     await here.apply(FORMER)
-    first, second = charge_of(here, "a/one", clocks), charge_of(here, "b/two", clocks)
+    first, second = ownership_of(here, "a/one", clocks), ownership_of(here, "b/two", clocks)
     assert await has_turn(here, first)
     assert not await has_turn(here, second)
     new = {
@@ -218,7 +218,7 @@ async def test_new_pipeline_is_left_to_the_operator_that_has_the_others(here: Wo
     await here.kube.create(new)
 
     assert not await has_turn(here, second, "new")
-    clocks.pass_s(charge.HEAD_START_S + 1)
+    clocks.pass_s(ownership.HEAD_START_S + 1)
     assert await has_turn(here, second, "new")
     uid = (await here.kube.get(kind("LogPipeline"), here.namespace, "new") or {})["metadata"]["uid"]
     await here.kube.delete(kind("LogPipeline"), here.namespace, "new", uid=uid)
@@ -229,7 +229,10 @@ async def test_operator_that_only_reports_gives_way_to_one_that_acts(here: World
     """A status has one writer, and it is the one that can do something."""
     clocks = Clocks()
     await here.apply(FORMER)
-    reads, acts = charge_of(here, "a/one (read-only)", clocks), charge_of(here, "b/two", clocks)
+    reads, acts = (
+        ownership_of(here, "a/one (read-only)", clocks),
+        ownership_of(here, "b/two", clocks),
+    )
 
     assert await has_turn(here, reads)
     assert await has_turn(here, acts)

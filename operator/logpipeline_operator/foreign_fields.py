@@ -1,10 +1,10 @@
-"""What another manager added to a child of ours, where that changes what the child means.
+"""Fields that other managers added to a child, if they change what the child means.
 
-A child is applied with the fields that we want. Fields of others stay beside them, and most do no
-harm: labels, annotations, defaults. Some turn the child into another one: a node selector by hand
-takes shippers from nodes, one more label in a Service's selector leaves it without endpoints. Those
-are named here, and removed. What belongs to no manager is let be: the API server's defaults, and
-what admission adds, which would add it again to each of our writes.
+A child is applied with the operator's fields. Fields of other managers stay beside them, and most
+do no harm: labels, annotations, defaults. Some change the child's meaning: a node selector added by
+hand removes shippers from nodes, one more label in a Service's selector leaves it without
+endpoints. These are listed here, and removed. A field without a manager stays: a default of the API
+server, or one that admission added, which would add it again to each write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logpipeline_operator.cluster.client import FIELD_MANAGER
 Path = tuple[str, ...]
 Meanings = Mapping[Path, str]
 
-# Why a field matters, in words that end the sentence "it changes …".
+# Why a field matters: the end of the sentence "it changes …".
 NODES = "which nodes its pods run on"
 ISOLATION = "what its pods can reach and who can reach into them"
 CONTENT = "what runs in its pods"
@@ -50,7 +50,7 @@ _POD: Meanings = {
     },
     ("readinessGates",): ROLLOUT,
 }  # fmt: skip
-# In items that we made, the rest is defaults.
+# Other fields of the operator's own items are defaults.
 _CONTAINER_FIELDS = frozenset(
     {
         "args", "command", "env", "envFrom", "lifecycle", "resources", "securityContext",
@@ -81,23 +81,23 @@ _MEANINGS: Mapping[str, Meanings] = {
     "RoleBinding": {("subjects",): RIGHTS},
     "ClusterRoleBinding": {("subjects",): RIGHTS},
 }  # fmt: skip
-# What the API server fills in belongs to whoever made the object without server-side apply.
+# Defaults of the API server belong to the manager that made the object without server-side apply.
 _DEFAULTS: Mapping[str, Any] = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
     "sessionAffinity": "None",
     "type": "ClusterIP",
 }
-# An added item is an intrusion; what is beside our own words in an item of ours is defaults.
+# An added item is a foreign field; further fields of the operator's own items are defaults.
 _ITEMS_ONLY = frozenset({"volumes", "ports", "env", "volumeMounts", "volumeDevices"})
-# Of objects that were not made by us, and have more managers than anyone would give them.
-INTRUSIONS_MAX = 32
+# A limit for objects with very many managers, which the operator did not make.
+FOREIGN_FIELDS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intrusion:
-    """A field, written as `differences` writes paths, its *manager*, and *why* it matters; a JSON
-    *pointer* to what has to be removed.
+class ForeignField:
+    """A field that *manager* added: its *path*, as `differences` writes paths, *why* it matters,
+    and the JSON *pointer* to remove.
     """
 
     path: str
@@ -106,30 +106,30 @@ class Intrusion:
     pointer: str
 
 
-def intrusions(wanted: Manifest, there: Manifest) -> tuple[Intrusion, ...]:
-    """Return what others added to *there* that changes what was *wanted*."""
+def foreign_fields(wanted: Manifest, there: Manifest) -> tuple[ForeignField, ...]:
+    """Return the fields that others added to *there* and that change the meaning of *wanted*."""
     meanings = _MEANINGS.get(str(wanted["kind"]), {})
-    found: dict[str, Intrusion] = {}
+    found: dict[str, ForeignField] = {}
     for manager, fields in _others(there):
         for path, why in meanings.items():
             for each in _under(manager, fields, wanted, there, path, why):
                 found.setdefault(each.pointer, each)
-                if len(found) == INTRUSIONS_MAX:
+                if len(found) == FOREIGN_FIELDS_MAX:
                     return tuple(found.values())
     return tuple(found.values())
 
 
-def removal(there: Manifest, found: tuple[Intrusion, ...]) -> list[dict[str, Any]]:
-    """Return the JSON patch that takes *found* out of *there* as it was seen, and of no other."""
+def removal(there: Manifest, found: tuple[ForeignField, ...]) -> list[dict[str, Any]]:
+    """Return the JSON patch that removes *found* from *there*, in this version of it only."""
     version = there["metadata"]["resourceVersion"]
     steps = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
-    # Of a list the last ones first, so that the numbers of the others stay.
+    # The last items of a list first, so that the indexes of the others stay valid.
     ordered = sorted(found, key=lambda each: _numbered(each.pointer), reverse=True)
     return [*steps, *({"op": "remove", "path": each.pointer} for each in ordered)]
 
 
 def managers(there: Manifest, paths: tuple[str, ...]) -> dict[str, str]:
-    """Return who else than we manages which of *paths*, as far as that is known."""
+    """Return the other managers of *paths*, as far as they are known."""
     found: dict[str, str] = {}
     for manager, fields in _others(there):
         owned = set(_owned(fields))
@@ -139,14 +139,14 @@ def managers(there: Manifest, paths: tuple[str, ...]) -> dict[str, str]:
 
 def _others(there: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for entry in there["metadata"].get("managedFields") or []:
-        # The status is for others to write.
+        # Fields of the status are written by controllers.
         if entry.get("manager") != FIELD_MANAGER and not entry.get("subresource"):
             yield str(entry.get("manager") or "an unnamed manager"), entry.get("fieldsV1") or {}
 
 
 def _under(
     manager: str, fields: Mapping[str, Any], wanted: Any, there: Any, path: Path, why: str
-) -> Iterator[Intrusion]:
+) -> Iterator[ForeignField]:
     pointer, text = "", ""
     for number, name in enumerate(path):
         if f"f:{name}" not in fields or not isinstance(there, Mapping) or name not in there:
@@ -157,16 +157,16 @@ def _under(
         pointer, text = f"{pointer}/{_escaped(name)}", f"{text}.{name}" if text else name
         if not is_wanted:
             if number == len(path) - 1 and not _is_harmless(name, there):
-                yield Intrusion(path=text, manager=manager, why=why, pointer=pointer)
+                yield ForeignField(path=text, manager=manager, why=why, pointer=pointer)
             return
     for extra, where in _extras(fields, wanted, there, path[-1]):
-        yield Intrusion(path=text + extra, manager=manager, why=why, pointer=pointer + where)
+        yield ForeignField(path=text + extra, manager=manager, why=why, pointer=pointer + where)
 
 
 def _extras(
     fields: Mapping[str, Any], wanted: Any, there: Any, name: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the paths and pointers of what is in *there* and not *wanted*, of *fields* alone."""
+    """Yield the paths and pointers of those *fields* that *there* has and *wanted* has not."""
     if not fields:
         yield from _extra_of_whole(wanted, there)
     for key, inner in fields.items():
@@ -177,7 +177,7 @@ def _extras(
 
 
 def _extra_of_whole(wanted: Any, there: Any) -> Iterator[tuple[str, str]]:
-    """Yield what is too much in a map or a list that has one manager for all of it."""
+    """Yield the extra fields of a map or list that has one manager as a whole."""
     if isinstance(wanted, Mapping) and isinstance(there, Mapping):
         for name in sorted(set(there) - set(wanted)):
             if not _is_harmless(name, there[name]):
@@ -220,7 +220,7 @@ def _is_inert(field: str) -> bool:
 
 
 def _has_key(item: Any, key: Mapping[str, Any]) -> bool:
-    # A key's field may be left out where the API server fills it in (a port's protocol).
+    # The API server fills in some fields of keys, such as a port's protocol.
     return isinstance(item, Mapping) and all(
         item.get(name, value) == value for name, value in key.items()
     )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from child_manifests import SETTINGS, child, children
+from child_manifests import child, children
+from child_manifests import settings as child_settings
 from logpipeline_operator.children import Manifest, kinds
-from logpipeline_operator.children.application import APACHE, KUBEFLOW
+from logpipeline_operator.cluster.kinds import SPARK_APACHE, SPARK_KUBEFLOW
 from logpipeline_operator.status import pods, status_of
 from logpipeline_operator.status.errors import of_no_spark_operator
 from restricted_pods import restricted_faults
 from spark_applications import SHAPES, misfits
 from status_facts import NOW, archiving, condition, pipeline
 
-APIS = (APACHE, KUBEFLOW)
+APIS = (SPARK_APACHE, SPARK_KUBEFLOW)
 TABLE: dict[str, Any] = {
     "enabled": True,
     "runner": "sparkApplication",
@@ -30,7 +30,7 @@ TABLE: dict[str, Any] = {
 
 def made(api: str, **table: Any) -> list[Manifest]:
     """The children where the cluster has the operator of *api*."""
-    settings = replace(SETTINGS, spark_api=api, spark_role="ClusterRole/spark")
+    settings = child_settings(spark_api=api, spark_role="ClusterRole/spark")
     return children({"table": {**TABLE, **table}}, settings)
 
 
@@ -43,7 +43,7 @@ def application(api: str, **table: Any) -> Manifest:
 def templates(api: str) -> tuple[Manifest, Manifest]:
     """The pods of driver and executors."""
     spec = application(api)["spec"]
-    if api == APACHE:
+    if api == SPARK_APACHE:
         return spec["driverSpec"]["podTemplateSpec"], spec["executorSpec"]["podTemplateSpec"]
     return spec["driver"]["template"], spec["executor"]["template"]
 
@@ -59,11 +59,11 @@ def test_an_application_has_the_shape_that_its_operator_takes(api: str) -> None:
 
 def test_a_wrong_shape_is_noticed() -> None:
     """The check itself knows what is missing, unknown, or of another type."""
-    spec = application(APACHE)["spec"]
+    spec = application(SPARK_APACHE)["spec"]
     wrong = {**spec, "pyFiles": 1, "sparkConf": {"a": True}, "more": ""}
     del wrong["driverArgs"]
 
-    assert sorted(misfits(wrong, SHAPES[APACHE])) == [
+    assert sorted(misfits(wrong, SHAPES[SPARK_APACHE])) == [
         "spec.driverArgs is missing", "spec.more is not known", "spec.pyFiles is no str",
         "spec.sparkConf.a is no str",
     ]  # fmt: skip
@@ -71,8 +71,8 @@ def test_a_wrong_shape_is_noticed() -> None:
 
 def test_both_operators_are_asked_for_the_same() -> None:
     """So many executors of such a size, with the table's image and account."""
-    apache = application(APACHE)["spec"]
-    kubeflow = application(KUBEFLOW)["spec"]
+    apache = application(SPARK_APACHE)["spec"]
+    kubeflow = application(SPARK_KUBEFLOW)["spec"]
     conf, executor = apache["sparkConf"], kubeflow["executor"]
 
     assert conf["spark.executor.instances"] == str(executor["instances"]) == "3"
@@ -90,11 +90,11 @@ def test_both_operators_are_asked_for_the_same() -> None:
 
 def test_an_application_is_started_again_for_ever() -> None:
     """Apache's operator gives up after three times, unless it is told to forget them."""
-    restart = application(APACHE)["spec"]["applicationTolerations"]["restartConfig"]
+    restart = application(SPARK_APACHE)["spec"]["applicationTolerations"]["restartConfig"]
 
     assert restart["restartPolicy"] == "Always"
     assert restart["restartCounterResetMillis"] > 0
-    assert application(KUBEFLOW)["spec"]["restartPolicy"] == {"type": "Always"}
+    assert application(SPARK_KUBEFLOW)["spec"]["restartPolicy"] == {"type": "Always"}
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -138,16 +138,14 @@ def test_what_stands_around_it_is_made_by_us(api: str) -> None:
     for kind in ("ConfigMap", "Service", "ServiceAccount", "RoleBinding"):
         child(found, kind, "prod-table")
     assert not [m for m in found if m["kind"] == "StatefulSet" and "table" in str(m["metadata"])]
-    known = {(each.api_version, each.kind) for each in kinds(replace(SETTINGS, spark_api=api))}
+    known = {(each.group_version, each.name) for each in kinds(child_settings(spark_api=api))}
     assert (api, "SparkApplication") in known
 
 
 def test_without_an_operator_for_spark_the_condition_says_what_to_do() -> None:
     """Nothing is made of the table, and everything else goes on."""
     found = made("")
-    facts = archiving(
-        pipeline=pipeline(table=TABLE), table=None, findings=(of_no_spark_operator(),)
-    )
+    facts = archiving(pipeline=pipeline(table=TABLE), table=None, findings=[of_no_spark_operator()])
     status, reason, message = condition(status_of(facts, None, NOW), "TableRunning")
 
     assert not [m for m in found if "table" in m["metadata"]["name"]]
@@ -170,7 +168,7 @@ def test_without_an_operator_for_spark_the_condition_says_what_to_do() -> None:
 )
 def test_its_operator_s_word_is_what_is_told(status: dict[str, Any], ready: int) -> None:
     """Whether the driver works, and else why not, in the operator's own words."""
-    manifest = {**application(APACHE), "status": status}
+    manifest = {**application(SPARK_APACHE), "status": status}
     workload = pods.spark_application([manifest])
     found = pods.spark_problems([manifest])
 

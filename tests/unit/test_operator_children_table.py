@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,15 @@ import pytest
 import yaml
 
 from child_manifests import SETTINGS, child, children, pod_spec, resource
+from child_manifests import settings as child_settings
 from logpipeline.spec import LogPipeline, parse
 from logpipeline_operator.children import (
     Manifest,
     build,
     config,
-    executors,
-    nats_auth,
+    credentials,
     nats_conf,
+    table,
 )
 from logpipeline_operator.children.model import SPARK_BLOCKS_PORT, SPARK_DRIVER_PORT
 from logpipeline_operator.children.policies import build as policies
@@ -25,7 +26,7 @@ from logpipeline_spark.running import native
 from logpipeline_spark.running.settings import settings_of
 from restricted_pods import restricted_faults
 
-SETTINGS_SPARK = replace(SETTINGS, spark_role="ClusterRole/makes-executors")
+SETTINGS_SPARK = child_settings(spark_role="ClusterRole/makes-executors")
 BUCKET: dict[str, Any] = {
     "path": "s3://logs/prod",
     "s3": {"endpoint": "http://s3.example.net:9000", "secret": {"name": "keys"}},
@@ -247,7 +248,7 @@ def test_the_driver_understands_all_that_it_is_told() -> None:
     place = native.place_of(known)
 
     assert place is not None
-    assert place.template == str(config.FOLDER / executors.FILE)
+    assert place.template == str(config.FOLDER / table.EXECUTOR_FILE)
     assert (native.DRIVER_PORT, native.BLOCKS_PORT) == (SPARK_DRIVER_PORT, SPARK_BLOCKS_PORT)
 
 
@@ -260,7 +261,7 @@ def test_a_driver_is_bound_to_the_operator_s_role(
 ) -> None:
     """In its own namespace only, and to none that it could choose."""
     spec = {"table": {"enabled": True, **NATIVE, "serviceAccountName": account}}
-    binding = child(children(spec, replace(SETTINGS, spark_role=role)), "RoleBinding", NAME)
+    binding = child(children(spec, child_settings(spark_role=role)), "RoleBinding", NAME)
 
     assert binding["roleRef"] == {
         "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "spark",
@@ -370,22 +371,22 @@ def test_policies_let_driver_and_executors_find_each_other() -> None:
 def test_the_server_knows_the_table_s_user_only_where_there_is_one() -> None:
     """Its password is in a Secret of its own, so that the others' Secret stays as it was made."""
     without, there = resource({}), resource({"table": {"enabled": True}})
-    secret = nats_auth.table_secret(there, "table-0123456789abcdef")
+    secret = credentials.table_secret(there, "table-0123456789abcdef")
     volumes = [
         str(pod_spec(child(build(each, SETTINGS), "StatefulSet", "prod-nats"))["volumes"])
         for each in (without, there)
     ]
 
-    assert [nats_auth.TABLE_FILE in nats_conf.render(each) for each in (without, there)] == [
+    assert [credentials.TABLE_FILE in nats_conf.render(each) for each in (without, there)] == [
         False, True,
     ]  # fmt: skip
     assert [secret["metadata"]["name"] in volume for volume in volumes] == [False, True]
-    assert nats_auth.users(without) == nats_auth.USERS
-    others = {role: f"{role}-0123456789abcdef" for role in nats_auth.ROLES}
-    assert nats_auth.secret(without, others) == nats_auth.secret(there, others)
+    assert credentials.users(without) == credentials.USERS
+    others = {role: f"{role}-0123456789abcdef" for role in credentials.ROLES}
+    assert credentials.users_secret(without, others) == credentials.users_secret(there, others)
 
 
 def test_a_table_without_an_image_says_where_to_name_one() -> None:
     """Instead of a pod that can never start."""
     with pytest.raises(ValueError, match=r"spec\.table\.image.*LOGPIPELINE_IMAGE_TABLE"):
-        build(resource({"table": {"enabled": True}}), replace(SETTINGS, image_table=""))
+        build(resource({"table": {"enabled": True}}), child_settings(image_table=""))

@@ -1,8 +1,8 @@
-"""Which namespaces' pods the shippers of a pipeline read where labels of namespaces say it, and the
-bindings that let them see those pods.
+"""The namespaces whose pods a pipeline's shippers read if a selector of namespaces decides it, and
+the bindings that allow it.
 
-A binding lies in the namespace that is read, and its pipeline in another: no owner can remove it.
-The operator does, as soon as the labels no longer say so.
+A binding lies in the namespace that is read, and its pipeline in another, so it can have no owner
+that removes it. The operator does, as soon as the selector no longer selects the namespace.
 """
 
 from __future__ import annotations
@@ -14,41 +14,43 @@ from http import HTTPStatus
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.pods import query_of
-from logpipeline_operator import live
+from logpipeline_operator import child_objects
+from logpipeline_operator.child_objects import Applied, apply_changes
 from logpipeline_operator.children import ChildSettings, names, shippers
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.cluster.client import Cluster, ClusterError
 from logpipeline_operator.cluster.kinds import kind
+from logpipeline_operator.cluster.objects import is_ending
 from logpipeline_operator.differences import Changes, Wanted, changes, title
-from logpipeline_operator.live import Done, carry_out
 from logpipeline_operator.queue import Key
 from logpipeline_operator.status import Finding, errors
 
-# Names of namespaces that are gone, of which shippers may still have last lines to read.
+# Shippers may still have last lines to read of namespaces that are gone.
 GONE_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """The namespaces whose pods are read: shippers are *told* these, and *bound* in those that are
-    there and stay. *finding* says why they are not known.
+class PodNamespaces:
+    """The namespaces whose pods are read: the *listed* ones are in the file that shippers read; in
+    the *bound* ones, which exist and are not being deleted, they get a binding. *finding*: why the
+    namespaces are not known.
     """
 
-    told: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
     bound: tuple[str, ...] = ()
     finding: Finding | None = None
 
 
-async def look(cluster: Cluster, pipeline: LogPipeline) -> Reach:
-    """Return what the shippers of *pipeline* read, by the labels of namespaces.
+async def observe(cluster: Cluster, pipeline: LogPipeline) -> PodNamespaces:
+    """Return the namespaces that the selector of *pipeline* selects.
 
     Raises:
         ClusterError, ClusterAway: the namespaces could not be read.
     """
     selector = pipeline.spec.shippers.pod_namespace_selector
     if selector is None:
-        return Reach()
-    before = await _told_before(cluster, pipeline)
+        return PodNamespaces()
+    before = await _listed_before(cluster, pipeline)
     try:
         found, _ = await cluster.list(kind("Namespace"), None, query_of(selector))
         matching = {str(each["metadata"]["name"]): each for each in found}
@@ -56,39 +58,42 @@ async def look(cluster: Cluster, pipeline: LogPipeline) -> Reach:
     except ClusterError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        return Reach(told=tuple(before), bound=(), finding=errors.of_unknown_namespaces(error))
-    # Nothing can be made in a namespace that is ending; its last lines are read.
-    staying = [name for name, each in matching.items() if _is_staying(each)]
-    told = {*matching, *gone[:GONE_MAX]}
-    return Reach(told=tuple(sorted(told)), bound=tuple(sorted(staying)))
+        finding = errors.of_unknown_namespaces(error)
+        return PodNamespaces(listed=tuple(before), finding=finding)
+    # A namespace that is being deleted takes no binding; its last lines are still read.
+    staying = [name for name, each in matching.items() if not is_ending(each)]
+    listed = {*matching, *gone[:GONE_MAX]}
+    return PodNamespaces(listed=tuple(sorted(listed)), bound=tuple(sorted(staying)))
 
 
 async def bind(
     cluster: Cluster,
     pipeline: LogPipeline,
     settings: ChildSettings,
-    reach: Reach,
+    read: PodNamespaces,
     *,
     may_write: bool,
     drifted: list[str],
-) -> tuple[Done, list[str]]:
-    """Make bindings of the shippers in the namespaces of *reach*, and remove all others; return
-    what came of it, and without *may_write* what would be done. What others had changed is added to
-    *drifted*.
+) -> tuple[Applied, list[str]]:
+    """Make the shippers' bindings in the namespaces of *read*, and delete all others; return the
+    result, and without *may_write* the changes that wait. Bindings that others had changed are
+    added to *drifted*.
 
     Raises:
         ClusterError, ClusterAway: the bindings could not be read.
     """
-    if reach.finding is not None:
-        return Done(), []
-    present = await live.bindings_in_namespaces(cluster, Key(pipeline.namespace, pipeline.name))
+    if read.finding is not None:
+        return Applied(), []
+    present = await child_objects.bindings_in_namespaces(
+        cluster, Key(pipeline.namespace, pipeline.name)
+    )
     there = {str(each["metadata"]["namespace"]): each for each in present}
     wanted = {}
     if shippers.asks_kubernetes(pipeline, settings):
-        wanted = {name: shippers.binding_in(name, pipeline, settings) for name in reach.bound}
+        wanted = {name: shippers.binding_in(name, pipeline, settings) for name in read.bound}
     apply: list[Wanted] = []
     for namespace, manifest in wanted.items():
-        # All of them have one name, so that each is compared alone.
+        # All bindings have the same name, so each is compared alone.
         found = [there[namespace]] if namespace in there else []
         apply += changes(
             [manifest], found, owner_uid=pipeline.uid, pipeline=pipeline.name, may_adopt=True
@@ -96,19 +101,19 @@ async def bind(
     unwanted = tuple(each for namespace, each in there.items() if namespace not in wanted)
     if may_write:
         wished = Changes(apply=tuple(apply), delete=unwanted)
-        return await carry_out(cluster, wished, drifted), []
+        return await apply_changes(cluster, wished, drifted), []
     pending = [_place(each.manifest) for each in apply]
-    return Done(), pending + [f"delete {_place(each)}" for each in unwanted]
+    return Applied(), pending + [f"delete {_place(each)}" for each in unwanted]
 
 
-async def _told_before(cluster: Cluster, pipeline: LogPipeline) -> Sequence[str]:
+async def _listed_before(cluster: Cluster, pipeline: LogPipeline) -> Sequence[str]:
     there = await cluster.get(kind("ConfigMap"), pipeline.namespace, names.shipper(pipeline))
     text = ((there or {}).get("data") or {}).get(shippers.NAMESPACES_FILE, "[]")
     try:
-        told = json.loads(text)
+        listed = json.loads(text)
     except ValueError:
-        return ()  # It was changed by hand, and is put right by this look.
-    return [each for each in told if isinstance(each, str)] if isinstance(told, list) else ()
+        return ()  # It was changed by hand, and is corrected by this reconciliation.
+    return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else ()
 
 
 async def _is_gone(cluster: Cluster, name: str) -> bool:
@@ -117,7 +122,3 @@ async def _is_gone(cluster: Cluster, name: str) -> bool:
 
 def _place(binding: Manifest) -> str:
     return f"{title(binding)} in {binding['metadata']['namespace']}"
-
-
-def _is_staying(namespace: Manifest) -> bool:
-    return "deletionTimestamp" not in namespace["metadata"]

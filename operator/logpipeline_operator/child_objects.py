@@ -1,4 +1,4 @@
-"""A pipeline's children as they are, and what is done to them."""
+"""Reads a pipeline's children from the cluster, and applies changes to them."""
 
 from __future__ import annotations
 
@@ -6,47 +6,46 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.api import PIPELINE_LABEL
-from logpipeline_operator.children import model
-from logpipeline_operator.children.kinds import ChildKind, order
+from logpipeline_operator.children import model, order
 from logpipeline_operator.children.model import Manifest
 from logpipeline_operator.children.names import binding_name
 from logpipeline_operator.cluster.client import Cluster, ClusterError
-from logpipeline_operator.cluster.kinds import kind, kind_in, kind_of
-from logpipeline_operator.differences import Changes, Wanted, place, title, words_of
-from logpipeline_operator.intrusions import intrusions, removal
+from logpipeline_operator.cluster.kinds import Kind, kind, kind_of
+from logpipeline_operator.cluster.objects import labels_of
+from logpipeline_operator.differences import Changes, Wanted, corrections_of, place, title
+from logpipeline_operator.foreign_fields import foreign_fields, removal
 from logpipeline_operator.queue import Key
+from logpipeline_operator.status.errors import of_kubernetes
+from logpipeline_operator.status.facts import Finding
 from logpipeline_operator.volume_claims import Growth
 
-FORBIDDEN = 403
 _OURS = f"{model.MANAGED_BY_LABEL}={model.MANAGED_BY},{model.NAMESPACE_LABEL}"
 
 log = logging.getLogger(__name__)
 
 
-# No finalizer is spent on them. An operator that goes with its own namespace would leave one
-# behind, and the namespace with it; a binding whose service account is gone lets nobody do
-# anything.
+# Bindings have no finalizer. An operator that is deleted with its own namespace would leave the
+# finalizer behind, which keeps the namespace; a binding without its account gives no rights.
 async def find_bindings(cluster: Cluster, key: Key) -> Manifest | None:
-    """Return the binding of the pipeline's shippers that lies in no namespace, None where there is
-    none of ours.
-    """
+    """Return the ClusterRoleBinding of the pipeline's shippers; None if the operator made none."""
     try:
         there = await cluster.get(
             kind("ClusterRoleBinding"), None, binding_name(key.namespace, key.name)
         )
     except ClusterError as error:
-        # Without the right to it there is none of ours.
-        if error.status == FORBIDDEN:
+        # Without the right to read it the operator cannot have made one.
+        if error.status == HTTPStatus.FORBIDDEN:
             return None
         raise
     return there if there is not None and _key(there) == key else None
 
 
 async def bindings_in_namespaces(cluster: Cluster, key: Key) -> list[Manifest]:
-    """Return the bindings of the pipeline's shippers that lie in the namespaces that they read."""
+    """Return the bindings of the pipeline's shippers in the namespaces that they read."""
     selector = f"{_OURS}={key.namespace},{model.INSTANCE_LABEL}={key.name}"
     return await _listed(cluster, "RoleBinding", selector)
 
@@ -61,13 +60,13 @@ async def forget_bindings(cluster: Cluster, key: Key) -> None:
 async def sweep_bindings(
     cluster: Cluster, keys: Collection[Key], namespaces: Collection[str]
 ) -> None:
-    """Delete the bindings of all pipelines but *keys*, which are all there are in *namespaces*
-    (none: everywhere): some went while nobody looked.
+    """Delete the bindings of pipelines that no longer exist: *keys* are all that exist in
+    *namespaces* (none: everywhere). Some may have been deleted while no operator ran.
     """
     for name in ("ClusterRoleBinding", "RoleBinding"):
         for there in await _listed(cluster, name, _OURS):
             key = _key(there)
-            # What other namespaces have is another operator's business.
+            # Bindings of pipelines in other namespaces belong to another operator.
             if key not in keys and (not namespaces or key.namespace in namespaces):
                 await _delete(cluster, there)
 
@@ -76,8 +75,8 @@ async def _listed(cluster: Cluster, name: str, selector: str) -> list[Manifest]:
     try:
         found, _ = await cluster.list(kind(name), None, selector)
     except ClusterError as error:
-        # Without the right to them there are none of ours.
-        if error.status == FORBIDDEN:
+        # Without the right to list them the operator cannot have made any.
+        if error.status == HTTPStatus.FORBIDDEN:
             return []
         raise
     return found
@@ -91,25 +90,15 @@ async def _delete(cluster: Cluster, there: Manifest) -> None:
 
 
 def _key(binding: Manifest) -> Key:
-    given = binding["metadata"].get("labels") or {}
+    given = labels_of(binding)
     return Key(str(given.get(model.NAMESPACE_LABEL)), str(given.get(model.INSTANCE_LABEL)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A child that the API server did not take."""
-
-    child: str
-    status: int
-    reason: str
-    message: str
-
-
 @dataclass(slots=True)
-class Done:
-    """What became of `carry_out`."""
+class Applied:
+    """The result of `apply_changes`: what was refused, and how many objects were written."""
 
-    failures: list[Failure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     written: int = 0
 
 
@@ -117,21 +106,17 @@ async def children(
     cluster: Cluster,
     pipeline: LogPipeline,
     desired: Sequence[Manifest],
-    kinds: Iterable[ChildKind],
+    kinds: Iterable[Kind],
 ) -> list[Manifest]:
-    """Return the live children of *pipeline*, of *kinds*, and whatever else has the name of a
-    *desired* one.
+    """Return the children of *pipeline* in the cluster, of *kinds*, and any other object with the
+    name of a *desired* one.
 
     Raises:
         ClusterError, ClusterAway: they could not be read.
     """
     selector = f"{PIPELINE_LABEL}={pipeline.name}"
     lists = await asyncio.gather(
-        *(
-            cluster.list(kind_in(each.api_version, each.kind), pipeline.namespace, selector)
-            for each in kinds
-            if each.is_namespaced
-        )
+        *(cluster.list(each, pipeline.namespace, selector) for each in kinds if each.is_namespaced)
     )
     found = {place(manifest): manifest for manifests, _ in lists for manifest in manifests}
     missing = [manifest for manifest in desired if place(manifest) not in found]
@@ -143,22 +128,25 @@ async def children(
     return live
 
 
-async def pods(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
-    """Return the pods of *pipeline*."""
-    found, _ = await cluster.list(kind("Pod"), namespace, f"{PIPELINE_LABEL}={pipeline}")
-    return found
+async def pods(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the pods of the pipeline *key*."""
+    return await _labelled(cluster, "Pod", key)
 
 
-async def claims(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
-    """Return the volume claims of *pipeline*."""
-    selector = f"{PIPELINE_LABEL}={pipeline}"
-    found, _ = await cluster.list(kind("PersistentVolumeClaim"), namespace, selector)
-    return found
+async def claims(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the volume claims of the pipeline *key*."""
+    return await _labelled(cluster, "PersistentVolumeClaim", key)
 
 
-async def endpoint_slices(cluster: Cluster, namespace: str, pipeline: str) -> list[Manifest]:
-    """Return where the Services of *pipeline* lead: Kubernetes gives its slices their labels."""
-    found, _ = await cluster.list(kind("EndpointSlice"), namespace, f"{PIPELINE_LABEL}={pipeline}")
+async def endpoint_slices(cluster: Cluster, key: Key) -> list[Manifest]:
+    """Return the EndpointSlices of the Services of the pipeline *key*, which Kubernetes gives the
+    labels of the Services.
+    """
+    return await _labelled(cluster, "EndpointSlice", key)
+
+
+async def _labelled(cluster: Cluster, name: str, key: Key) -> list[Manifest]:
+    found, _ = await cluster.list(kind(name), key.namespace, f"{PIPELINE_LABEL}={key.name}")
     return found
 
 
@@ -174,7 +162,7 @@ def lacks_pods(manifest: Manifest) -> bool:
 
 
 async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[str, str]:
-    """Return why *controllers* that lack pods could not make them, by their titles."""
+    """Return the errors of *controllers* that could not make their pods, by title."""
     found: dict[str, str] = {}
     for controller in controllers:
         metadata = controller["metadata"]
@@ -186,19 +174,19 @@ async def refusals(cluster: Cluster, controllers: Iterable[Manifest]) -> dict[st
     return found
 
 
-async def carry_out(cluster: Cluster, changes: Changes, drifted: list[str]) -> Done:
-    """Make *changes*; a child that is refused keeps none of the others back. What others had
-    changed is added to *drifted*.
+async def apply_changes(cluster: Cluster, changes: Changes, drifted: list[str]) -> Applied:
+    """Apply *changes*; a refused child does not stop the others. Children that other managers had
+    changed are added to *drifted*.
 
     Raises:
-        ClusterAway: the API server did not answer; the last request may have been carried out.
+        ClusterAway: the API server did not answer; it may have done the last request.
     """
-    done = Done()
+    done = Applied()
     for wanted in sorted(changes.apply, key=lambda wanted: order(wanted.manifest)):
         try:
             await _apply(cluster, wanted, done, drifted)
         except ClusterError as error:
-            done.failures.append(_failure(wanted.manifest, error))
+            done.findings.append(of_kubernetes(title(wanted.manifest), error))
     for manifest in changes.delete:
         metadata = manifest["metadata"]
         try:
@@ -206,34 +194,29 @@ async def carry_out(cluster: Cluster, changes: Changes, drifted: list[str]) -> D
                 kind_of(manifest), metadata.get("namespace"), metadata["name"], uid=metadata["uid"]
             )
         except ClusterError as error:
-            done.failures.append(_failure(manifest, error))
+            done.findings.append(of_kubernetes(title(manifest), error))
         else:
             done.written += 1
             log.info("deleted a child", extra={"child": title(manifest)})
     return done
 
 
-async def grow(cluster: Cluster, namespace: str, growths: Iterable[Growth]) -> list[Failure]:
-    """Have claims ask for more, and return what was refused: not every storage can grow."""
-    failures = []
+async def grow(cluster: Cluster, namespace: str, growths: Iterable[Growth]) -> list[Finding]:
+    """Make claims request more storage, and return the refusals: not every storage can grow."""
+    refused = []
     for growth in growths:
         change: Manifest = {"spec": {"resources": {"requests": {"storage": growth.storage}}}}
         try:
             await cluster.merge(kind("PersistentVolumeClaim"), namespace, growth.name, change)
         except ClusterError as error:
-            child = f"PersistentVolumeClaim {growth.name}"
-            failures.append(
-                Failure(
-                    child=child, status=error.status, reason=error.reason, message=error.message
-                )
-            )
+            refused.append(of_kubernetes(f"PersistentVolumeClaim {growth.name}", error))
         else:
             log.info("a claim asks for more", extra={"claim": growth.name, "for": growth.storage})
-    return failures
+    return refused
 
 
 async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
-    """Delete pods, whose controller makes them anew."""
+    """Delete pods; their controller makes new ones."""
     for pod in found:
         metadata = pod["metadata"]
         log.info("deleting a pod of an older revision", extra={"pod": metadata["name"]})
@@ -242,29 +225,29 @@ async def delete_pods(cluster: Cluster, found: Iterable[Manifest]) -> None:
         )
 
 
-async def _apply(cluster: Cluster, wanted: Wanted, done: Done, drifted: list[str]) -> None:
-    put_right = words_of(wanted)
-    text = f"{title(wanted.manifest)} ({', '.join(put_right)})"
-    if put_right:
-        # Before it is done: if the answer is lost, the next look finds nothing to put right.
+async def _apply(cluster: Cluster, wanted: Wanted, done: Applied, drifted: list[str]) -> None:
+    corrected = corrections_of(wanted)
+    text = f"{title(wanted.manifest)} ({', '.join(corrected)})"
+    if corrected:
+        # Noted before the request: if its answer is lost, the next reconciliation finds no drift.
         drifted.append(text)
     try:
         await _write(cluster, wanted, done)
     except ClusterError:
-        if put_right:
+        if corrected:
             drifted.remove(text)
         raise
     log.info(
         "applied a child",
-        extra={"child": title(wanted.manifest), "new": wanted.is_new, "drift": put_right},
+        extra={"child": title(wanted.manifest), "new": wanted.is_new, "drift": corrected},
     )
 
 
-async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
+async def _write(cluster: Cluster, wanted: Wanted, done: Applied) -> None:
     manifest = wanted.manifest
     if wanted.replaces_uid:
         metadata = manifest["metadata"]
-        # Its pods and their volumes stay, and belong to the new one.
+        # Its pods and their volumes stay; the new object adopts them.
         await cluster.delete(
             kind_of(manifest),
             metadata.get("namespace"),
@@ -274,9 +257,9 @@ async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
         )
     there = await cluster.apply(manifest)
     done.written += 1
-    # Applying takes back what is ours; what others added beside it has to be taken out.
-    named = {each.path for each in wanted.intrusions}
-    left = tuple(each for each in intrusions(manifest, there) if each.path in named)
+    # Applying corrects the operator's own fields; fields that others added must be removed.
+    named = {each.path for each in wanted.foreign_fields}
+    left = tuple(each for each in foreign_fields(manifest, there) if each.path in named)
     if left:
         await cluster.patch(kind_of(manifest), there, removal(there, left))
         done.written += 1
@@ -285,9 +268,3 @@ async def _write(cluster: Cluster, wanted: Wanted, done: Done) -> None:
 async def _namesake(cluster: Cluster, manifest: Manifest) -> Manifest | None:
     metadata = manifest["metadata"]
     return await cluster.get(kind_of(manifest), metadata.get("namespace"), metadata["name"])
-
-
-def _failure(manifest: Manifest, error: ClusterError) -> Failure:
-    return Failure(
-        child=title(manifest), status=error.status, reason=error.reason, message=error.message
-    )

@@ -1,4 +1,4 @@
-"""Secrets as files: NATS' client reads them anew at each connect, as it does in the pods."""
+"""Credentials in Secrets as files, which the NATS client reads at each connect, as in pods."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from logpipeline_operator.children.credentials import CredentialFile
 Manifest = Mapping[str, Any]
 
 
-# What to do about a Secret of the managed server's users.
+# Advice for a Secret of the managed server's users.
 MADE_BY_US = "the operator makes it, unless it is away or the pipeline is paused"
-TO_DELETE = "delete it: the operator makes it anew, and the server with it"
+TO_DELETE = "delete it: the operator makes a new one, and restarts the server"
 
 
 class SecretProblem(Exception):
-    """A Secret is not there, or lacks a key."""
+    """A Secret does not exist, or lacks a key."""
 
 
 def contents(
@@ -31,11 +31,11 @@ def contents(
     *,
     is_ours: bool = False,
 ) -> dict[str, bytes]:
-    """Return the content of each of *files* by its path below the folder of credentials. The
-    operator makes the *secrets* that are ours, and the user those of other servers.
+    """Return the content of each of *files* by its path below the folder of credentials. With
+    *is_ours* the operator makes the *secrets*, else the user does.
 
     Raises:
-        SecretProblem: the message names what is missing.
+        SecretProblem: a Secret or a key is missing; the message names it.
     """
     found: dict[str, bytes] = {}
     for file in files:
@@ -47,7 +47,7 @@ def contents(
             )
         data = secret.get("data") or {}
         if file.key not in data:
-            there = ", ".join(sorted(data)) or "no key at all"
+            there = ", ".join(sorted(data)) or "no keys"
             raise SecretProblem(
                 f"the {_title(file)} has no key {file.key} (it has: {there}); "
                 + (TO_DELETE if is_ours else "add it, or correct spec.nats")
@@ -60,7 +60,7 @@ def contents(
 
 
 def encoded(content: bytes) -> str:
-    """Return *content* as a Secret holds it."""
+    """Return *content* in base64, as a Secret has it."""
     return base64.b64encode(content).decode()
 
 
@@ -69,7 +69,7 @@ def _title(file: CredentialFile) -> str:
 
 
 def fingerprint(contents: Mapping[str, bytes], *more: str) -> str:
-    """Return a text that changes when a file or one of *more* does, and tells nothing of them."""
+    """Return a hash that changes when a file or one of *more* does."""
     digest = hashlib.sha256()
     for part in (*more, *(text for path in sorted(contents) for text in (path, contents[path]))):
         data = part if isinstance(part, bytes) else part.encode()
@@ -78,7 +78,7 @@ def fingerprint(contents: Mapping[str, bytes], *more: str) -> str:
 
 
 def write(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Make *folder* hold just these files, for us alone."""
+    """Make *folder* contain exactly these files, readable for this user only."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
     for path, content in contents.items():

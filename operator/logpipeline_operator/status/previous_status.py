@@ -1,5 +1,5 @@
-"""What is taken over from the status that a resource has: anybody with the right to write it may
-have written anything.
+"""Reads the values that a new status takes over from the previous one. Every field is checked: any
+user with the right to write the status may have written anything.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-# The schema allows no more collectors than that.
+from logpipeline_operator.cluster.objects import TIME_FORMAT
+
+# The schema allows no more collectors.
 ASSIGNMENTS_MAX = 1024
 TABLE_STREAMS_MAX = 64
-TIME = "%Y-%m-%dT%H:%M:%SZ"
 TABLE_FIGURES = ("path", "commit", "rows", "committedAt", "streams")
 
 
 def condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
-    """Return the condition *kind* of *status*, an empty one where it is not there."""
+    """Return the condition *kind* of *status*; empty if it has none."""
     entries = (status or {}).get("conditions")
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping) and entry.get("type") == kind:
@@ -25,13 +26,13 @@ def condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
 
 
 def identity(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many partitions there are, and what subjects and streams are called."""
+    """Return the number of partitions, and the names of subject and streams."""
     kinds = {"partitions": int, "subject": str, "streams": str}
     return {name: status[name] for name, kind in kinds.items() if type(status.get(name)) is kind}
 
 
 def books(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was missing and what was lost, in words and in bytes."""
+    """Return the missing and the lost lines, as text and in bytes."""
     found: dict[str, Any] = {
         name: status[name] for name in ("missing", "lost") if isinstance(status.get(name), str)
     }
@@ -40,7 +41,7 @@ def books(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def figures(status: Mapping[str, Any], name: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Return those of the values *kinds* of the object *name* that are of their kinds."""
+    """Return the fields *kinds* of the object *name* whose values have these types."""
     there = status.get(name)
     values = there if isinstance(there, Mapping) else {}
     return {key: values[key] for key, kind in kinds.items() if type(values.get(key)) is kind}
@@ -53,7 +54,7 @@ def selector(status: Mapping[str, Any]) -> str:
 
 
 def assignments(status: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return who owned which partitions."""
+    """Return the collectors with their partitions."""
     rows = _collectors(status).get("assignments")
     found: dict[str, dict[str, str]] = {}
     for row in rows if isinstance(rows, list) else []:
@@ -65,7 +66,7 @@ def assignments(status: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def table(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how the table stood."""
+    """Return the status of the table."""
     there = status.get("table")
     known = there if isinstance(there, Mapping) else {}
     found: dict[str, Any] = {
@@ -94,9 +95,9 @@ def _is_count(value: Any) -> bool:
 
 
 def time_of(value: Any) -> datetime | None:
-    """Return the time that *value* is, None where it is none."""
+    """Return *value* as a time; None if it is not a time."""
     try:
-        return datetime.strptime(value, TIME).replace(tzinfo=UTC)
+        return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC)
     except (TypeError, ValueError):
         return None
 
