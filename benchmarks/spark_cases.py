@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession, functions
 
 from logpipeline.nats.options import NatsOptions
-from logpipeline_spark.lines import table
+from logpipeline_spark.job.service import Job
+from logpipeline_spark.job.settings import JobSettings
+from logpipeline_spark.job.spark import Engine
+from logpipeline_spark.lines import arrow
+from logpipeline_spark.lines.arrow import tables_of
 from logpipeline_spark.lines.layout import layout
-from logpipeline_spark.lines.opening import groups
-from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import MINUTES, added, by_minute, counted
-from logpipeline_spark.running.engine import Engine
-from logpipeline_spark.running.job import Job
-from logpipeline_spark.running.settings import JobSettings
+from logpipeline_spark.lines.messages import groups
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import EARLIEST
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.places import EARLIEST
-from logpipeline_spark.source.tasks import RangeTask, read_task
+from logpipeline_spark.source.ranges import RangeTask, read_task
+from logpipeline_spark.table.counts import MINUTES, added, by_minute, counted
 from spark_lines import BUCKET, PARTITIONS, ROOT, streams
 
 CRI = r"^(\S{16})\S* (?:stdout|stderr) [FP] (.*)$"
@@ -121,7 +121,7 @@ def _lines(options: SourceOptions, part: RangeTask, schema: pa.Schema) -> Iterat
     for messages in read_task(options, part):
         for group in groups(messages, part.origin(options)):
             found = layout(group)
-            lines, _ = table.strings(table.slices(found.buffer, found.starts, found.ends))
+            lines, _ = arrow.strings(arrow.slices(found.buffer, found.starts, found.ends))
             yield pa.table([lines], schema=schema)
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import spark_checks as checks
 import spark_lines
 from logpipeline.embedded import EmbeddedServer, ServerOptions
-from logpipeline_spark.running.engine import JAVA
+from logpipeline_spark.job.spark import JAVA
 from run import Row, row_of
 from spark_latency import latencies, percentile
 from spark_trials import (

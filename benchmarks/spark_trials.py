@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import spark_cases as cases
-from logpipeline_spark.running.engine import JAVA, session
+from logpipeline_spark.job.spark import JAVA, session
 from processes import cost_of, cpu_of_tree, parent_of
 
 MASTER = "local[2]"

@@ -53,3 +53,7 @@ def _chain(error: BaseException) -> list[BaseException]:
         links.append(current)
         current = current.__cause__ or current.__context__
     return links
+
+
+class Damaged(Refused):
+    """A file of a table is missing, or is not what was written."""

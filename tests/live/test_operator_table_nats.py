@@ -22,13 +22,12 @@ from logpipeline.tables.progress import Missed, MissedRange, TableProgress, miss
 from logpipeline.tables.standing import TableState, table_of, tables_of
 from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
+from logpipeline_spark.job import task
+from logpipeline_spark.job.batch import Batches
+from logpipeline_spark.job.service import Teller, source_options
+from logpipeline_spark.job.settings import settings_of
+from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.lines.schema import LINES_ENCODED
-from logpipeline_spark.running import task
-from logpipeline_spark.running.batch import Batches
-from logpipeline_spark.running.job import source_options
-from logpipeline_spark.running.progress import Teller
-from logpipeline_spark.running.settings import settings_of
-from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.table.storage import LocalStorage
 from managed_server import Managed, connected, managed, resource

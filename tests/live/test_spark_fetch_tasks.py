@@ -14,9 +14,9 @@ import pytest
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import EARLIEST
 from logpipeline_spark.source.options import SourceOptions, parse
-from logpipeline_spark.source.places import EARLIEST
-from logpipeline_spark.source.tasks import RangeTask, read_task
+from logpipeline_spark.source.ranges import RangeTask, read_task
 from spark_streams import Streams, running_streams
 
 SUBJECT = "logs.p0.node-b"

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import selection
+from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.datasource import JetStreamReader, JetStreamStreamReader
 from logpipeline_spark.source.options import parse
@@ -48,7 +48,7 @@ def refusal(streams: Streams, **changes: str) -> str:
     """Return why the streams that *changes* name are refused."""
     options = parse(options_of(streams, **changes))
     with pytest.raises(Refused) as caught, Client(options) as client:
-        selection.look(client, options)
+        planning.look(client, options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -57,7 +57,7 @@ def found(streams: Streams, **changes: str) -> list[str]:
     """Return the streams that are found."""
     options = parse(options_of(streams, **changes))
     with Client(options) as client:
-        return list(selection.look(client, options))
+        return list(planning.look(client, options))
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[Any, ...]]:

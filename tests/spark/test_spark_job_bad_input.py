@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.running import job
-from logpipeline_spark.running.job import logs_for, storage_for
+from logpipeline_spark.job import service
+from logpipeline_spark.job.service import logs_for, storage_for
 from logpipeline_spark.table.verify import Report, verify
 from small_disk import small_disk
 from spark_jobs import Table, one_sentence
@@ -211,7 +211,7 @@ def test_a_path_that_another_pipeline_writes_as_a_command_says_it(
 
 def test_wrong_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence says what the server says, never a secret; with the right ones it goes on."""
-    monkeypatch.setattr(job, "PATIENCE_S", 2)
+    monkeypatch.setattr(service, "PATIENCE_S", 2)
     with running_streams(tmp_path / "nats", token="right") as streams:
         table = Table(streams, tmp_path / "table")
         streams.send("node-a", "one")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
+from logpipeline_spark.job.service import logs_for
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.running.job import logs_for
 from logpipeline_spark.table import s3
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.verify import verify
 from spark_jobs import Table
 from spark_streams import Streams

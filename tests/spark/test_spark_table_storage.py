@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.names import WRITING
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.files import WRITING
 from logpipeline_spark.table.s3 import S3Options, S3Storage, storage_of
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from small_disk import small_disk
 from tables_made import batch, logs, opened

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from pipeline_up import PipelineUp

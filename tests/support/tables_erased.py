@@ -16,19 +16,16 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from logpipeline_cli.tables import duck
-from logpipeline_spark.formats.choosing import Logs, logs_of
 from logpipeline_spark.formats.iceberg import CATALOG_NAME, IcebergLog
-from logpipeline_spark.formats.log import GRACE_HOURS
+from logpipeline_spark.formats.log import GRACE_HOURS, Logs, logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import Condition
+from logpipeline_spark.table.erasure import Condition, Erasure
+from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.verify import verify
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import Table
 from tables_made import LIFE, STREAM, kept, lines, opened
 
 IDENTIFIER = "logs.lines"

@@ -9,17 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from logpipeline.listing import files_below
-from logpipeline_spark.formats.choosing import Logs, logs_of
+from logpipeline_spark.formats.log import Logs, logs_of
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import by_minute, by_source, counted
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
+from logpipeline_spark.table.counts import by_minute, by_source, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.state import Kept
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.upkeep import Upkeep
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import Table
 
 STREAM = "LOGS_0"
 LIFE = "18a1f3c2d4e5f607r0"

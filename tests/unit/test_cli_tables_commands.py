@@ -18,14 +18,13 @@ import yaml
 from logpipeline_cli.main import main
 from logpipeline_cli.tables import duck
 from logpipeline_cli.tables.page import ask
+from logpipeline_spark.job.rebuild import Rebuild
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.running.rebuild import Rebuild
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files as files_of
+from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files as files_of
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import Table
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import Table
 from tables_erased import age, delta
 from tables_fed import Job, Sent, lose_state
 from tables_made import BEGIN, LIFE, STREAM, counted_batch, kept, lines, logs, opened

@@ -15,11 +15,10 @@ import pytest
 from logpipeline_cli.commands import query
 from logpipeline_cli.main import main
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import write_range
 from tables_made import BEGIN, LIFE, STREAM, kept, lines, logs, opened, upkeep
 
 TEXTS = (

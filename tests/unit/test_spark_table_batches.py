@@ -12,21 +12,19 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from logpipeline_spark.errors import Refused
+from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.log import Change, Log, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import state as state_module
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.names import LINES as LINES_AREA
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.files import LINES as LINES_AREA
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName, Range
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.state import Kept, WrongRange
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import BEGIN_ATTEMPTS, PATIENCE_S, Held
 from logpipeline_spark.table.verify import verify
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import BEGIN_ATTEMPTS, PATIENCE_S, Held
 from tables_made import (
     BEGIN,
     LIFE,

@@ -11,17 +11,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from logpipeline_spark.errors import Damaged
 from logpipeline_spark.formats.delta import _TYPES
-from logpipeline_spark.lines.columns import TYPES
-from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import LATE_MAX, MINUTES, SOURCES, added
+from logpipeline_spark.lines.schema import LINES, TYPES
 from logpipeline_spark.table import counts
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import LINES as LINES_AREA
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
-from logpipeline_spark.table.reading import files as files_of
-from logpipeline_spark.table.reading import tables
+from logpipeline_spark.table.counts import LATE_MAX, MINUTES, SOURCES, added
+from logpipeline_spark.table.files import LINES as LINES_AREA
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry
+from logpipeline_spark.table.scan import files as files_of
+from logpipeline_spark.table.scan import tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
 from logpipeline_spark.table.verify import verify

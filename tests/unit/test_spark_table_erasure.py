@@ -19,24 +19,21 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
-from logpipeline_spark.errors import Refused
+from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats import iceberg as iceberg_module
 from logpipeline_spark.formats.log import GRACE_HOURS, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import erasure as erasure_module
 from logpipeline_spark.table import storage as local_module
-from logpipeline_spark.table.compact import groups_of
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.erasure import Erasure
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import Condition
+from logpipeline_spark.table.compaction import groups_of
+from logpipeline_spark.table.erasure import Condition, Erasure
+from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.parquet import write_range
 from logpipeline_spark.table.state import WrongRange
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import Table
 from logpipeline_spark.table.upkeep import Limits
-from logpipeline_spark.table.write import write_range
+from logpipeline_spark.table.writer import Table
 from tables_erased import FORMATS, Lake, Row, mixed, rows_of
 from tables_made import BEGIN, LIFE, STREAM, kept, lines, table_files, upkeep
 

@@ -15,19 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logpipeline.spans import outside
-from logpipeline_spark.errors import Refused
+from logpipeline_spark.errors import Damaged, Refused
 from logpipeline_spark.formats import delta as delta_module
 from logpipeline_spark.formats.log import Overtaken
-from logpipeline_spark.rollup.counts import MINUTES
-from logpipeline_spark.running.rebuild import Plan, Rebuild
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.table import table as table_module
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.names import ROLLUP_MINUTE
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.job.rebuild import Plan, Rebuild
+from logpipeline_spark.source.offsets import Position
+from logpipeline_spark.table import writer as table_module
+from logpipeline_spark.table.counts import MINUTES
+from logpipeline_spark.table.files import ROLLUP_MINUTE
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.state import States
-from logpipeline_spark.table.table import PATIENCE_S, Held
 from logpipeline_spark.table.upkeep import Limits
+from logpipeline_spark.table.writer import PATIENCE_S, Held
 from tables_erased import FORMATS, Lake
 from tables_fed import (
     CREATED,

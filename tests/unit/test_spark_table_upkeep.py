@@ -18,24 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
+from logpipeline_spark.errors import Damaged
 from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import GRACE_HOURS
 from logpipeline_spark.lines.schema import LINES, LINES_ENCODED
-from logpipeline_spark.table import compact as compact_module
+from logpipeline_spark.table import compaction as compact_module
 from logpipeline_spark.table import upkeep as upkeep_module
-from logpipeline_spark.table.compact import Sizes, due, groups_of, merged
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.parquet import plain
-from logpipeline_spark.table.reading import files as files_of
-from logpipeline_spark.table.reading import tables
+from logpipeline_spark.table.compaction import Sizes, due, groups_of, merged
+from logpipeline_spark.table.files import FileEntry, FileName, Range
+from logpipeline_spark.table.parquet import in_hours, plain, write_range
+from logpipeline_spark.table.scan import files as files_of
+from logpipeline_spark.table.scan import tables
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.table import COUNTS, Table
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import Report
 from logpipeline_spark.table.verify import verify as verify_table
-from logpipeline_spark.table.write import in_hours, write_range
+from logpipeline_spark.table.writer import COUNTS, Table
 from tables_erased import FORMATS, Lake, in_order, mixed
 from tables_made import (
     BEGIN,

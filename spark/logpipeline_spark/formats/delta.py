@@ -25,12 +25,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from logpipeline.failpoints import reach
-from logpipeline_spark.errors import Refused, sentence_of
+from logpipeline_spark.errors import Damaged, Refused, sentence_of
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import folder_of, partition_of
+from logpipeline_spark.table.files import FileEntry, folder_of, partition_of
 from logpipeline_spark.table.storage import Storage
 
 APPLICATION = "logpipeline"

@@ -27,8 +27,7 @@ from pyiceberg.table.snapshots import Snapshot
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import is_ours, name_of
+from logpipeline_spark.table.files import FileEntry, is_ours, name_of
 from logpipeline_spark.table.storage import Storage
 
 TRANSACTION = "logpipeline.transaction"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logpipeline_spark.lines.crilines import are_whole
-from logpipeline_spark.lines.opening import Opened
+from logpipeline_spark.lines.messages import Opened
 
 Piece = Literal["begin", "middle", "end"]
 

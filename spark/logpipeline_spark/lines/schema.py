@@ -5,8 +5,13 @@ added, never renamed or given another type.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from logpipeline.spec.table import LineField, ParseRule, Table, TimeRule
+from logpipeline_spark.errors import Refused
 
 TIME = pa.timestamp("us", tz="UTC")
 UNDECODABLE = "undecodable"
@@ -74,3 +79,76 @@ class Origin:
     incarnation: str
     root: str
     partitions: int
+
+
+FIELDS, PARSED = "fields", "parsed"
+NO_RULE = -1
+TYPES = {
+    "string": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": TIME,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What people ask for: *rules* by which lines are read, the first that fits a line; *times* of
+    lines, the first that is found; and the *zone* of times that name none.
+    """
+
+    rules: tuple[ParseRule, ...] = ()
+    times: tuple[TimeRule, ...] = ()
+    zone: str = "UTC"
+
+    @staticmethod
+    def of(table: Table) -> Columns:
+        """Return what a resource asks for.
+
+        Raises:
+            Refused: an expression is none that RE2 knows.
+        """
+        for rule in table.parse:
+            if rule.pattern is not None:
+                _check(rule.pattern)
+        return Columns(rules=table.parse, times=table.time, zone=table.zone)
+
+    @property
+    def declared(self) -> dict[str, LineField]:
+        """Return the fields with a column of their own, by their names."""
+        return {field.name: field for rule in reversed(self.rules) for field in rule.fields}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of declared columns, in the order in which rules name them first."""
+        return tuple(dict.fromkeys(field.name for rule in self.rules for field in rule.fields))
+
+
+NONE = Columns()
+
+
+def schema_of(columns: Columns) -> pa.Schema:
+    """Return the columns of a table as readers see them."""
+    return _with(LINES, columns)
+
+
+def encoded_schema_of(columns: Columns) -> pa.Schema:
+    """Return the columns of a table as writers have them."""
+    return _with(LINES_ENCODED, columns)
+
+
+def _with(base: pa.Schema, columns: Columns) -> pa.Schema:
+    if not columns.rules:
+        return base
+    declared = columns.declared
+    own = [pa.field(name, TYPES[declared[name].type]) for name in columns.names]
+    return pa.schema([*base, *own, pa.field(FIELDS, pa.string()), pa.field(PARSED, pa.bool_())])
+
+
+def _check(pattern: str) -> None:
+    empty: Any = pa.array([], pa.string())
+    try:
+        pc.extract_regex(empty, pattern)
+    except pa.ArrowInvalid as error:
+        raise Refused(f"table.parse: the pattern {pattern!r} cannot be used: {error}") from None

@@ -25,7 +25,7 @@ from logpipeline.nats.options import without_secret
 from logpipeline.nats.session import RawMessage
 from logpipeline.streamstate import StreamState, state_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.source.options import SourceOptions
 
 _TAIL = b"\r\nNats-Stream: "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -13,6 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -23,13 +25,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from logpipeline.wire import BadMessage, parse_headers
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source import planning, positions, rows, selection
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import Message, groups
+from logpipeline_spark.lines.schema import LINES, TIME, Origin
+from logpipeline_spark.source import offsets, planning
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.source.options import SourceOptions, parse, starting_of
 from logpipeline_spark.source.planning import Positions, States
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.source.tasks import RangeTask, read_task
+from logpipeline_spark.source.ranges import RangeTask, read_task
 
 Offset = dict[str, Any]
 
@@ -44,7 +50,7 @@ class JetStreamDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options ask for."""
-        return rows.schema_of(parse(self.options))
+        return schema_of(parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a table."""
@@ -65,11 +71,11 @@ class JetStreamReader(DataSourceReader):
         """Return what each task reads."""
         options = self.options
         with Client(options) as client:
-            seen = selection.look(client, options)
+            seen = planning.look(client, options)
             begin = planning.start(client, options, starting_of(options, is_stream=False), seen)
             lasts = planning.lasts(client, options, seen)
             end = planning.ends(client, begin, seen, lasts, None)
-        roots = selection.roots(options, seen)
+        roots = planning.roots(options, seen)
         return planning.tasks(options, end, options.min_partitions, roots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -103,14 +109,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._start is None:
             place = starting_of(self.options, is_stream=True)
             begin = planning.start(self._connected(), self.options, place, self._look())
-            self._start = positions.encode(begin, is_start=True)
+            self._start = offsets.encode(begin, is_start=True)
         return self._start
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name
         """Return where the batch that begins at *start* ends: there, where it is to wait."""
         client, options = self._connected(), self.options
         seen = self._seen = self._look()
-        known = planning.known(client, options, positions.decode(start), seen)
+        known = planning.known(client, options, offsets.decode(start), seen)
         begin = planning.begins(client, options, known, seen)
         lasts = {stream: self._last(stream, begin[stream], seen[stream].last) for stream in seen}
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -126,7 +132,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             known=known,
             count_max=options.max_offsets_per_trigger if is_limited else None,
         )
-        return positions.encode(self._end)
+        return offsets.encode(self._end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Return a limit of the options. Spark knows one at a time, and hands it back: any says
@@ -155,7 +161,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: Offset, end: Offset) -> list[RangeTask]:
         """Return what each task of a batch reads."""
-        known, until = positions.decode(start), positions.decode(end)
+        known, until = offsets.decode(start), offsets.decode(end)
         is_first = "start" in start
         batch = {
             stream: position
@@ -183,8 +189,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._client
 
     def _look(self) -> States:
-        seen = selection.look(self._connected(), self.options)
-        self._roots |= selection.roots(self.options, seen)
+        seen = planning.look(self._connected(), self.options)
+        self._roots |= planning.roots(self.options, seen)
         return seen
 
     def _is_early(self, begin: Positions, seen: States, lasts: dict[str, int]) -> bool:
@@ -217,4 +223,91 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     # Spark makes a task of nothing where there is nothing to read.
     if isinstance(partition, RangeTask):
         for messages in read_task(options, partition):
-            yield from rows.batches(messages, partition.origin(options), options)
+            yield from batches(messages, partition.origin(options), options)
+
+
+MESSAGES = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("incarnation", pa.string()),
+        ("seq", pa.int64()),
+        ("ts", TIME),
+        ("subject", pa.string()),
+        ("value", pa.binary()),
+    ]
+)
+HEADERS = pa.map_(pa.string(), pa.string())
+# What the JVM is handed at once.
+BATCH_ROWS_MAX = 65_536
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """Return the columns that *options* ask for."""
+    return from_arrow_schema(_arrow(options))
+
+
+def batches(
+    messages: Sequence[Message], origin: Origin, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of *messages*."""
+    # Spark compares types to the last detail, such as the names of a map's fields.
+    schema = to_arrow_schema(schema_of(options), timezone="UTC")
+    tables = _messages(messages, origin, options)
+    if options.format == "lines":
+        tables = _lines(messages, origin, options)
+    for table in tables:
+        yield from table.cast(schema).to_batches(max_chunksize=BATCH_ROWS_MAX)
+
+
+def _arrow(options: SourceOptions) -> pa.Schema:
+    base = LINES if options.format == "lines" else MESSAGES
+    return base.append(pa.field("headers", HEADERS)) if options.include_headers else base
+
+
+def _lines(
+    messages: Sequence[Message], origin: Origin, options: SourceOptions
+) -> Iterator[pa.Table]:
+    for group in groups(messages, origin):
+        inside = [opened.message for opened in group]
+        for table in tables_of(group, origin):
+            lines = table.cast(LINES)
+            if options.include_headers:
+                sequences = np.array([message.sequence for message in inside])
+                owners = np.searchsorted(sequences, lines["seq"].to_numpy())
+                lines = lines.append_column("headers", _headers(inside).take(pa.array(owners)))
+            yield lines
+
+
+def _messages(
+    messages: Sequence[Message], origin: Origin, options: SourceOptions
+) -> Iterator[pa.Table]:
+    count = len(messages)
+    columns = [
+        pa.repeat(origin.stream, count),
+        pa.repeat(origin.incarnation, count),
+        pa.array([message.sequence for message in messages], pa.int64()),
+        pa.array([message.time_ns // 1000 for message in messages], pa.int64()).view(TIME),
+        pa.array([_text(message.subject) for message in messages], pa.string()),
+        pa.array([message.data for message in messages], pa.binary()),
+    ]
+    table = pa.table(columns, schema=MESSAGES)
+    yield table.append_column("headers", _headers(messages)) if options.include_headers else table
+
+
+def _headers(messages: Sequence[Message]) -> pa.MapArray:
+    return pa.array([_fields(message.headers) for message in messages], HEADERS)
+
+
+def _fields(headers: bytes) -> list[tuple[str, str]]:
+    if not headers:
+        return []
+    try:
+        fields = parse_headers(headers)
+    except BadMessage:
+        # Headers that cannot be taken apart are shown as they are.
+        return [("", headers.decode("utf-8", "replace"))]
+    return [(_text(name), _text(value)) for name, value in fields.items()]
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -15,7 +15,7 @@ from logpipeline.nats.options import NatsOptions
 from logpipeline.quantity import QuantityError, parse_bytes, parse_duration
 from logpipeline.subjects import Names, names_of
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.places import (
+from logpipeline_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Place,

@@ -9,31 +9,116 @@ what is committed is found in what the log knows of former versions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fnmatch import translate
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from logpipeline.failpoints import reach
-from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import Change, Conflict, Former, Late
+from logpipeline_spark.errors import Damaged, Refused
+from logpipeline_spark.formats.log import Change, Conflict, Former, Late, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table import filters
-from logpipeline_spark.table.compact import Parts, Sizes
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import LINES, folder_of
+from logpipeline_spark.lines.schema import TIME
+from logpipeline_spark.table import word_filters
+from logpipeline_spark.table.compaction import Parts, Sizes
+from logpipeline_spark.table.files import LINES, FileEntry, folder_of
 from logpipeline_spark.table.parquet import checked_file
-from logpipeline_spark.table.reading import Condition, fitted
+from logpipeline_spark.table.scan import fitted, microseconds
 from logpipeline_spark.table.storage import Storage
 
 # How often it looks again where others merged or removed the same files. A merge takes as long as
 # this: of two that go on, one is done each time.
 ATTEMPTS = 10
+
+
+# Columns that a line must have with just that value.
+_EXACT = ("host", "namespace", "pod", "container")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Names of lines, and from when to before when the server stored them; None means any. A
+    *source* is a whole name, or a glob whose `*` stands for `/` as well.
+
+    Raises:
+        Refused: it names nothing, an empty name, or a time that has no end.
+    """
+
+    host: str | None = None
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    source: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        names = self._names()
+        if empty := [name for name, value in names.items() if not value]:
+            raise Refused(f"--{empty[0]} is empty: give a name, or leave it out.")
+        if not names:
+            # A time alone would take the lines of all: that is what retention is for.
+            raise Refused(
+                "Nothing says whose lines are meant: give --host, --namespace, --pod, --container "
+                "or --source. Whole hours of all lines go by spec.table.retention."
+            )
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise Refused("--since is not before --until: nothing lies between them.")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide whether a line is meant."""
+        has_times = self.since is not None or self.until is not None
+        return (*self._names(), *(("ts",) if has_times else ()))
+
+    def data(self) -> dict[str, str]:
+        """Return what is said, as JSON has it."""
+        times = {"since": self.since, "until": self.until}
+        return self._names() | {
+            name: time.astimezone(UTC).isoformat() for name, time in times.items() if time
+        }
+
+    def may_be_in(self, entry: FileEntry) -> bool:
+        """Return whether a file is of the time that is asked for."""
+        return (self.since is None or entry.last_us >= microseconds(self.since)) and (
+            self.until is None or entry.first_us < microseconds(self.until)
+        )
+
+    def matches(self, table: pa.Table) -> pa.ChunkedArray:
+        """Return for each line of *table* whether it is meant: true or false, never null."""
+        found = [
+            pc.equal(table[name], value) for name, value in self._names().items() if name in _EXACT
+        ]
+        if self.source is not None:
+            found.append(pc.is_in(table["source"], value_set=_fitting(table, self.source)))
+        if self.since is not None:
+            found.append(pc.greater_equal(table["ts"], pa.scalar(self.since, TIME)))
+        if self.until is not None:
+            found.append(pc.less(table["ts"], pa.scalar(self.until, TIME)))
+        whole = found[0]
+        for each in found[1:]:
+            whole = pc.and_(whole, each)
+        # A line without a namespace is in no namespace. As a null it would be neither erased nor
+        # kept.
+        return pc.fill_null(whole, False)
+
+    def _names(self) -> dict[str, str]:
+        said = {name: getattr(self, name) for name in (*_EXACT, "source")}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+def _fitting(table: pa.Table, source: str) -> pa.Array:
+    """Return the sources in *table* that *source* means. They are few: each is compared once."""
+    glob = re.compile(translate(source))
+    names = pc.unique(table["source"]).to_pylist()
+    # A path may hold a bracket, and then is no glob.
+    fitting = [name for name in names if name == source or (name and glob.match(name))]
+    return pa.array(fitting, pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +230,7 @@ class Erasure:
         after = self.logs[LINES].version()
         former = tuple(self._former())
         # Filters tell whether a word was there: they go at once, and the files are read without.
-        filters.drop(self.storage, [each.path for each in former])
+        word_filters.drop(self.storage, [each.path for each in former])
         if not has_grace and former:
             self.logs[LINES].drop([each.path for each in former])
             reach("table.erased-files-dropped")
@@ -224,7 +309,7 @@ class Erasure:
         """Write a file's other lines, in their order and their groups, into its folder."""
         entry = found.entry
         entries: list[FileEntry] = []
-        has_words = filters.are_there(self.storage, entry.path)
+        has_words = word_filters.are_there(self.storage, entry.path)
         folder = folder_of(entry.path)
         parts = Parts(self.storage, folder, schema, entries, has_words=has_words)
         erased = 0

@@ -26,7 +26,7 @@ from obstore.store import S3Store
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.names import WRITING
+from logpipeline_spark.table.files import WRITING
 from logpipeline_spark.table.storage import (
     CHECKS_MAX,
     OBJECT_BYTES_MAX,

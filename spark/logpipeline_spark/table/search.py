@@ -15,10 +15,10 @@ import pyarrow.fs as pafs
 
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.lines.schema import TIME
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import Chosen, Hashes, chosen, words_of
+from logpipeline_spark.table.files import FileEntry
 from logpipeline_spark.table.parquet import damage_said
 from logpipeline_spark.table.storage import LocalStorage, Storage, StorageFailed
+from logpipeline_spark.table.word_filters import Chosen, Hashes, chosen, words_of
 
 # A bucket answers each request after some 30 ms, and many at once.
 ASKED_AT_ONCE = 16

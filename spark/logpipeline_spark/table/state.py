@@ -18,10 +18,8 @@ from typing import Any
 
 import zstandard
 
-from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import TABLE, name_of
+from logpipeline_spark.errors import Damaged, Refused
+from logpipeline_spark.table.files import TABLE, FileEntry, Range, name_of
 from logpipeline_spark.table.storage import Storage
 
 STATE = f"{TABLE}/state"

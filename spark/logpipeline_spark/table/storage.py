@@ -18,7 +18,7 @@ from uuid import uuid4
 from logpipeline.failpoints import reach
 from logpipeline.statefile import sync_folder
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.table.names import TABLE, WRITING
+from logpipeline_spark.table.files import TABLE, WRITING
 
 # The largest object read at once is a state of 250,000 sources.
 OBJECT_BYTES_MAX = 512 * 1024 * 1024

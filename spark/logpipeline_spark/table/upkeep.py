@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from logpipeline.failpoints import reach
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late
+from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Late, Logs
 from logpipeline_spark.table import counts
-from logpipeline_spark.table.compact import Merge, Sizes, due, write_merged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import remove_unneeded
-from logpipeline_spark.table.names import LINES, WRITING, end_of, folder_of
+from logpipeline_spark.table.compaction import Merge, Sizes, due, write_merged
+from logpipeline_spark.table.files import LINES, WRITING, FileEntry, end_of, folder_of
 from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import COUNTS
+from logpipeline_spark.table.word_filters import remove_unneeded
+from logpipeline_spark.table.writer import COUNTS
 
 # How often retention looks again where others changed the same files.
 ATTEMPTS = 3

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.choosing import AREAS, Logs
+from logpipeline_spark.errors import Damaged, Refused
+from logpipeline_spark.formats.log import AREAS, Logs
 from logpipeline_spark.lines.schema import LINES as SCHEMA
-from logpipeline_spark.table.compact import KEY, groups_of, merged
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import LINES, is_ours, name_of
+from logpipeline_spark.table.compaction import KEY, groups_of, merged
+from logpipeline_spark.table.files import LINES, FileEntry, Range, is_ours, name_of
 from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.state import Cover, State, States
 from logpipeline_spark.table.storage import Storage

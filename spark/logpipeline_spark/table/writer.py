@@ -19,11 +19,16 @@ import pyarrow as pa
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.choosing import AREAS, Logs
-from logpipeline_spark.formats.log import Change, Overtaken
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.names import LINES, ROLLUP_MINUTE, ROLLUP_SOURCE, has_lines
+from logpipeline_spark.formats.log import AREAS, Change, Logs, Overtaken
+from logpipeline_spark.table.counts import MINUTES, SOURCES
+from logpipeline_spark.table.files import (
+    LINES,
+    ROLLUP_MINUTE,
+    ROLLUP_SOURCE,
+    FileEntry,
+    Range,
+    has_lines,
+)
 from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.state import Counted, Kept, State, States
 from logpipeline_spark.table.storage import Storage

@@ -14,11 +14,11 @@ from logpipeline.nats.connection import OutcomeUnknown
 from logpipeline.nats.scan import DirectGets
 from logpipeline.streamstate import Verdict, judge
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import Message
+from logpipeline_spark.lines.messages import Message
 from logpipeline_spark.lines.schema import Origin
 from logpipeline_spark.source.client import Client, message_of
+from logpipeline_spark.source.offsets import Position, loss_sentence
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.source.positions import Position, loss_sentence
 
 # What a server sends for one question, and a task holds at once; a larger message comes alone.
 CHUNK_BYTES_MAX = 4 * 1024 * 1024

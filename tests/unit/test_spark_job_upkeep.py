@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from logpipeline_spark.running import job
-from logpipeline_spark.running.job import JobNumbers, Keeper
-from logpipeline_spark.table.compact import Sizes
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.job import service
+from logpipeline_spark.job.service import JobNumbers, Keeper
+from logpipeline_spark.table.compaction import Sizes
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
 from tables_made import batch, logs, opened, upkeep
@@ -75,7 +75,7 @@ def test_all_files_are_looked_through_now_and_then_only(
     for _ in range(3):
         keeper.keep()
     assert len(cleaned) == 1
-    keeper._clean_at_s -= job.CLEAN_EVERY_S
+    keeper._clean_at_s -= service.CLEAN_EVERY_S
     keeper.keep()
 
     assert len(cleaned) == 2
@@ -86,7 +86,7 @@ async def test_it_goes_on_beside_the_block_and_ends_with_it(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches that come meanwhile are merged as well."""
-    monkeypatch.setattr(job, "EVERY_S", 0.01)
+    monkeypatch.setattr(service, "EVERY_S", 0.01)
     keeper = keeper_of(storage)
     table = opened(storage)
     with keeper.beside():

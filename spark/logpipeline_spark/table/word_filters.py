@@ -25,8 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import LINES, WORDS, words_path
+from logpipeline_spark.table.files import LINES, WORDS, FileEntry, words_path
 from logpipeline_spark.table.storage import Storage
 
 # What parts words, in the syntax of RE2, as DuckDB has it.

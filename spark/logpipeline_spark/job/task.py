@@ -13,26 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from logpipeline.failpoints import reach
-from logpipeline_spark.lines.columns import NONE, Columns
-from logpipeline_spark.lines.opening import Opened, Seen, groups, joined, seen_of
-from logpipeline_spark.lines.table import tables_of
-from logpipeline_spark.rollup.counts import (
-    COUNTED,
-    added,
-    by_minute,
-    by_source,
-    countable,
-    counted,
-)
-from logpipeline_spark.running.known import Wanted
+from logpipeline_spark.job.stream_state import Wanted
+from logpipeline_spark.lines.arrow import tables_of
+from logpipeline_spark.lines.messages import Opened, Seen, groups, joined, seen_of
+from logpipeline_spark.lines.schema import NONE, Columns
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
 from logpipeline_spark.source.planning import TASK_BYTES_MAX
-from logpipeline_spark.source.tasks import RangeTask, read_range
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName
+from logpipeline_spark.source.ranges import RangeTask, read_range
+from logpipeline_spark.table.counts import COUNTED, added, by_minute, by_source, countable, counted
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileEntry, FileName
+from logpipeline_spark.table.parquet import write_range, write_ranges
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.write import write_range, write_ranges
 
 RESENT = "resent"
 # Lines wait to be counted until there are so many: some megabytes, without their text.

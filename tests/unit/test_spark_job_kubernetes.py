@@ -8,7 +8,7 @@ import pytest
 
 from logpipeline.spec.table import Executors
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.running import entrypoint, native
+from logpipeline_spark.job import entrypoint, kubernetes
 
 GIB = 2**30
 ENVIRONMENT = {
@@ -38,10 +38,10 @@ HOME = Path("/spark")
 
 def test_executors_are_pods_of_the_drivers_namespace_image_and_account() -> None:
     """The scheduler is told all that it needs to make pods that belong to the driver's."""
-    place = native.place_of(ENVIRONMENT)
+    place = kubernetes.place_of(ENVIRONMENT)
 
     assert place is not None
-    found = native.options(place, Executors(instances=3, cores=2, memory=2 * GIB))
+    found = kubernetes.options(place, Executors(instances=3, cores=2, memory=2 * GIB))
     assert (
         found.items()
         >= {
@@ -60,11 +60,13 @@ def test_executors_are_pods_of_the_drivers_namespace_image_and_account() -> None
 
 def test_each_task_of_an_executor_has_memory_for_its_python() -> None:
     """What is beside the JVM grows with the tasks that run at once."""
-    place = native.place_of(ENVIRONMENT)
+    place = kubernetes.place_of(ENVIRONMENT)
     assert place is not None
 
     one, four = (
-        native.options(place, Executors(instances=1, cores=cores))["spark.executor.memoryOverhead"]
+        kubernetes.options(place, Executors(instances=1, cores=cores))[
+            "spark.executor.memoryOverhead"
+        ]
         for cores in (1, 4)
     )
 
@@ -73,11 +75,11 @@ def test_each_task_of_an_executor_has_memory_for_its_python() -> None:
 
 def test_a_users_limits_of_an_executor_are_its_pods_limits() -> None:
     """A limit of memory is the JVM's and what is beside it, together."""
-    place = native.place_of(ENVIRONMENT)
+    place = kubernetes.place_of(ENVIRONMENT)
     assert place is not None
     resources = {"requests": {"cpu": "500m"}, "limits": {"cpu": "2", "memory": "3Gi"}}
 
-    found = native.options(place, Executors(instances=1, memory=GIB, resources=resources))
+    found = kubernetes.options(place, Executors(instances=1, memory=GIB, resources=resources))
 
     assert found["spark.executor.memoryOverhead"] == "2048m"
     assert found["spark.kubernetes.executor.request.cores"] == "500m"
@@ -86,15 +88,15 @@ def test_a_users_limits_of_an_executor_are_its_pods_limits() -> None:
 
 def test_without_a_master_in_kubernetes_all_is_done_here() -> None:
     """The same program on one machine asks nobody for pods."""
-    assert native.place_of({}) is None
-    assert native.place_of({"LOGPIPELINE_SPARK_MASTER": "local[4]"}) is None
+    assert kubernetes.place_of({}) is None
+    assert kubernetes.place_of({"LOGPIPELINE_SPARK_MASTER": "local[4]"}) is None
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENT.keys() - {native.MASTER}))
+@pytest.mark.parametrize("name", sorted(ENVIRONMENT.keys() - {kubernetes.MASTER}))
 def test_a_place_that_is_said_in_part_is_refused(name: str) -> None:
     """The sentence names what is not said."""
     with pytest.raises(Refused, match=f"{name} is not set"):
-        native.place_of({key: value for key, value in ENVIRONMENT.items() if key != name})
+        kubernetes.place_of({key: value for key, value in ENVIRONMENT.items() if key != name})
 
 
 def test_an_executors_pod_becomes_the_backend_of_its_scheduler() -> None:

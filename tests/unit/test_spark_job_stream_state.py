@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import Run, Seen
-from logpipeline_spark.running import known as knowing
-from logpipeline_spark.running.known import Known, learn
-from logpipeline_spark.running.progress import StreamState
+from logpipeline_spark.job import stream_state as knowing
+from logpipeline_spark.job.stream_state import Known, StreamState, learn
+from logpipeline_spark.lines.messages import Run, Seen
 
 GENERATION = "0" * 16
 

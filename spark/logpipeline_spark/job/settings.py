@@ -10,8 +10,8 @@ from typing import Literal
 from logpipeline.nats.options import NatsOptions
 from logpipeline.spec import LogPipeline
 from logpipeline.spec.table import Executors
-from logpipeline_spark.lines.columns import NONE, Columns
-from logpipeline_spark.source.places import EARLIEST, Place
+from logpipeline_spark.lines.schema import NONE, Columns
+from logpipeline_spark.source.offsets import EARLIEST, Place
 
 NS = 10**9
 

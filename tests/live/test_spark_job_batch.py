@@ -17,19 +17,18 @@ from logpipeline.wire import MESSAGE_ID, encode_headers
 from logpipeline_cli.tables import duck
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.formats.log import Late
-from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of
-from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import MINUTES
-from logpipeline_spark.running import batch as batch_module
-from logpipeline_spark.running import task
-from logpipeline_spark.running.batch import Batches, RunTasks
-from logpipeline_spark.running.rebuild import Rebuild
-from logpipeline_spark.running.task import Done, Task, Work
+from logpipeline_spark.job import batch as batch_module
+from logpipeline_spark.job import task
+from logpipeline_spark.job.batch import Batches, RunTasks
+from logpipeline_spark.job.rebuild import Rebuild
+from logpipeline_spark.job.task import Done, Task, Work
+from logpipeline_spark.lines.schema import LINES, NONE, Columns, encoded_schema_of
 from logpipeline_spark.source.client import Client
+from logpipeline_spark.source.offsets import Place
 from logpipeline_spark.source.options import parse
-from logpipeline_spark.source.places import Place
-from logpipeline_spark.table.names import ROLLUP_MINUTE
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.counts import MINUTES
+from logpipeline_spark.table.files import ROLLUP_MINUTE
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
 from raw_nats import no_text, publish

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 
+from pyspark.sql import SparkSession
+
+from logpipeline.nats.bucket import Bucket
 from logpipeline.observe.http import serve
 from logpipeline.observe.metrics import Metrics
+from logpipeline.records import BadRecord, StreamPosition
+from logpipeline.tables.progress import TableProgress
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.formats.choosing import Logs, logs_of
-from logpipeline_spark.formats.log import Overtaken
-from logpipeline_spark.lines.columns import encoded_schema_of
-from logpipeline_spark.running.batch import Batches, Committed
-from logpipeline_spark.running.engine import Engine
-from logpipeline_spark.running.progress import Teller
-from logpipeline_spark.running.settings import JobSettings
-from logpipeline_spark.running.task import Work
+from logpipeline_spark.formats.log import Logs, Overtaken, check, logs_of
+from logpipeline_spark.job import kubernetes
+from logpipeline_spark.job.batch import Batches, Committed
+from logpipeline_spark.job.settings import JobSettings
+from logpipeline_spark.job.spark import Engine, session
+from logpipeline_spark.job.stream_state import StreamState
+from logpipeline_spark.job.task import Work
+from logpipeline_spark.lines.schema import encoded_schema_of
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.options import SourceOptions
-from logpipeline_spark.table.compact import Sizes
-from logpipeline_spark.table.names import LINES
+from logpipeline_spark.table.compaction import Sizes
+from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import Held, Table
 from logpipeline_spark.table.upkeep import Limits, Upkeep
+from logpipeline_spark.table.writer import Held, Table
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +49,71 @@ MERGES_MAX = 8
 
 # A server that stays away for longer ends the job; who started it starts it again.
 PATIENCE_S = 60
+
+
+class Teller:
+    """Writes the progress of one *table* at *key*, if there is one; what it says is at least as old
+    as the truth.
+    """
+
+    def __init__(self, client: Client, bucket: str, key: str) -> None:
+        self._client = client
+        self._bucket = Bucket(client.js, bucket)
+        self._key = key
+        self._told: TableProgress | None = None
+
+    def tell(
+        self, url: str, table: Table, states: Mapping[str, StreamState], *, problem: str = ""
+    ) -> None:
+        """Tell up to where *states* are committed, and the *problem* that upkeep has, if any.
+
+        Raises:
+            Refused: the bucket cannot be written.
+        """
+        at = {name: state.position for name, state in states.items()}
+        self._write(
+            TableProgress(
+                path=url,
+                commit=table.state.batches,
+                rows=table.state.lines,
+                at_ns=time.time_ns(),
+                streams={
+                    name: StreamPosition(position.created, position.sequence, position.time_ns)
+                    for name, position in at.items()
+                    if position is not None
+                },
+                problem=problem,
+            )
+        )
+
+    def tell_problem(self, sentence: str) -> None:
+        """Tell why it does not go on, beside how far it is."""
+        if not self._key:
+            return
+        try:
+            former = self._told or self._former()
+            self._write(replace(former, problem=sentence, at_ns=time.time_ns()))
+        except Refused as error:
+            # What is told to whoever started it is the first problem, not this one.
+            log.warning("the problem was not told: %s", error)
+
+    def told_path(self) -> str:
+        """Return where the table is that was told of last; empty where none was."""
+        return self._former().path
+
+    def _former(self) -> TableProgress:
+        """Return what was told before this process began: that stays true."""
+        entry = self._client.ask(lambda: self._bucket.get(self._key))
+        if entry is not None:
+            with suppress(BadRecord):
+                return TableProgress.decode(entry.value)
+        return TableProgress(path="", commit=-1, rows=0, at_ns=0, streams={})
+
+    def _write(self, progress: TableProgress) -> None:
+        if not self._key:
+            return
+        self._client.ask(lambda: self._bucket.put(self._key, progress.encode()))
+        self._told = progress
 
 
 @dataclass(eq=False)
@@ -288,3 +361,90 @@ def source_options(settings: JobSettings) -> SourceOptions:
         # The table says itself what was lost.
         fail_on_data_loss=False,
     )
+
+
+log = logging.getLogger(__name__)
+
+# Locked for as long as the process lives.
+LOCK = "run.lock"
+
+
+def run(settings: JobSettings, *, host: str, port: int, is_once: bool = False) -> None:
+    """Keep the table that *settings* describe, until somebody asks to stop. On schedule that is a
+    run, and a wait without a JVM, again and again; *is_once* ends it after the first run.
+
+    Raises:
+        Refused: it cannot go on; the sentence says what to do.
+        OSError: the address is taken.
+    """
+    check(settings.format, settings.catalog)
+    # It tells of each connection to the JVM that ends.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stop, numbers = threading.Event(), JobNumbers()
+    _listen(stop)
+    with _alone(settings), served(numbers, host, port):
+        while not stop.is_set():
+            begun_s = time.monotonic()
+            _keep(settings, stop, numbers)
+            if is_once or not settings.is_scheduled:
+                return
+            wait_s = max(0.0, settings.every_s - (time.monotonic() - begun_s))
+            log.info("the table has all; the next run comes", extra={"in_s": round(wait_s)})
+            stop.wait(wait_s)
+
+
+def _listen(stop: threading.Event) -> None:
+    """Set *stop* when somebody asks to stop."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+@contextmanager
+def _alone(settings: JobSettings) -> Iterator[None]:
+    """See that no other process keeps a table from the same folder: by its name the two could not
+    be told apart, and would take it from each other again and again.
+
+    Raises:
+        Refused: one does.
+    """
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    with (settings.folder / LOCK).open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"another process keeps the table of {settings.pipeline} from {settings.folder}: "
+                "stop it first (`logpipeline up` does this by itself)"
+            ) from None
+        yield
+
+
+def _keep(settings: JobSettings, stop: threading.Event, numbers: JobNumbers) -> None:
+    """Do one run, with a Spark of its own."""
+    place = kubernetes.here()
+    is_submitted = kubernetes.is_submitted()
+
+    def start() -> SparkSession:
+        spark = session(
+            f"table of {settings.pipeline}",
+            folder=settings.folder / "work",
+            master=None if is_submitted else place.master if place else settings.master,
+            memory_bytes=settings.driver_memory_bytes,
+            more=kubernetes.options(place, settings.executors) if place else None,
+        )
+        # Spark put a handler of its own, which would end a batch half-way.
+        _listen(stop)
+        if place:
+            kubernetes.sweep(spark, place)
+        return spark
+
+    # Executors that others have to find room for are not given back.
+    engine = Engine(start, rests=place is None and not is_submitted)
+    try:
+        Job(settings, engine, stop, numbers).run()
+    finally:
+        engine.end()

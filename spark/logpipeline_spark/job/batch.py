@@ -13,17 +13,15 @@ from datetime import UTC, datetime
 from logpipeline.failpoints import reach
 from logpipeline.streamstate import StreamState as ServerState
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.lines.opening import joined
-from logpipeline_spark.running.known import Learned, learn
-from logpipeline_spark.running.progress import StreamState
-from logpipeline_spark.running.task import Done, Part, Task, Work, bundled
+from logpipeline_spark.job.stream_state import Learned, StreamState, learn
+from logpipeline_spark.job.task import Done, Part, Task, Work, bundled
+from logpipeline_spark.lines.messages import joined
 from logpipeline_spark.source import planning
 from logpipeline_spark.source.client import Client
-from logpipeline_spark.source.places import EARLIEST, Place
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.source.tasks import RangeTask
-from logpipeline_spark.table.entry import FileEntry, Range
-from logpipeline_spark.table.table import Table
+from logpipeline_spark.source.offsets import EARLIEST, Place, Position
+from logpipeline_spark.source.ranges import RangeTask
+from logpipeline_spark.table.files import FileEntry, Range
+from logpipeline_spark.table.writer import Table
 
 log = logging.getLogger(__name__)
 

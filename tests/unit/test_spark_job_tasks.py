@@ -11,19 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_spark.lines.columns import NONE, encoded_schema_of
-from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES, added, by_minute, by_source, counted
-from logpipeline_spark.running import task as running
-from logpipeline_spark.running.task import bundled
+from logpipeline_spark.job import task as running
+from logpipeline_spark.job.task import bundled
+from logpipeline_spark.lines.schema import LINES, NONE, encoded_schema_of
+from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.source.planning import TASK_BYTES_MAX
-from logpipeline_spark.source.positions import Position
-from logpipeline_spark.source.tasks import RangeTask
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.parquet import ParquetFile
+from logpipeline_spark.source.ranges import RangeTask
+from logpipeline_spark.table.counts import MINUTES, SOURCES, added, by_minute, by_source, counted
+from logpipeline_spark.table.files import FileEntry, FileName
+from logpipeline_spark.table.parquet import OPEN_MAX, ParquetFile, write_ranges
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import OPEN_MAX, write_ranges
 from tables_made import BEGIN, LIFE, lines
 
 CREATED = "2026-11-21T00:00:00Z"

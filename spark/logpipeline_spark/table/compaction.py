@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from logpipeline_spark.errors import Damaged
 from logpipeline_spark.lines.schema import encoded
-from logpipeline_spark.table.damage import Damaged
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.filters import Filters
-from logpipeline_spark.table.names import compacted_name, end_of, folder_of, has_lines
+from logpipeline_spark.table.files import FileEntry, compacted_name, end_of, folder_of, has_lines
 from logpipeline_spark.table.parquet import ParquetFile, checked_file, filtered_of
-from logpipeline_spark.table.reading import fitted
+from logpipeline_spark.table.scan import fitted
 from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.word_filters import Filters
 
 # What people ask for first stands first. Within a source rows keep the order of the stream, and so
 # that of time.

@@ -20,9 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from logpipeline_spark.errors import Refused, sentence_of
-from logpipeline_spark.needs import missing
-from logpipeline_spark.running import task
-from logpipeline_spark.running.task import Done, Task, Work
+from logpipeline_spark.job import task
+from logpipeline_spark.job.task import Done, Task, Work
+from logpipeline_spark.requirements import missing
 
 MIB = 2**20
 # A worker that was killed, for memory say, fails its task: on one machine Spark would give up with
@@ -30,7 +30,7 @@ MIB = 2**20
 TASK_TRIES = 4
 # Python does the work: what a JVM spends on compiling its own code to the last is never earned.
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-WORKERS = "logpipeline_spark.running.workers"
+WORKERS = "logpipeline_spark.job.worker_daemon"
 # In the image it lies at the same path for the driver and for executors.
 LOG4J = Path(__file__).with_name("log4j2.properties")
 

@@ -4,7 +4,10 @@ of its lines.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from fnmatch import translate
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,13 +15,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logpipeline.spec.table import LineSelector, ParseRule
 from logpipeline_spark.lines import crilines, levels
-from logpipeline_spark.lines.columns import NONE, Columns, encoded_schema_of, rules_of
-from logpipeline_spark.lines.fill import declared, event_times
-from logpipeline_spark.lines.instants import Instants
+from logpipeline_spark.lines.fields import declared, event_times
 from logpipeline_spark.lines.layout import Layout, is_cri_lines, layout
-from logpipeline_spark.lines.opening import Opened
-from logpipeline_spark.lines.schema import TIME, UNDECODABLE, Origin
+from logpipeline_spark.lines.messages import Opened
+from logpipeline_spark.lines.schema import (
+    NO_RULE,
+    NONE,
+    TIME,
+    UNDECODABLE,
+    Columns,
+    Origin,
+    encoded_schema_of,
+)
+from logpipeline_spark.lines.timestamps import Instants
 
 Numbers = npt.NDArray[np.int64]
 
@@ -79,6 +90,45 @@ def tables_of(
     shared = _Shared(group, origin, columns)
     for begin in range(0, len(found.starts), ROWS_MAX):
         yield _table(found, shared, begin, min(begin + ROWS_MAX, len(found.starts)))
+
+
+def rules_of(group: Sequence[Opened], columns: Columns) -> npt.NDArray[np.int64]:
+    """Return the number of the rule for the lines of each message of *group*, or NO_RULE."""
+    return np.array([_rule(_names(opened), columns.rules) for opened in group], np.int64)
+
+
+_Names = tuple[str, str, str, str, str]
+
+
+def _names(opened: Opened) -> _Names | None:
+    if opened.reason:
+        return None
+    batch, host = opened.batch, opened.host or ""
+    if batch is None:
+        return ("", "", "", host, "")
+    return (batch.namespace or "", batch.pod or "", batch.container or "", host, batch.source)
+
+
+@lru_cache(maxsize=4096)
+def _rule(names: _Names | None, rules: tuple[ParseRule, ...]) -> int:
+    if names is None:
+        # What cannot be believed is no line of any format.
+        return NO_RULE
+    fitting = (number for number, rule in enumerate(rules) if _fits(names, rule.select))
+    return next(fitting, NO_RULE)
+
+
+def _fits(names: _Names, select: LineSelector) -> bool:
+    wanted = (select.namespaces, select.pods, select.containers, select.hosts, select.sources)
+    return all(
+        not globs or any(_glob(glob).match(name) for glob in globs)
+        for name, globs in zip(names, wanted, strict=True)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _glob(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob))
 
 
 class _Shared:

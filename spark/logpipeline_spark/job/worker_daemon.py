@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import runpy
 
-TASKS = "logpipeline_spark.running.task"
+TASKS = "logpipeline_spark.job.task"
 
 if __name__ == "__main__":
     importlib.import_module(TASKS)

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logpipeline.spec.table import LineField, ParseRule, TimeRule
-from logpipeline_spark.lines.columns import FIELDS, NO_RULE, PARSED, Columns, schema_of
-from logpipeline_spark.lines.instants import HEAD_BYTES_MAX, Instants, instants, of_numbers
-from logpipeline_spark.lines.schema import LINES, TIME
+from logpipeline_spark.lines.schema import FIELDS, LINES, NO_RULE, PARSED, TIME, Columns, schema_of
+from logpipeline_spark.lines.timestamps import HEAD_BYTES_MAX, Instants, instants, of_numbers
 
 NULL = type(None)
 INT_MAX = 2**63 - 1
