@@ -65,6 +65,25 @@ def test_what_keeps_it_from_that_is_said_and_goes_with_its_cause(
     assert keeper.problem == ""
 
 
+def test_an_error_that_was_not_expected_is_reported_and_tried_again(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not end the upkeep for as long as the job runs."""
+
+    def break_down(*_: object, **__: object) -> None:
+        raise AttributeError("a defect")
+
+    keeper = keeper_of(storage)
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(Upkeep, "compact", break_down)
+        keeper.keep()
+    assert keeper.problem == "a defect"
+    assert "AttributeError" in caplog.text
+    keeper.keep()
+
+    assert keeper.problem == ""
+
+
 def test_all_files_are_looked_through_now_and_then_only(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.log import Change, Log, Overtaken
 from logpipeline_spark.lines.schema import LINES
 from logpipeline_spark.table import state as state_module
+from logpipeline_spark.table.erasure import Condition
 from logpipeline_spark.table.files import LINES as LINES_AREA
 from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE, FileName, Range
 from logpipeline_spark.table.parquet import write_range
@@ -28,6 +30,7 @@ from logpipeline_spark.table.writer import BEGIN_ATTEMPTS, PATIENCE_S, Held
 from tables_made import (
     BEGIN,
     LIFE,
+    STEP,
     STREAM,
     batch,
     counted_batch,
@@ -165,6 +168,23 @@ def test_files_are_found_by_time(storage: LocalStorage) -> None:
     found = files(logs(storage), since=BEGIN.replace(hour=11), until=BEGIN.replace(hour=12))
 
     assert [entry.path.split("/")[2] for entry in found] == ["hour=11"]
+
+
+def test_times_that_spark_cut_to_milliseconds_leave_no_line_out(storage: LocalStorage) -> None:
+    """Its OPTIMIZE writes the greatest time of a file so, which is before the last line then."""
+    table = opened(storage)
+    begin = BEGIN + timedelta(microseconds=400)
+    added = write_range(
+        storage, [lines(1, 3, begin=begin)], FileName(STREAM, LIFE, 1, 3, table.writer)
+    )
+    table.commit_batch("0", {STREAM: Range(LIFE, 1, 3)}, added, kept(table))
+    commit = max(Path(storage.url).glob("lines/_delta_log/*.json"))
+    commit.write_text(commit.read_text().replace("10:02:00.001Z", "10:02:00.000Z"))
+
+    last = begin + 2 * STEP
+    assert len(files(logs(storage), since=last)) == 1
+    [entry] = files(logs(storage))
+    assert Condition(host="node-a", since=last).may_be_in(entry)
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "gone", "log"])

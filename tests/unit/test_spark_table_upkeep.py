@@ -29,6 +29,7 @@ from logpipeline_spark.table.files import FileEntry, FileName, Range
 from logpipeline_spark.table.parquet import in_hours, plain, write_range
 from logpipeline_spark.table.scan import files as files_of
 from logpipeline_spark.table.scan import tables
+from logpipeline_spark.table.state import States
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.upkeep import Limits
 from logpipeline_spark.table.verify import Report
@@ -237,6 +238,27 @@ def test_verify_says_what_is_well(storage: LocalStorage, table: Table) -> None:
         f"LOGS_1 ({LIFE}): 1 to 70.",
         "The table is well.",
     ]
+
+
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_verify_beside_a_job_finds_no_damage(
+    storage: LocalStorage, table: Table, is_pruned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that comes while it reads is in the files and in the state, or in the state alone."""
+    load, first = States.load, [141]
+
+    def load_late(self: States, transaction: int) -> Any:
+        found = load(self, transaction)
+        if first:
+            begin = first.pop()
+            batch(table, storage, "late", begin, begin + 9)
+            if is_pruned:
+                raise Damaged("removed by its writer")
+        return found
+
+    monkeypatch.setattr(States, "load", load_late)
+
+    assert verify(storage).problems == ()
 
 
 def damaged(storage: LocalStorage, table: Table, what: str) -> Report:

@@ -26,7 +26,15 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Damaged, Refused, sentence_of
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
+from logpipeline_spark.formats.log import (
+    COMMITTED_WITHIN,
+    GRACE_HOURS,
+    Change,
+    Conflict,
+    Former,
+    Overtaken,
+    Version,
+)
 from logpipeline_spark.lines.schema import TIME
 from logpipeline_spark.table.files import FileEntry, folder_of, partition_of
 from logpipeline_spark.table.storage import Storage
@@ -47,6 +55,8 @@ SURELY_KEPT = timedelta(hours=23)
 ATTEMPTS_MAX = 100
 # Of what delta-rs says; a sentence must still hold what to do.
 SAID_CHARS_MAX = 250
+# A time that was cut to milliseconds may have been so much later.
+CUT_US = 999
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     pa.string(): "string",
@@ -174,8 +184,9 @@ class DeltaLog:
                 return []
         columns = [found[name].to_pylist() for name in ("path", "num_records", "size_bytes")]
         times = [found[name].to_pylist() for name in ("min.ts", "max.ts")]
+        # Spark cuts the greatest time to milliseconds: the last line may be a little later.
         return [
-            FileEntry(f"{self._area}/{unquote(path)}", rows, size, _us(first), _us(last))
+            FileEntry(f"{self._area}/{unquote(path)}", rows, size, _us(first), _us(last) + CUT_US)
             for path, rows, size, first, last in zip(*columns, *times, strict=True)
         ]
 
@@ -234,11 +245,16 @@ class DeltaLog:
         """Write a checkpoint when it is time, and remove what no version needs any more."""
         with self._said():
             for _ in range(ATTEMPTS_MAX):
+                looked = datetime.now(UTC)
                 try:
                     table = self._table()
                 except TableNotFoundError:
                     return
                 self._shorten(table, now)
+                if datetime.now(UTC) - looked > COMMITTED_WITHIN:
+                    # This process was suspended. What others committed since it read the log is
+                    # old by now, and the vacuum would take it for files of no version.
+                    continue
                 # A vacuum is a version as well, and one that removed files since this look comes
                 # before it.
                 with suppress(CommitFailedError):

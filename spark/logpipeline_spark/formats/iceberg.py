@@ -15,18 +15,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
-from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table import CommitTableResponse, FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
 from logpipeline.failpoints import reach
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.formats.log import GRACE_HOURS, Change, Conflict, Former, Overtaken, Version
+from logpipeline_spark.formats.log import (
+    COMMITTED_WITHIN,
+    GRACE_HOURS,
+    Change,
+    Conflict,
+    Former,
+    Overtaken,
+    Version,
+)
 from logpipeline_spark.table.files import FileEntry, is_ours, name_of
 from logpipeline_spark.table.storage import Storage
 
@@ -143,7 +152,9 @@ class IcebergLog:
         """Commit *change*; see `Log`."""
         for _ in range(ATTEMPTS_MAX):
             with self._said():
+                looked = datetime.now(UTC)
                 table = self._catalog.load_table(self._identifier)
+                table.catalog = _asking_whether_it_landed(self._catalog)
                 self._refuse_overtaking(table, change)
                 change.refuse_late()
                 try:
@@ -154,6 +165,10 @@ class IcebergLog:
                             state = json.dumps([change.transaction, dict(change.state)])
                             number = str(change.transaction)
                             transaction.set_properties({TRANSACTION: number, STATE: state})
+                        if datetime.now(UTC) - looked > COMMITTED_WITHIN:
+                            # This process was suspended: a clean-up may have removed the lists of
+                            # files that were just written. They are written again.
+                            raise CommitFailedException("the process was suspended")
                 except CommitFailedException:
                     # Somebody else's came first: see what it was.
                     continue
@@ -360,6 +375,45 @@ class IcebergLog:
                 f"The Iceberg catalogue of {self._identifier} does not do what it is asked for: "
                 f"see spec.table.catalog, and whether it is well ({lines[0]:.{SAID_CHARS_MAX}})."
             ) from error
+
+
+class _LandedCatalog:
+    """A catalogue that is asked again before a commit is taken for refused.
+
+    A request that is sent twice, since its first answer was lost, is refused the second time.
+    pyiceberg then deletes the lists of files of a snapshot that is committed.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Commit *updates*.
+
+        Raises:
+            CommitFailedException: another change came first.
+        """
+        try:
+            return self._catalog.commit_table(table, requirements, updates)
+        except CommitFailedException:
+            added = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
+            now = self._catalog.load_table(table.name())
+            if not added or any(now.snapshot_by_id(each.snapshot_id) is None for each in added):
+                raise
+            location = {"metadata-location": now.metadata_location}
+            return CommitTableResponse(metadata=now.metadata, **location)
+
+
+def _asking_whether_it_landed(catalog: Catalog) -> Catalog:
+    return cast(Catalog, _LandedCatalog(catalog))
 
 
 def _version_of(table: Table) -> int:

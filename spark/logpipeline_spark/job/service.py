@@ -197,9 +197,16 @@ class Keeper:
                 self._upkeep.clean(now)
                 self._clean_at_s = time.monotonic() + CLEAN_EVERY_S
             files = self._upkeep.logs[LINES].files()
-        except (Refused, OSError) as error:
+        except Exception as error:
+            # An error of any kind is reported and tried again. It would else end the upkeep's
+            # thread, and with it compaction and retention, while batches go on.
             self.problem = sentence_of(error)
-            log.error("the table's upkeep failed, and is tried again: %s", self.problem)
+            is_expected = isinstance(error, Refused | OSError)
+            log.error(
+                "the table's upkeep failed, and is tried again: %s",
+                self.problem,
+                exc_info=None if is_expected else error,
+            )
             return
         self.problem = ""
         self._numbers.files.labels().set(len(files))
@@ -295,6 +302,8 @@ class Job:
         if settings.is_scheduled:
             self._loop(batches, teller, storage, keeper)
             keeper.keep()
+            if keeper.problem:
+                teller.tell(storage.url, table, batches.states, problem=keeper.problem)
         else:
             with keeper.beside():
                 self._loop(batches, teller, storage, keeper)

@@ -68,7 +68,17 @@ def _numbered(client: Client, base: str) -> States:
         stream = names.stream(number)
         state = client.find(stream)
         if state is None:
-            break
+            following = names.stream(number + 1)
+            if not seen or client.find(following) is None:
+                break
+            # Both may have been added since the first question, in their order.
+            state = client.find(stream)
+            if state is None:
+                raise Refused(
+                    f"stream {stream} does not exist at {client.servers}, and {following} does: "
+                    "create it again with `logpipeline apply`; without it, the lines of all later "
+                    "streams would be left out"
+                )
         seen[stream] = state
     if not seen:
         raise Refused(

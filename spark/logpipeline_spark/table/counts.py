@@ -221,14 +221,18 @@ def write_summed(
     """
     entries: list[FileEntry] = []
     writer = Parts(storage, merge.folder, schema, entries)
-    read = written = 0
+    read = written = rows = 0
     with writer.stack:
         for parts in _windows(storage, merge, schema):
             table = added(parts, schema)
+            rows += sum(part.num_rows for part in parts)
             read += sum(_lines(part) for part in parts)
             written += _lines(table)
             writer.add(table, is_new_group=False, sizes=sizes)
         writer.end()
+    # Rows outside the times that the log gives for their file would be left out.
+    expected = sum(entry.rows for entry in merge.sources)
+    assert rows == expected, f"{merge.folder}: {rows} rows were read, and {expected} are committed"
     assert read == written, f"{merge.folder}: counts of {read} lines became {written}"
     return entries
 

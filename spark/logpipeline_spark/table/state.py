@@ -19,7 +19,8 @@ from typing import Any
 import zstandard
 
 from logpipeline_spark.errors import Damaged, Refused
-from logpipeline_spark.table.files import TABLE, FileEntry, Range, name_of
+from logpipeline_spark.formats.log import Logs
+from logpipeline_spark.table.files import LINES, TABLE, FileEntry, Range, name_of
 from logpipeline_spark.table.storage import Storage
 
 STATE = f"{TABLE}/state"
@@ -306,6 +307,23 @@ class States:
 
     def _where(self, number: int) -> str:
         return f"{self._storage.url}/{_path(number)}"
+
+
+def last_state(storage: Storage, logs: Logs) -> tuple[State, dict[str, dict[str, Any]]]:
+    """Return the state of the last transaction in the log, and all rows by stream.
+
+    Raises:
+        Damaged: it is missing or is not what was written.
+        Refused: the log cannot be read.
+    """
+    while True:
+        number = logs[LINES].transaction() or 0
+        try:
+            return States(storage).load(number)
+        except Damaged:
+            # A writer may have committed, and removed this state, since the log was read.
+            if (logs[LINES].transaction() or 0) == number:
+                raise
 
 
 def number_of(path: str) -> int | None:

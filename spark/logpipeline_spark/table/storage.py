@@ -158,7 +158,9 @@ class LocalStorage:
                     # Unlike a rename, a link refuses a name that is taken.
                     self._place(os.link, temporary, target)
                 except FileExistsError:
-                    return False
+                    # NFS: a request that is sent twice, since its answer was lost, meets itself.
+                    if temporary.stat().st_nlink == 1:
+                        return False
                 sync_folder(target.parent)
             return True
 
@@ -196,8 +198,7 @@ class LocalStorage:
                 return None
 
     def list(self, folder: str) -> Iterator[Stored]:
-        # A listing beside a writer meets folders and files that are gone a moment later.
-        for place, _, names in os.walk(self._root / folder):
+        for place, _, names in _walk(self.url, self._root / folder):
             for name in names:
                 path = Path(place, name)
                 with suppress(FileNotFoundError), said_of(self.url):
@@ -290,6 +291,17 @@ class LocalStorage:
             if folder.is_file():
                 raise NotADirectoryError(20, "Not a directory", str(folder)) from None
         sync_folder(folder.parent)
+
+
+def _walk(url: str, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    def unreadable(error: OSError) -> None:
+        # A listing beside a writer meets folders that are gone a moment later. Any other folder
+        # that cannot be read has files, which must not be taken for gone.
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    with said_of(url):
+        yield from os.walk(folder, onerror=unreadable)
 
 
 def _repeated(put: Callable[[], T]) -> T:

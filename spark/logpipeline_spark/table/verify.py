@@ -16,7 +16,7 @@ from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.compaction import KEY, groups_of, merged
 from logpipeline_spark.table.files import LINES, FileEntry, Range, is_ours, name_of
 from logpipeline_spark.table.parquet import checked_file
-from logpipeline_spark.table.state import Cover, State, States
+from logpipeline_spark.table.state import Cover, State, last_state
 from logpipeline_spark.table.storage import Storage
 
 # Beyond that many, one more sentence helps nobody.
@@ -75,8 +75,9 @@ def verify(storage: Storage, logs: Logs) -> Report:
         Damaged: its log or its state cannot be read, so that there is nothing to compare with.
         Refused: nobody ever wrote a table there.
     """
-    state = state_of(storage, logs)
+    # The files first: a batch that a job commits in between is in the state only.
     files = {area: logs[area].files() for area in AREAS}
+    state = state_of(storage, logs)
     entries = [entry for area in AREAS for entry in files[area]]
     stored = {
         found.path: found.size_bytes
@@ -109,10 +110,9 @@ def state_of(storage: Storage, logs: Logs) -> State:
         Damaged: it is missing or is not what was written.
         Refused: nobody ever wrote a table there.
     """
-    transaction = logs[LINES].transaction()
-    if transaction is None:
+    if logs[LINES].transaction() is None:
         raise Refused(f"There is no table at {storage.url}: see spec.table.path, or --path.")
-    state, _ = States(storage).load(transaction)
+    state, _ = last_state(storage, logs)
     return state
 
 

@@ -30,7 +30,7 @@ from logpipeline_spark.table.files import (
     has_lines,
 )
 from logpipeline_spark.table.parquet import plain
-from logpipeline_spark.table.state import Counted, Kept, State, States
+from logpipeline_spark.table.state import Counted, Kept, State, States, last_state
 from logpipeline_spark.table.storage import Storage
 
 # A writer with another name that committed something within so many seconds is at work.
@@ -86,7 +86,7 @@ class Table:
         for area in AREAS:
             logs[area].begin(COUNTS.get(area, plain(schema)), properties)
         for attempt in range(BEGIN_ATTEMPTS):
-            state, rows = States(storage).load(_transaction(logs))
+            state, rows = last_state(storage, logs)
             if not attempt and state.holder not in ("", holder):
                 wait(PATIENCE_S)
                 if _transaction(logs) != state.transaction:
