@@ -1,4 +1,6 @@
-"""What is done: Spark's own way from a text file, and ours from streams, to the same things."""
+"""The cases: the same results from a text file, in the usual way of Spark, and from streams, in the
+way of the job.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ BATCH_BYTES_MAX = 1 << 30
 
 
 def text_to_parquet(spark: SparkSession, source: Path, place: Path) -> None:
-    """Spark reads lines and writes them, as everybody does at first."""
+    """Spark reads lines and writes them, in the simplest way."""
     lines = spark.read.text(str(source))
     lines.write.option("compression", "zstd").parquet(str(place))
 
@@ -41,12 +43,12 @@ def text_to_parquet(spark: SparkSession, source: Path, place: Path) -> None:
 def text_to_counts(spark: SparkSession, source: Path, place: Path) -> None:
     """Spark counts lines per minute and level, with regular expressions on text."""
     lines = spark.read.text(str(source))
-    told = lines.select(
+    levels = lines.select(
         functions.regexp_extract("value", CRI, 1).alias("minute"),
         functions.regexp_extract("value", CRI, 2).alias("line"),
     )
     counts = (
-        told.withColumn("level", functions.lower(functions.regexp_extract("line", LEVEL, 1)))
+        levels.withColumn("level", functions.lower(functions.regexp_extract("line", LEVEL, 1)))
         .groupBy("minute", "level")
         .agg(
             functions.count("*").alias("lines"),
@@ -57,7 +59,7 @@ def text_to_counts(spark: SparkSession, source: Path, place: Path) -> None:
 
 
 def job(spark: SparkSession, url: str, place: Path, *, has_rollups: bool) -> None:
-    """Our job keeps a table with all columns, until everything that waits is in it."""
+    """The job keeps a table with all columns, until everything that waits is in it."""
     settings = JobSettings(
         pipeline="default/bench",
         path=str(place),
@@ -76,13 +78,15 @@ def job(spark: SparkSession, url: str, place: Path, *, has_rollups: bool) -> Non
 
 
 def line_alone(spark: SparkSession, url: str, place: Path) -> None:
-    """Our way with the one column that text has: the whole line, as the runtime wrote it."""
+    """The way of the job with only the column of a text file: the whole line, as the runtime wrote
+    it.
+    """
     place.mkdir()
     _run(spark, url, partial(_write_line, place))
 
 
 def counts_alone(spark: SparkSession, url: str, place: Path) -> None:
-    """Our counts per minute, in the tasks, without a table of lines."""
+    """Counts per minute, made in the tasks, without a table of lines."""
     place.mkdir()
     parts = _run(spark, url, _count)
     pq.write_table(added(parts, MINUTES), place / "counts.parquet", compression="zstd")

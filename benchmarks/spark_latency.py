@@ -1,4 +1,4 @@
-"""How long it takes from a written line to a row that a query sees, with all parts running."""
+"""The time from a written line to a row that a query sees, with all parts running."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from logpipeline_operator.children import config, nats_auth
 from logpipeline_operator.jetstream.look import JetStreamSeen, Permission, look
 from logpipeline_spark.job import task
 from logpipeline_spark.job.batch import Batches
-from logpipeline_spark.job.service import Teller, source_options
+from logpipeline_spark.job.service import ProgressReport, source_options
 from logpipeline_spark.job.settings import settings_of
 from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.lines.schema import LINES_ENCODED
@@ -87,7 +87,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
         batches.load()
         while batches.next() is not None:
             pass
-        Teller(client, settings.bucket, KEY).tell(storage.url, table, batches.states)
+        ProgressReport(client, settings.bucket, KEY).write(storage.url, table, batches.states)
         rows = table.state.lines
         table.close()
         return rows, client.connection.problem

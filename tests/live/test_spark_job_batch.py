@@ -222,7 +222,7 @@ def test_what_was_purged_before_it_was_read_is_told(
     keeper.take()
 
     assert keeper.lines() == sorted(expected)
-    assert "messages were gone before they were read" in caplog.text
+    assert "messages were deleted before they were read" in caplog.text
 
 
 def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(
@@ -253,7 +253,7 @@ def test_what_is_purged_while_tasks_read_is_told_and_gone_on_without(
         ("LOGS_1", 4, 5),
     ]
     assert report.problems == ()
-    assert caplog.text.count("messages were gone before they were read") == 2
+    assert caplog.text.count("messages were deleted before they were read") == 2
 
 
 def test_who_wants_to_be_asked_is_asked_before_anything_is_committed(
@@ -268,7 +268,7 @@ def test_who_wants_to_be_asked_is_asked_before_anything_is_committed(
         return here(work, tasks)
 
     for batches in keeper.batches(late):
-        with pytest.raises(Refused, match=r"LOGS_1 lost its messages 1 to 2 .* --stop-on-loss"):
+        with pytest.raises(Refused, match=r"messages 1 to 2 of stream LOGS_1 .* --stop-on-loss"):
             batches.next()
 
     assert keeper.lines() == []

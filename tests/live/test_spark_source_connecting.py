@@ -107,7 +107,7 @@ async def test_that_a_server_is_waited_for_is_said_early(
 
     (said,) = told()
     assert said.startswith(f"jetstream: cannot connect to NATS at nats://127.0.0.1:{port}: ")
-    assert said.endswith("waiting for it, 600 s at most (option 'patienceSeconds')")
+    assert said.endswith("waiting for at most 600 s (option 'patienceSeconds')")
 
 
 PIPELINE = parse_resource(

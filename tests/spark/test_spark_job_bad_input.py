@@ -127,7 +127,7 @@ def test_who_wants_to_decide_about_loss_is_asked(streams: Streams, table: Table)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"streams": STREAMS[:1]}, r"LOGS_1 would not be read any more: .* another path"),
+        ({"streams": STREAMS[:1]}, r"pipeline lacks LOGS_1 now: .* another path"),
         ({"subject": "other"}, r"is a table of subjects logs, and this is other: .* of its own"),
         ({"format": "iceberg", "catalog": {"table": "t", "type": "in-memory"}}, r"format delta"),
         ({"pipeline": "default/other"}, r"pipeline default/test, and this is default/other: give"),

@@ -133,6 +133,6 @@ async def test_without_java_a_pipeline_runs_and_says_what_is_missing(
         told = [await up.run(*words) for words in (["status"], ["query", "SELECT 1"])]
 
     for text in (up.log(), *(each.stdout + each.stderr for each in told)):
-        assert "there is no Java here" in text
+        assert "there is no Java on this machine" in text
         assert "openjdk-17-jre-headless" in text
     assert [each.returncode for each in told] == [0, 1]

@@ -327,9 +327,9 @@ def test_a_table_that_is_well_is_verified(table: Table, run: Run) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("removed", "is committed, and is not there"),
+        ("removed", "is committed, and is missing"),
         ("truncated", "bytes, and"),
-        ("doubled", "A line is there twice"),
+        ("doubled", "A line is in the table twice"),
     ],
 )
 def test_a_table_that_is_damaged_is_found_out(
@@ -448,8 +448,8 @@ def test_the_same_words_later_remove_former_files(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "Nothing says whose lines are meant"),
-        (("--until", "10m", "--yes"), "Nothing says whose lines are meant"),
+        ((), "Nothing names the lines to erase"),
+        (("--until", "10m", "--yes"), "Nothing names the lines to erase"),
         (("--host", "", "--yes"), "--host is empty"),
         (("--host", "a", "--since", "2026-99-99"), "is no time; write"),
         (("--host", "a", "--since", "10x"), "10x"),
@@ -527,7 +527,7 @@ def test_a_lost_state_is_made_anew_when_a_person_agrees(
 
     status, out, _ = run("table", "rebuild", *words)
 
-    assert "it is read on behind message 1, and 1 sources are known" in out
+    assert "reading continues after message 1; 1 sources are known" in out
     assert "come back" in out
     assert ("Go on from there? [y/N]" in out) == (not words)
     assert status == (0 if is_made or words else 1)

@@ -149,7 +149,7 @@ def test_what_names_no_word_is_said_to_read_everything(run: Run) -> None:
     [
         ((), "nothing is asked: give a question in SQL, or --grep and a word"),
         (("--grep", ""), "--grep is empty"),
-        (("--grep", "\udcff"), "is no UTF-8"),
+        (("--grep", "\udcff"), "is not UTF-8"),
         (("--grep", "conn", "SELEKT 1"), "the question has a mistake"),
     ],
 )

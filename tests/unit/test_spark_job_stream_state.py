@@ -108,5 +108,5 @@ def test_each_byte_is_written_once_or_told(messages: list[tuple[int, int, bool]]
 @pytest.mark.parametrize("rows", [{"x": []}, {'["h", "s"]': "no knowledge"}, {'["h"]': None}])
 def test_damaged_knowledge_is_told(rows: dict[str, object]) -> None:
     """With where it lies, and what to do."""
-    with pytest.raises(Refused, match="what the table of a keeps is damaged"):
+    with pytest.raises(Refused, match="the state of the table of a is damaged"):
         StreamState.of(None, rows, where="the table of a")

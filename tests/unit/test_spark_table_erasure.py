@@ -478,8 +478,8 @@ def test_damage_is_told_and_nothing_is_erased(lake: Lake, table: Table) -> None:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({}, "Nothing says whose lines"),
-        ({"since": BEGIN}, "Nothing says whose lines"),
+        ({}, "Nothing names the lines"),
+        ({"since": BEGIN}, "Nothing names the lines"),
         ({"host": ""}, "--host is empty"),
         ({"host": "a", "since": OVER, "until": BEGIN}, "--since is not before --until"),
     ],

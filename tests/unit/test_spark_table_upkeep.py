@@ -283,10 +283,13 @@ def damaged(storage: LocalStorage, table: Table, what: str) -> Report:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("gone", "is committed, and is not there."),
+        ("gone", "is committed, and is missing."),
         ("cut", "were committed."),
         ("garbage", "cannot be read"),
-        ("twice", f"A line is there twice: stream LOGS_0, incarnation {LIFE}, seq 1, idx 0."),
+        (
+            "twice",
+            f"A line is in the table twice: stream LOGS_0, incarnation {LIFE}, seq 1, idx 0.",
+        ),
         ("outside", "4 rows of LOGS_0"),
     ],
 )

@@ -213,7 +213,7 @@ def test_filters_of_another_file_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "sentence"), [(("a", ""), "--grep is empty"), (("\udcff",), "is no UTF-8")]
+    ("texts", "sentence"), [(("a", ""), "--grep is empty"), (("\udcff",), "is not UTF-8")]
 )
 def test_a_search_that_cannot_be_right_is_refused(texts: tuple[str, ...], sentence: str) -> None:
     """Before anything is read."""

@@ -1,5 +1,5 @@
-"""One batch: look at the streams, have tasks write what waits there, decide about what was sent
-again, commit.
+"""One batch of a table: read the state of the streams, run tasks that write new lines, decide which
+resent messages are new, commit.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from logpipeline_spark.table.writer import Table
 
 log = logging.getLogger(__name__)
 
-# Losses that are remembered, so that each is told once.
-TOLD_MAX = 1000
+# Losses that are remembered, so that each is logged once.
+REPORTED_MAX = 1000
 
-# Has tasks done somewhere, and returns what they did, in any order.
+# Runs tasks and returns their results, in any order.
 RunTasks = Callable[[Work, Sequence[Task]], list[Done]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What a batch brought: *rows* that are new in the table, bytes that came *twice* without a
-    mark, and bytes that are *missing* now; *lost* messages were gone before they were read. It *has
-    more* where a batch's size cut it.
+    """The result of a batch: *rows* that are new in the table, bytes that came *twice* without a
+    mark, and bytes that are *missing* now; *lost* messages were deleted before they were read. It
+    *has more* if the size limit of a batch cut it.
     """
 
     rows: int
@@ -48,11 +48,11 @@ class Committed:
 
 @dataclass(slots=True)
 class Batches:
-    """The batches of one table, one after the other; *run* has tasks done. Streams of which the
-    table has nothing yet are read from *begin*.
+    """The batches of one table, one after the other; *run* runs tasks. Streams that the table does
+    not have yet are read from *begin* on.
 
-    What was gone before it was read is told, counted and kept in the table, and reading goes on:
-    where it *stops on loss*, a human has to say that it shall.
+    Messages that were deleted before they were read are logged, counted and recorded in the table,
+    and reading goes on. With *stops_on_loss* the job ends instead, until a user decides.
     """
 
     client: Client
@@ -65,21 +65,22 @@ class Batches:
     begin: Place = EARLIEST
     stops_on_loss: bool = False
     states: dict[str, StreamState] = field(default_factory=dict)
-    _told: set[tuple[str, Range]] = field(default_factory=set)
+    _reported: set[tuple[str, Range]] = field(default_factory=set)
     _counter: itertools.count[int] = field(default_factory=itertools.count)
 
     def load(self) -> None:
-        """Go on from what is committed.
+        """Continue from the committed state.
 
         Raises:
-            Refused: what was kept cannot be read, or is of streams that are not ours any more.
+            Refused: the committed state cannot be read, or it has streams that the pipeline
+                lacks now.
         """
         heads, rows = self.table.state.heads, self.table.rows
         if former := sorted(heads.keys() - set(self.streams)):
             raise Refused(
-                f"{self.work.storage.url} is kept of the streams {', '.join(sorted(heads))}, and "
-                f"{', '.join(former)} would not be read any more: give the pipeline its partitions "
-                "back, or choose another path"
+                f"the table {self.work.storage.url} was made from the streams "
+                f"{', '.join(sorted(heads))}, and the pipeline lacks {', '.join(former)} now: give "
+                "it its partitions back, or choose another path for the table"
             )
         self.states = {
             name: StreamState.of(
@@ -91,10 +92,10 @@ class Batches:
         }
 
     def next(self) -> Committed | None:
-        """Commit what waits, up to a batch's size; return None where nothing does.
+        """Commit what waits, up to the size limit of a batch; return None if nothing waits.
 
         Raises:
-            Refused: the server, the storage or another writer keeps it from that.
+            Refused: the server, the storage or another writer prevents it.
         """
         client, options = self.client, self.work.options
         begun = datetime.now(UTC)
@@ -110,7 +111,7 @@ class Batches:
         lasts = {name: state.last for name, state in seen.items()}
         ends = planning.ends(client, begins, seen, lasts, self.bytes_max)
         batch = {name: end for name, end in ends.items() if end.sequence > begins[name].sequence}
-        self._tell(skipped.items())
+        self._report_loss(skipped.items())
         if not batch:
             if is_new:
                 self._keep({}, [], {}, begun=begun)
@@ -120,15 +121,15 @@ class Batches:
         parts = planning.tasks(options, batch, tasks_min)
         done = self.run(self.work, bundled(parts, tasks_min))
         reach("table.written")
-        # Of a stream that holds nothing the loss is committed with what comes next.
+        # The loss of a stream without new messages is committed with its next messages.
         skipped = {name: gone for name, gone in skipped.items() if name in batch}
         committed = self._commit(batch, skipped, done, begun)
         has_more = any(end.sequence < lasts[name] for name, end in batch.items())
         return replace(committed, has_more=has_more)
 
     def _begin(self, seen: planning.States) -> bool:
-        """Take the place that was asked for as that up to which new streams were read, so that a
-        later start does not choose another one; return whether there are such streams.
+        """Record the requested start as the position of new streams, so that a later start of the
+        job does not choose another one; return whether there are new streams.
         """
         if self.begin == EARLIEST:
             return False
@@ -139,7 +140,7 @@ class Batches:
         return bool(places)
 
     def _position(self, name: str, state: ServerState) -> Position:
-        """Return up to where a stream was read: at first, up to before what it holds."""
+        """Return the position of a stream; for a new one, the position before its first message."""
         position = self.states[name].position
         if position is None:
             options = self.work.options
@@ -155,8 +156,8 @@ class Batches:
     ) -> Committed:
         parts = [part for each in done for part in each.parts]
         lost = {name: _lost(end, name, parts) for name, end in batch.items()}
-        told = [(name, gone) for name, found in lost.items() for gone in found]
-        self._tell(told)
+        losses = [(name, gone) for name, found in lost.items() for gone in found]
+        self._report_loss(losses)
         learned = {name: self._learn(name, parts) for name in batch}
         resent = self.run(self.work, _resent(batch, learned, self.tasks_min()))
         for name, end in batch.items():
@@ -177,7 +178,7 @@ class Batches:
             has_more=False,
             twice_bytes=sum(each.unmarked_bytes for each in learned.values()),
             missing_bytes=sum(each.missing_bytes for each in learned.values()),
-            lost=_count([*skipped.items(), *told]),
+            lost=_count([*skipped.items(), *losses]),
         )
 
     def _keep(
@@ -199,26 +200,29 @@ class Batches:
             name, ranges, files, kept, skipped=frozenset(skipped), lost=lost or {}, begun=begun
         )
 
-    def _tell(self, lost: Iterable[tuple[str, Range]]) -> None:
-        """Say what is lost for good.
+    def _report_loss(self, lost: Iterable[tuple[str, Range]]) -> None:
+        """Log messages that are lost for good.
 
         Raises:
-            Refused: somebody has to say that it goes on without that.
+            Refused: the user wants to decide about each loss.
         """
         for name, gone in lost:
             if self.stops_on_loss:
                 raise Refused(
-                    f"stream {name} lost its messages {gone.first} to {gone.last} before they were "
-                    "read (retention, or a purge): run this without --stop-on-loss, and it goes on "
-                    "behind them; `logpipeline table verify` names them then"
+                    f"the messages {gone.first} to {gone.last} of stream {name} were deleted "
+                    "before they were read (retention, or a purge): run this without "
+                    "--stop-on-loss to continue after them; `logpipeline table verify` lists them "
+                    "then"
                 )
-            if (name, gone) in self._told:
+            if (name, gone) in self._reported:
                 continue
-            self._told = (
-                {*self._told, (name, gone)} if len(self._told) < TOLD_MAX else {(name, gone)}
+            self._reported = (
+                {*self._reported, (name, gone)}
+                if len(self._reported) < REPORTED_MAX
+                else {(name, gone)}
             )
             log.error(
-                "messages were gone before they were read",
+                "messages were deleted before they were read",
                 extra={"stream": name, "first": gone.first, "last": gone.last},
             )
 
@@ -228,21 +232,23 @@ class Batches:
 
 
 def _is_behind_loss(name: str, known: Position, begin: Position) -> bool:
-    """Say what became of a stream since it was read; return whether messages are lost for good."""
+    """Log what happened to a stream since it was read; return whether messages are lost."""
     if known == begin:
         return False
     if known.incarnation == begin.incarnation:
         return True
-    # What was lost there, shippers send again.
+    # Shippers send again what the server lost.
     log.warning(
-        "the stream was made anew" if known.created != begin.created else "the stream went back",
+        "the stream was created again"
+        if known.created != begin.created
+        else "the stream was rolled back",
         extra={"stream": name, "read": known.sequence, "goes_on_behind": begin.sequence},
     )
     return False
 
 
 def _lost(end: Position, name: str, parts: Sequence[Part]) -> tuple[Range, ...]:
-    """Return what of a stream was gone when tasks came to it."""
+    """Return the messages of a stream that were deleted before tasks read them."""
     gone: list[Range] = []
     for first, last in sorted(pair for each in parts if each.stream == name for pair in each.lost):
         if gone and gone[-1].last + 1 == first:
@@ -258,7 +264,7 @@ def _count(lost: Iterable[tuple[str, Range]]) -> int:
 def _resent(
     batch: Mapping[str, Position], learned: Mapping[str, Learned], tasks_min: int
 ) -> list[Task]:
-    """Return tasks for the marked messages that are wanted."""
+    """Return tasks that read the marked messages that hold new bytes."""
     wanted = {name: found.wanted for name, found in learned.items() if found.wanted}
     parts = [
         RangeTask(stream=name, end=batch[name], first=each[0].sequence, last=each[-1].sequence)

@@ -1,5 +1,6 @@
-"""What the image runs: our own program; or a driver or an executor, when it is Spark that starts a
-pod of it. Spark says so with the first argument, and what else there is to know by environment.
+"""The entry point of the image. It runs `logpipeline`, or a Spark driver or executor if Spark
+starts the pod. Spark says which in the first argument, and passes the rest in environment
+variables.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import pyspark
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
-# What the backend wants to be told, by the variable in which Spark's scheduler says it.
-_TOLD = (
+# The arguments of the executor's backend, by the variables in which Spark's scheduler passes them.
+_ARGUMENTS = (
     ("--driver-url", "SPARK_DRIVER_URL"),
     ("--executor-id", "SPARK_EXECUTOR_ID"),
     ("--cores", "SPARK_EXECUTOR_CORES"),
@@ -27,10 +28,10 @@ _TOLD = (
 
 
 def command(arguments: Sequence[str], environment: Mapping[str, str], home: Path) -> list[str]:
-    """Return what is to be run for *arguments*; *home* is where Spark is.
+    """Return the command to run for *arguments*; *home* is Spark's folder.
 
     Raises:
-        KeyError: the scheduler of Spark did not say all that an executor needs.
+        KeyError: Spark's scheduler did not set a variable that an executor needs.
     """
     match list(arguments):
         case ["executor", *_]:
@@ -61,18 +62,18 @@ def _executor(environment: Mapping[str, str], home: Path) -> list[str]:
         f"-Xmx{memory}",
         "-cp", _class_path(environment, home),
         BACKEND,
-        *(word for option, name in _TOLD for word in (option, environment[name])),
+        *(word for option, name in _ARGUMENTS for word in (option, environment[name])),
     ]  # fmt: skip
 
 
 def _class_path(environment: Mapping[str, str], home: Path) -> str:
-    # Settings of the driver's come as a ConfigMap in this folder.
+    # The driver's settings come as a ConfigMap in this folder.
     parts = [environment.get("SPARK_CONF_DIR"), environment.get("SPARK_CLASSPATH")]
     return os.pathsep.join([*(part for part in parts if part), str(home / "jars" / "*")])
 
 
 def main() -> None:
-    """Become the program that is asked for."""
+    """Replace this process by the requested program."""
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home)}
     found = command(sys.argv[1:], environment, home)

@@ -1,6 +1,7 @@
-"""A driver in a pod, and executors in pods that it asks Kubernetes for: what Spark is told of it.
+"""Spark's options for a driver in a pod that asks Kubernetes for executors in pods.
 
-The operator says where we are by the environment; who runs the driver by hand can say it as well.
+The operator describes the driver's pod in environment variables; a user who runs the driver by hand
+can set them as well.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from logpipeline_spark.errors import Refused
 
 MIB = 2**20
 MASTER = "LOGPIPELINE_SPARK_MASTER"
-# Somebody else, an operator for Spark say, has chosen master and memory already.
+# Something else, such as an operator for Spark, has chosen master and memory already.
 SUBMITTED = "LOGPIPELINE_SPARK_SUBMITTED"
 DRIVER_PORT = 7078
 BLOCKS_PORT = 7079
-# Whose executor a pod is: the name of a driver's pod, which stays when its container is new.
+# The driver's pod of an executor; its name stays when the container starts again.
 DRIVER_LABEL = f"{GROUP}/spark-driver"
 _NEEDED = {
     "namespace": "LOGPIPELINE_SPARK_NAMESPACE",
@@ -35,15 +36,15 @@ _NEEDED = {
     "driver_host": "LOGPIPELINE_SPARK_DRIVER_HOST",
     "template": "LOGPIPELINE_SPARK_EXECUTOR_TEMPLATE",
 }
-# Beside the JVM's memory: what Java needs itself, and a Python that reads, sorts and writes for
-# each task at once.
+# Memory beside the JVM's heap: Java's own needs, and a Python process for each concurrent task that
+# reads, sorts and writes.
 JVM_OVERHEAD_BYTES = 384 * MIB
 TASK_OVERHEAD_BYTES = 768 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a driver is in Kubernetes, and what its executors are made of."""
+    """The place of a driver in Kubernetes, and the parts of its executors."""
 
     master: str
     namespace: str
@@ -55,21 +56,21 @@ class Place:
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
-    """Return where the driver is, as *environment* says it; None where it is nobody's pod.
+    """Return the driver's place as *environment* describes it; None if it runs in no pod.
 
     Raises:
-        Refused: only a part of it is said.
+        Refused: only a part of it is set.
     """
     master = environment.get(MASTER, "")
     if not master.startswith("k8s://"):
         return None
     if lacking := [name for name in _NEEDED.values() if not environment.get(name)]:
-        raise Refused(f"{MASTER} is {master}, but {', '.join(lacking)} is not set: set it as well")
+        raise Refused(f"{MASTER} is {master}, but {', '.join(lacking)} is not set: set it too")
     return Place(master=master, **{field: environment[name] for field, name in _NEEDED.items()})
 
 
 def options(place: Place, executors: Executors) -> dict[str, str]:
-    """Return what Spark is told so that *executors* run in pods."""
+    """Return Spark's options for *executors* in pods."""
     kubernetes, cores = "spark.kubernetes", str(executors.cores)
     asked = executors.resources or {}
     requests, limits = asked.get("requests") or {}, asked.get("limits") or {}
@@ -85,20 +86,22 @@ def options(place: Place, executors: Executors) -> dict[str, str]:
         f"{kubernetes}.authenticate.executor.serviceAccountName": place.account,
         f"{kubernetes}.executor.podTemplateFile": place.template,
         f"{kubernetes}.executor.label.{DRIVER_LABEL}": place.driver_pod,
-        # One that is started again in its pod may not use names of before: they are still there.
+        # A driver that starts again in its pod must not use the names of earlier executors, which
+        # still exist.
         f"{kubernetes}.executor.podNamePrefix": f"{place.driver_pod}-{secrets.token_hex(3)}",
         f"{kubernetes}.executor.deleteOnTermination": "true",
-        # By its name, and not by the address that it binds to, which Spark would else hand out.
+        # Executors use the driver's host name; else Spark would give them the address that it binds
+        # to.
         f"{kubernetes}.executor.useDriverPodIP": "false",
         "spark.driver.host": place.driver_host,
-        # There are neither claims nor Services of Spark's own, nor a right to look for some.
+        # Spark makes no volume claims and Services here, and may not list them.
         f"{kubernetes}.driver.service.deleteOnTermination": "false",
         f"{kubernetes}.driver.ownPersistentVolumeClaim": "false",
         f"{kubernetes}.driver.reusePersistentVolumeClaim": "false",
         "spark.driver.bindAddress": "0.0.0.0",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.blockManager.port": str(BLOCKS_PORT),
-        # A batch is done by who is there; without anybody it waits.
+        # A batch runs on the executors that are there; without any it waits.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
     }
     if "cpu" in limits:
@@ -113,8 +116,8 @@ def _overhead(executors: Executors, limits: Mapping[str, object]) -> int:
 
 
 def sweep(spark: SparkSession, place: Place) -> None:
-    """Delete the executors of a driver that was killed in this pod: they ended when it did, and
-    nobody else takes them away for as long as the pod lives.
+    """Delete the executors of an earlier driver in this pod that was killed: they ended with it,
+    and Kubernetes keeps them as long as the pod lives.
     """
     jvm: Any = spark.sparkContext._jvm
     labels = jvm.java.util.HashMap()
@@ -125,14 +128,14 @@ def sweep(spark: SparkSession, place: Place) -> None:
 
 
 def is_submitted() -> bool:
-    """Return whether this driver was started by spark-submit, which says where Spark runs."""
+    """Return whether spark-submit started this driver, and chose where Spark runs."""
     return bool(os.environ.get(SUBMITTED))
 
 
 def here() -> Place | None:
-    """Return where we are.
+    """Return the place of this process.
 
     Raises:
-        Refused: only a part of it is said.
+        Refused: only a part of it is set.
     """
     return place_of(os.environ)

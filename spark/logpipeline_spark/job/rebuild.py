@@ -1,9 +1,9 @@
-"""Makes the state of a table anew, where that beside its files is lost or damaged: so that a job
-goes on with no line lost, and none twice as far as that can be known.
+"""Makes the state of a table again if the one beside its files is lost or damaged, so that a job
+goes on without losing lines, and with as few lines twice as can be known.
 
-How far each stream was read, the table's log says; former versions of ours did not tell it. Which
-bytes of which sources were read, rows prove, and states that are left. Where these prove too
-little, lines that are sent again come twice: rather that than one is lost.
+The table's log says how far each stream was read; logs of older versions of logpipeline do not.
+Rows of the table, and states that are left, prove which bytes of which sources were read. Where
+they prove too little, lines that are sent again come twice, since that is better than to lose one.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from logpipeline_spark.table.state import Counted, Cover, Kept, Left, State, Sta
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.writer import BATCH_BITS, COUNTS, PATIENCE_S, Held, Table
 
-# Of a CRI line a row has the text alone: so much stands before it at least, whatever its time is,
+# A row holds only the text of a CRI line. At least so many bytes stand before it, whatever its time
+# is,
 CRI_HEAD_BYTES_MIN = len(" stdout ")
-# and so much more may be its own: a longer time, tag, space and newline. A runtime's time has 20
-# bytes and more, so that no other line of a runtime has room beside it.
+# and so many more may belong to it: a longer time, the tag, space and newline. A runtime's time has
+# 20 bytes or more, so no other line of a runtime fits there.
 CRI_SLACK_BYTES = WIDTHS[-1] + len("F \n")
-# A plain line has its newline behind what its row holds, unless its file ended without one.
+# A plain line ends with a newline, which its row does not hold, unless its file ended without one.
 NEWLINE_BYTES = len("\n")
-# Spans of a generation that wait to be joined; what is left of them then are its holes.
+# Spans of a generation that wait to be joined. Those that cannot be joined are separated by holes.
 SPANS_MAX = 2 * HOLES_MAX
 
 _COLUMNS = ("seq", "host", "source", "generation", "offset", "piece", "fd", "line", "raw")
@@ -54,7 +55,7 @@ Numbers = npt.NDArray[np.int64]
 
 class Span(NamedTuple):
     """Bytes ``[start, end)`` that were read. A span that begins up to *reach* continues this one:
-    no line has room between them.
+    no line fits between them.
     """
 
     start: int
@@ -69,7 +70,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class StreamEvidence:
-    """What is proven of one stream: the first and the last sequence of each life, and spans by
+    """The proofs for one stream: the first and the last sequence of each incarnation, and spans by
     source and generation. What was seen last stands last.
     """
 
@@ -77,7 +78,7 @@ class StreamEvidence:
     sources: dict[SourceName, dict[str, list[Span]]] = field(default_factory=dict)
 
     def saw(self, life: str, first: int, last: int) -> None:
-        """Note that messages *first* to *last* of *life* were read."""
+        """Note that messages *first* to *last* of the incarnation *life* were read."""
         before = self.lives.get(life, (first, last))
         self.lives[life] = min(before[0], first), max(before[1], last)
 
@@ -85,26 +86,26 @@ class StreamEvidence:
         """Note that a *span* of a source was read."""
         generations = self.sources.pop(name, {})
         spans = generations.pop(generation, [])
-        # Nearly always it continues the one before.
+        # Nearly always it continues the span before.
         if spans and spans[-1].start <= span.start <= spans[-1].reach:
             spans[-1] = spans[-1].with_next(span)
         else:
             spans.append(span)
         generations[generation] = _joined(spans) if len(spans) > SPANS_MAX else spans
         self.sources[name] = generations
-        # As a job forgets: there may be more than memory has room for.
+        # Forgets as a job does: there may be more than fits into memory.
         if len(generations) > GENERATIONS_MAX:
             del generations[next(iter(generations))]
         if len(self.sources) > SOURCES_MAX:
             del self.sources[next(iter(self.sources))]
 
     def ranges(self) -> list[Range]:
-        """Return the range of each life, in the order of their lives."""
+        """Return the range of each incarnation, in their order."""
         found = [Range(life, first, last) for life, (first, last) in self.lives.items()]
         return sorted(found, key=lambda each: order_of(each.incarnation))
 
     def knowledge_of(self, name: SourceName, before: Knowledge = NOTHING) -> Knowledge:
-        """Return what is known of a source: what is proven, and what was known *before*."""
+        """Return the knowledge of a source: the proven spans, and what was known *before*."""
         known = {each.name: each for each in before.generations}
         for generation, spans in self.sources[name].items():
             former = known.pop(generation, KnownGeneration(generation))
@@ -119,8 +120,8 @@ class StreamEvidence:
 
 
 def order_of(life: str) -> tuple[int, int]:
-    """Return what rises from life to life of a stream: when it was made, and how often it went
-    back since.
+    """Return a key that rises from one incarnation of a stream to the next: when it was created,
+    and how often it was rolled back since.
     """
     created, _, rollbacks = life.partition("r")
     return int(created, 16), int(rollbacks)
@@ -144,7 +145,7 @@ def evidence_of(storage: Storage, logs: Logs) -> dict[str, StreamEvidence]:
 
 
 def add_names(found: dict[str, StreamEvidence], logs: Logs) -> None:
-    """Add what the names of files prove, also of such as retention removed: the range that a task
+    """Add what file names prove, also those of files that retention removed: the range that a task
     read.
 
     Raises:
@@ -161,7 +162,7 @@ def add_names(found: dict[str, StreamEvidence], logs: Logs) -> None:
 
 
 class _Message(NamedTuple):
-    """What the rows of one message prove; *span* is None where it is of no source."""
+    """What the rows of one message prove; *span* is None if the message has no source."""
 
     stream: str
     life: str
@@ -177,14 +178,14 @@ def _messages(table: pa.Table) -> Iterator[_Message]:
         return
     seq = table["seq"].to_numpy()
     streams, lives = (_codes(table[name]) for name in ("stream", "incarnation"))
-    # Other programs may have put files together, whatever their streams were.
+    # Other programs may have merged files of different streams.
     order = np.lexsort((seq, lives, streams))
     changes = [np.diff(column[order]) != 0 for column in (seq, lives, streams)]
     begins = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changes)) + 1])
     starts, ends, slacks = (column[order] for column in _bounds(table))
     last = np.maximum.reduceat(ends, begins)
     is_last = ends == np.repeat(last, np.diff(np.append(begins, len(ends))))
-    # All bytes of a message are read with it, so those between two of its lines as well.
+    # All bytes of a message are read together, also those between two of its lines.
     first = np.minimum.reduceat(starts, begins)
     slack = np.maximum.reduceat(np.where(is_last, slacks, 0), begins)
     names = ("stream", "incarnation", "seq", "host", "source", "generation")
@@ -204,14 +205,14 @@ def _messages(table: pa.Table) -> Iterator[_Message]:
 
 
 def _bounds(table: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
-    """Return where each row's line begins, up to where its bytes certainly go, and how many more
-    may be its own.
+    """Return where each row's line begins, up to where its bytes certainly reach, and how many more
+    bytes may be its own.
     """
     starts = pc.fill_null(table["offset"], -1).to_numpy()
     own = pc.coalesce(table["raw"], table["line"].cast(pa.binary()))
     sizes = pc.fill_null(pc.binary_length(own), 0).to_numpy().astype(np.int64)
     is_cri = table["fd"].is_valid().to_numpy()
-    # Behind a piece its line goes on: what lies there may be another piece.
+    # The line goes on after a piece: another piece may follow.
     is_open = pc.is_in(table["piece"], value_set=pa.array(["begin", "middle"])).to_numpy()
     # A plain line without text is a newline.
     own_bytes = np.where(is_cri, sizes + CRI_HEAD_BYTES_MIN, np.maximum(sizes, NEWLINE_BYTES))
@@ -220,15 +221,15 @@ def _bounds(table: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _codes(column: pa.ChunkedArray) -> Numbers:
-    """Return a number for each value, the same for the same."""
+    """Return a number for each value; equal values have the same."""
     encoded = column.combine_chunks().dictionary_encode()
     indices: Numbers = encoded.indices.to_numpy()
     return indices
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return *spans* with those joined that continue each other, the last ones where that are too
-    many holes.
+    """Return *spans*, with those joined that continue each other; if there are too many holes, only
+    the last spans.
     """
     made: list[Span] = []
     for span in sorted(spans):
@@ -243,23 +244,25 @@ Streams = Mapping[str, StreamState]
 Evidence = dict[str, StreamEvidence]
 
 _SOURCES = (
-    "Of sources it knows the bytes that rows of the table prove: lines that retention or an "
-    "erasure took out come back, and are counted again, if a shipper sends them again."
+    "For each source it has the bytes that rows of the table prove: lines that retention or an "
+    "erasure removed come back, and are counted again, if a shipper sends them again."
 )
-_HOLES = "Which messages were gone before they were read, is no longer known: verify names none."
+_HOLES = (
+    "The record of messages that were deleted before they were read is lost: verify lists none."
+)
 _GUESSED = (
-    "The log does not say how far streams were read, so they are read on behind the last message "
-    "of which the table has a row or a file: what follows it and was read, is read again, and "
-    "lines that were erased or that retention removed may come back. Of a stream that went back "
-    "or was made anew since the last batch, lines may be missing or come twice."
+    "The log does not say how far streams were read, so reading continues after the last message "
+    "of which the table has a row or a file: later messages that were read are read again, and "
+    "lines that were erased or that retention removed may come back. If a stream was rolled back "
+    "or created again since the last batch, its lines may be missing or come twice."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A *state* of the table as of its last transaction, made because of a *problem*, with what is
-    *kept* of all streams. Where it *is exact*, it is what was lost; *notes* say what it is made of
-    else, and what cannot be known.
+    """A *state* of the table as of its last transaction, made because of a *problem*, with the
+    stored form (*kept*) of all streams. If it *is exact*, it equals what was lost; else *notes* say
+    what it is made of, and what cannot be known.
     """
 
     problem: str
@@ -269,21 +272,21 @@ class Plan:
     notes: tuple[str, ...]
 
     def sentences(self) -> list[str]:
-        """Say it to a human."""
+        """Return the plan as text for a user."""
         said = [self.problem]
         for stream, head in sorted(self.state.heads.items()):
             if head is not None:
                 position = Position(**head)
                 said.append(
-                    f"{stream} ({position.incarnation}): it is read on behind message "
-                    f"{position.sequence}, and {len(self.kept[stream].changed)} sources are known."
+                    f"{stream} ({position.incarnation}): reading continues after message "
+                    f"{position.sequence}; {len(self.kept[stream].changed)} sources are known."
                 )
         return [*said, *self.notes]
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Makes the state of one table anew. Its *logs* must not be shared with another writer: they
+    """Makes the state of one table again. Its *logs* must not be shared with another writer: they
     remember the version that they read last.
     """
 
@@ -291,7 +294,7 @@ class Rebuild:
     logs: Logs
 
     def plan(self) -> Plan | None:
-        """Make a state of what is left, and change nothing; None where none is lost.
+        """Make a state of what is left, and change nothing; None if the state is whole.
 
         Raises:
             Damaged: a file of lines is missing or cannot be read.
@@ -308,29 +311,29 @@ class Rebuild:
             problem = str(error)
         else:
             return None
-        told = self.logs[LINES].state()
-        base = self._base(number, told)
+        logged = self.logs[LINES].state()
+        base = self._base(number, logged)
         if base.is_last and base.is_whole:
-            note = f"State {base.state.transaction} holds all of it: nothing is lost."
+            note = f"State {base.state.transaction} is complete: nothing is lost."
             return _plan(problem, number, base.state, base.streams, is_exact=True, notes=[note])
         found = evidence_of(self.storage, self.logs)
-        heads = self._heads(base, told, found)
+        heads = self._heads(base, logged, found)
         streams = {name: _stream(name, head, base, found) for name, head in heads.items()}
-        state = base.state if base.is_last else _state(base, told, heads, found)
-        notes = list(self._notes(base, told))
+        state = base.state if base.is_last else _state(base, logged, heads, found)
+        notes = list(self._notes(base, logged))
         return _plan(problem, number, state, streams, is_exact=False, notes=notes)
 
     def carry_out(self, plan: Plan, *, wait: Callable[[float], object] = time.sleep) -> None:
-        """Put the state of *plan* in the place of the lost one.
+        """Replace the lost state by that of *plan*.
 
         Raises:
             Held: another process writes the table; nothing was changed.
         """
-        # Who writes it, the lost state knew. Who commits meanwhile is at work, and knows more; who
-        # does not cannot commit afterwards.
+        # The lost state knew who writes the table. A writer that commits meanwhile is at work, and
+        # knows more; one that does not cannot commit afterwards.
         wait(PATIENCE_S)
         if self.logs[LINES].transaction() != plan.state.transaction:
-            raise Held(f"{self.storage.url} is written by a job: stop it, and try again.")
+            raise Held(f"A job writes {self.storage.url}: stop it, and try again.")
         Table.renew(self.storage, self.logs, plan.state, plan.kept)
 
     def _streams(self, state: State, rows: Mapping[str, Mapping[str, Any]]) -> Streams:
@@ -340,22 +343,24 @@ class Rebuild:
             for name, head in state.heads.items()
         }
 
-    def _base(self, number: int, told: Mapping[str, Any]) -> _Base:
-        """Return the state to begin with: what the last batch left, or the newest before it."""
+    def _base(self, number: int, logged: Mapping[str, Any]) -> _Base:
+        """Return the state to begin with: that of the last batch, or the newest before it."""
         for left in States(self.storage).left():
-            # What is newer was never committed.
+            # Newer states were never committed.
             if left.state.transaction <= number:
                 with suppress(Damaged):
                     streams = self._streams(left.state, left.rows)
-                    return _Base.of(left, streams, number, told)
+                    return _Base.of(left, streams, number, logged)
         return _Base()
 
-    def _heads(self, base: _Base, told: Mapping[str, Any], found: Evidence) -> dict[str, Position]:
-        """Return how far each stream was read; where nothing says it, at least."""
+    def _heads(
+        self, base: _Base, logged: Mapping[str, Any], found: Evidence
+    ) -> dict[str, Position]:
+        """Return how far each stream was read; if nothing says it, how far at least."""
         if base.is_last:
             return base.heads
-        if "heads" in told:
-            heads = told["heads"].items()
+        if "heads" in logged:
+            heads = logged["heads"].items()
             return {name: Position(**head) for name, head in heads if head is not None}
         add_names(found, self.logs)
         known = base.heads if base.is_committed else {}
@@ -365,22 +370,22 @@ class Rebuild:
             for name in sorted({*known, *proven})
         }
 
-    def _notes(self, base: _Base, told: Mapping[str, Any]) -> Iterator[str]:
+    def _notes(self, base: _Base, logged: Mapping[str, Any]) -> Iterator[str]:
         yield _SOURCES
         if base.is_last:
             return
-        if "heads" not in told:
+        if "heads" not in logged:
             yield _GUESSED
         yield _HOLES
         for area in COUNTS:
-            if (self.logs[area].transaction() or 0) < told.get("counted", 0):
-                yield f"{area} lacks the counts of the last batch, and nothing knows them any more."
+            if (self.logs[area].transaction() or 0) < logged.get("counted", 0):
+                yield f"{area} lacks the counts of the last batch, and they cannot be made again."
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A state that is left, and its streams: *is whole* says that all rows are there, *is last*
-    that no batch came after it, *is committed* that it is certainly one of the table's.
+    """A state that is left, and its streams. *is whole*: all rows are there. *is last*: no batch
+    came after it. *is committed*: it is certainly one of the table's states.
     """
 
     state: State = field(default_factory=State)
@@ -390,23 +395,23 @@ class _Base:
     is_committed: bool = True
 
     @staticmethod
-    def of(left: Left, streams: Streams, number: int, told: Mapping[str, Any]) -> _Base:
-        """Return what is *left* as a base of the state *number*, of which the log was *told*."""
+    def of(left: Left, streams: Streams, number: int, logged: Mapping[str, Any]) -> _Base:
+        """Return what is *left* as a base for state *number*; *logged* is the state in the log."""
         own = left.state.transaction
-        # A batch's number is its own: a state that has it as the last one follows that batch.
-        is_last = own == number or left.state.counted.transaction == told.get("counted")
-        # A writer commits each of its states before it goes on to the next one.
+        # Each batch has its own number: a state that names it as the last one follows that batch.
+        is_last = own == number or left.state.counted.transaction == logged.get("counted")
+        # A writer commits each of its states before the next one.
         is_before = own >> BATCH_BITS == number >> BATCH_BITS
         return _Base(left.state, streams, left.is_whole, is_last, is_last or is_before)
 
     @property
     def heads(self) -> dict[str, Position]:
-        """Up to where it has each stream."""
+        """The position of each stream in it."""
         found = {name: each.position for name, each in self.streams.items()}
         return {name: position for name, position in found.items() if position is not None}
 
     def is_before(self, stream: str, head: Position) -> bool:
-        """Return whether all that it knows of *stream* was certainly read up to *head*."""
+        """Return whether everything it knows of *stream* was certainly read before *head*."""
         own = self.heads.get(stream)
         if own is None or self.is_committed:
             return own is not None
@@ -422,7 +427,7 @@ def _plan(
     is_exact: bool,
     notes: Sequence[str],
 ) -> Plan:
-    """Return a plan for *state* as one of the transaction *number* that no former one holds."""
+    """Return a plan for *state* as a state of transaction *number* that needs no earlier one."""
     kept = {name: each.kept(each.known) for name, each in streams.items()}
     return Plan(
         problem=problem,
@@ -434,7 +439,7 @@ def _plan(
 
 
 def _state(
-    base: _Base, told: Mapping[str, Any], heads: Mapping[str, Position], found: Evidence
+    base: _Base, logged: Mapping[str, Any], heads: Mapping[str, Position], found: Evidence
 ) -> State:
     """Return the state of a table whose last one is lost."""
     cover = base.state.cover
@@ -449,16 +454,16 @@ def _state(
     return State(
         batch=base.state.batch,
         cover=Cover(read, {name: cover.lost[name] for name in cover.lost if name in read}),
-        # What the logs of counts lack is not known, and what they have does not come again.
-        counted=Counted(told.get("counted", 0)),
+        # Counts that their logs lack are lost, and those that they have do not come again.
+        counted=Counted(logged.get("counted", 0)),
         heads={name: StreamState(head).kept(()).head for name, head in heads.items()},
-        batches=told.get("batches", base.state.batches),
-        lines=told.get("lines", base.state.lines),
+        batches=logged.get("batches", base.state.batches),
+        lines=logged.get("lines", base.state.lines),
     )
 
 
 def _stream(name: str, head: Position, base: _Base, found: Evidence) -> StreamState:
-    """Return what is known of a stream that was read up to *head*."""
+    """Return the state of a stream that was read up to *head*."""
     known: Known = dict(base.streams[name].known) if base.is_before(name, head) else {}
     proof = found.get(name, StreamEvidence())
     for source in proof.sources:
@@ -486,7 +491,7 @@ def _covered(before: Sequence[Range], proven: Sequence[Range], head: Position) -
 
 
 def _position(last: Range) -> Position:
-    """Return the position behind *last*, whose time is not known."""
+    """Return the position after *last*; its time is not known."""
     created, rollbacks = order_of(last.incarnation)
     return Position(
         created=_created(created),
@@ -498,10 +503,12 @@ def _position(last: Range) -> Position:
 
 
 def _created(time_ns: int) -> str:
-    """Return a time as the server writes it: without zeros at its end."""
+    """Return a time as the server writes it: without trailing zeros."""
     return f"{rfc3339_of(time_ns).rstrip('Z').rstrip('0').rstrip('.')}Z"
 
 
 def _place(position: Position) -> tuple[tuple[int, int], int, int]:
-    """Return what rises with a position of a stream; of two of one place, one has a time."""
+    """Return a key that rises with the positions of a stream; of two equal places, the one with a
+    time is later.
+    """
     return order_of(position.incarnation), position.sequence, position.time_ns

@@ -1,4 +1,6 @@
-"""The job that keeps a table: batches, upkeep, and a word about both, until it is told to stop."""
+"""`logpipeline table run`: the job that keeps a table. It commits batches, runs the upkeep beside
+them, reports its progress, and serves metrics and probes, until it is asked to stop.
+"""
 
 from __future__ import annotations
 
@@ -42,30 +44,31 @@ from logpipeline_spark.table.writer import Held, Table
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
-# Looking for files that nobody needs lists all that there are.
+# To find files that no version needs, all files are listed.
 CLEAN_EVERY_S = 1800.0
-# After a long stop, hours are merged in portions, with a look at what is to be kept between them.
+# After a long stop, hours are merged in portions; retention runs between them.
 MERGES_MAX = 8
 
-# A server that stays away for longer ends the job; who started it starts it again.
+# If the server is away for longer, the job ends; its supervisor starts it again.
 PATIENCE_S = 60
 
 
-class Teller:
-    """Writes the progress of one *table* at *key*, if there is one; what it says is at least as old
-    as the truth.
+class ProgressReport:
+    """Writes the progress of one table to the pipeline's bucket at *key*, if there is a key. The
+    operator waits for it before it trims streams, and `status` shows it. It is never ahead of the
+    table.
     """
 
     def __init__(self, client: Client, bucket: str, key: str) -> None:
         self._client = client
         self._bucket = Bucket(client.js, bucket)
         self._key = key
-        self._told: TableProgress | None = None
+        self._written: TableProgress | None = None
 
-    def tell(
+    def write(
         self, url: str, table: Table, states: Mapping[str, StreamState], *, problem: str = ""
     ) -> None:
-        """Tell up to where *states* are committed, and the *problem* that upkeep has, if any.
+        """Report the committed positions of *states*, and the *problem* of the upkeep, if any.
 
         Raises:
             Refused: the bucket cannot be written.
@@ -86,23 +89,23 @@ class Teller:
             )
         )
 
-    def tell_problem(self, sentence: str) -> None:
-        """Tell why it does not go on, beside how far it is."""
+    def write_problem(self, sentence: str) -> None:
+        """Report why the job cannot go on; the reported positions stay."""
         if not self._key:
             return
         try:
-            former = self._told or self._former()
+            former = self._written or self._former()
             self._write(replace(former, problem=sentence, at_ns=time.time_ns()))
         except Refused as error:
-            # What is told to whoever started it is the first problem, not this one.
-            log.warning("the problem was not told: %s", error)
+            # The caller reports the first problem, not this one.
+            log.warning("the problem could not be reported: %s", error)
 
-    def told_path(self) -> str:
-        """Return where the table is that was told of last; empty where none was."""
+    def last_path(self) -> str:
+        """Return the path of the table that was reported last; empty if there was none."""
         return self._former().path
 
     def _former(self) -> TableProgress:
-        """Return what was told before this process began: that stays true."""
+        """Return the report of an earlier process: its positions are still true."""
         entry = self._client.ask(lambda: self._bucket.get(self._key))
         if entry is not None:
             with suppress(BadRecord):
@@ -113,29 +116,29 @@ class Teller:
         if not self._key:
             return
         self._client.ask(lambda: self._bucket.put(self._key, progress.encode()))
-        self._told = progress
+        self._written = progress
 
 
 @dataclass(eq=False)
 class JobNumbers:
-    """What Prometheus and probes are told."""
+    """The numbers for Prometheus, and the state for probes."""
 
     metrics: Metrics = field(default_factory=lambda: Metrics("table"))
     problem: str | None = "it starts"
 
     def __post_init__(self) -> None:
         counter, gauge = self.metrics.counter, self.metrics.gauge
-        self.commits = counter("commits", "Batches that are in the table")
-        self.rows = counter("rows", "Lines that came into the table")
+        self.commits = counter("commits", "Batches that were committed")
+        self.rows = counter("rows", "Lines that were added to the table")
         self.twice = counter("twice_bytes", "Bytes that came twice without a mark")
         self.missing = gauge("missing_bytes", "Bytes of sources that never came")
-        self.lost = counter("lost_messages", "Messages that were gone before they were read")
+        self.lost = counter("lost_messages", "Messages that were deleted before they were read")
         self.seconds = self.metrics.histogram(
-            "batch_seconds", "From a look at the streams to the commit of what was there"
+            "batch_seconds", "From reading the state of the streams to the commit"
         )
         self.last = gauge("last_commit_seconds", "When the last batch was committed, since 1970")
-        self.files = gauge("files", "Files of lines in the table, when it was last looked after")
-        self.table_rows = gauge("table_rows", "Lines in the table, when it was last looked after")
+        self.files = gauge("files", "Files of lines in the table, after its last upkeep")
+        self.table_rows = gauge("table_rows", "Lines in the table, after its last upkeep")
 
     def count(self, committed: Committed, took_s: float) -> None:
         """Count one batch."""
@@ -171,8 +174,8 @@ def served(numbers: JobNumbers, host: str, port: int) -> Iterator[None]:
 
 
 class Keeper:
-    """The upkeep of one table. *problem* is why the last one did not end, as a sentence, or empty:
-    batches go on all the same.
+    """The upkeep of one table. *problem* says why the last run failed, in a sentence, or is empty;
+    batches go on in either case.
     """
 
     def __init__(
@@ -187,7 +190,7 @@ class Keeper:
         self.problem = ""
 
     def keep(self) -> None:
-        """Do all the upkeep that is due; *problem* tells how that ended."""
+        """Do all upkeep that is due, and set *problem*."""
         now = datetime.now(UTC)
         try:
             if self._sizes is not None:
@@ -214,7 +217,7 @@ class Keeper:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Do the upkeep again and again for as long as the block lasts."""
+        """Repeat the upkeep for as long as the block lasts."""
         thread = threading.Thread(target=self._keep_on, name="upkeep")
         thread.start()
         try:
@@ -231,7 +234,7 @@ class Keeper:
 
 @dataclass(slots=True)
 class Job:
-    """One table's job; *stop* ends it after the batch that is under way."""
+    """The job of one table; *stop* ends it after the current batch."""
 
     settings: JobSettings
     engine: Engine
@@ -239,38 +242,38 @@ class Job:
     numbers: JobNumbers = field(default_factory=JobNumbers)
 
     def run(self) -> None:
-        """Keep the table, until `stop`, or on schedule until everything that waits is in it.
+        """Keep the table until `stop`; on a schedule, until everything that waits is in it.
 
         Raises:
             Refused: it cannot go on; the sentence says what to do.
         """
         with Client(source_options(self.settings)) as client:
-            teller = Teller(client, self.settings.bucket, self.settings.key)
-            self._refuse_displacing(teller)
+            report = ProgressReport(client, self.settings.bucket, self.settings.key)
+            self._refuse_displacing(report)
             try:
-                self._keep(client, teller)
+                self._keep(client, report)
             except (Held, Overtaken):
-                # Who has the table tells how far it is.
+                # The process that has the table reports its progress.
                 raise
             except Refused as error:
-                teller.tell_problem(str(error))
+                report.write_problem(str(error))
                 raise
 
-    def _refuse_displacing(self, teller: Teller) -> None:
-        """Refuse to tell of this table where the pipeline's own one, at another path, does: streams
-        would be trimmed by what this one has read.
+    def _refuse_displacing(self, report: ProgressReport) -> None:
+        """Refuse to report this table's progress where the pipeline's own table, at another path,
+        reports: streams would be trimmed by what this one has read.
         """
         own = self.settings.own_path
         if not own or not self.settings.key or self.settings.path == own:
             return
-        if teller.told_path() == storage_of(own, s3_options(self.settings)).url:
+        if report.last_path() == storage_of(own, s3_options(self.settings)).url:
             raise Refused(
                 f"the table of {self.settings.pipeline} is at {own}: to keep another one, at "
-                f"{self.settings.path}, say from when on (--from earliest); to move the table, say "
-                "so in spec.table.path"
+                f"{self.settings.path}, say where it begins (--from earliest); to move the table, "
+                "change spec.table.path"
             )
 
-    def _keep(self, client: Client, teller: Teller) -> None:
+    def _keep(self, client: Client, report: ProgressReport) -> None:
         self.engine.begin()
         settings, storage = self.settings, storage_for(self.settings)
         table = Table.open(
@@ -300,13 +303,13 @@ class Job:
         )
         keeper = self._keeper(storage)
         if settings.is_scheduled:
-            self._loop(batches, teller, storage, keeper)
+            self._loop(batches, report, storage, keeper)
             keeper.keep()
             if keeper.problem:
-                teller.tell(storage.url, table, batches.states, problem=keeper.problem)
+                report.write(storage.url, table, batches.states, problem=keeper.problem)
         else:
             with keeper.beside():
-                self._loop(batches, teller, storage, keeper)
+                self._loop(batches, report, storage, keeper)
         table.close()
 
     def _keeper(self, storage: Storage) -> Keeper:
@@ -319,15 +322,17 @@ class Job:
             sizes=Sizes.of(settings.target_bytes) if settings.is_compacting else None,
         )
 
-    def _loop(self, batches: Batches, teller: Teller, storage: Storage, keeper: Keeper) -> None:
+    def _loop(
+        self, batches: Batches, report: ProgressReport, storage: Storage, keeper: Keeper
+    ) -> None:
         batches.load()
-        teller.tell(storage.url, batches.table, batches.states)
+        report.write(storage.url, batches.table, batches.states)
         self.numbers.problem = None
         while not self.stop.is_set():
             begun_s = time.monotonic()
             committed = batches.next()
             if committed is not None:
-                teller.tell(storage.url, batches.table, batches.states, problem=keeper.problem)
+                report.write(storage.url, batches.table, batches.states, problem=keeper.problem)
                 log.info("committed", extra={"rows": committed.rows})
                 self.numbers.count(committed, time.monotonic() - begun_s)
                 batches.table.prune()
@@ -336,58 +341,58 @@ class Job:
             if self.settings.is_scheduled:
                 return
             self.engine.rest()
-            # What comes meanwhile makes one good file.
+            # Lines that come meanwhile make one good file.
             self.stop.wait(max(0.0, self.settings.every_s - (time.monotonic() - begun_s)))
 
 
 def storage_for(settings: JobSettings) -> Storage:
-    """Return where the table lies."""
+    """Return the storage of the table."""
     return storage_of(settings.path, s3_options(settings))
 
 
 def logs_for(settings: JobSettings, storage: Storage) -> Logs:
-    """Return the logs of the table, each an object of its own.
+    """Return the logs of the table, as new objects.
 
     Raises:
-        Refused: the format cannot be had here.
+        Refused: the format is not available here.
     """
     return logs_of(settings.format, storage, catalog=settings.catalog, s3=s3_options(settings))
 
 
 def s3_options(settings: JobSettings) -> S3Options:
-    """Return how its bucket is reached; keys come from the environment."""
+    """Return the options of its bucket; keys come from the environment."""
     return S3Options(endpoint=settings.endpoint, region=settings.region)
 
 
 def source_options(settings: JobSettings) -> SourceOptions:
-    """Return what tasks read."""
+    """Return the options with which tasks read."""
     return SourceOptions(
         nats=settings.nats.named("logpipeline-table"),
         streams=settings.streams,
         partitions=settings.partitions,
         subject=settings.subject,
         patience_s=PATIENCE_S,
-        # The table says itself what was lost.
+        # The table itself records what was lost.
         fail_on_data_loss=False,
     )
 
 
 log = logging.getLogger(__name__)
 
-# Locked for as long as the process lives.
+# Locked until the process ends.
 LOCK = "run.lock"
 
 
 def run(settings: JobSettings, *, host: str, port: int, is_once: bool = False) -> None:
-    """Keep the table that *settings* describe, until somebody asks to stop. On schedule that is a
-    run, and a wait without a JVM, again and again; *is_once* ends it after the first run.
+    """Keep the table that *settings* describe, until a signal asks to stop. On a schedule it
+    repeats a run and a wait without a JVM; *is_once* ends it after the first run.
 
     Raises:
         Refused: it cannot go on; the sentence says what to do.
         OSError: the address is taken.
     """
     check(settings.format, settings.catalog)
-    # It tells of each connection to the JVM that ends.
+    # It logs each connection to a JVM that ends.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     stop, numbers = threading.Event(), JobNumbers()
     _listen(stop)
@@ -398,12 +403,15 @@ def run(settings: JobSettings, *, host: str, port: int, is_once: bool = False) -
             if is_once or not settings.is_scheduled:
                 return
             wait_s = max(0.0, settings.every_s - (time.monotonic() - begun_s))
-            log.info("the table has all; the next run comes", extra={"in_s": round(wait_s)})
+            log.info(
+                "the table is complete; the job waits for its next run",
+                extra={"in_s": round(wait_s)},
+            )
             stop.wait(wait_s)
 
 
 def _listen(stop: threading.Event) -> None:
-    """Set *stop* when somebody asks to stop."""
+    """Set *stop* when a signal asks to stop."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
@@ -414,11 +422,11 @@ def _listen(stop: threading.Event) -> None:
 
 @contextmanager
 def _alone(settings: JobSettings) -> Iterator[None]:
-    """See that no other process keeps a table from the same folder: by its name the two could not
-    be told apart, and would take it from each other again and again.
+    """Refuse a second process that keeps a table from the same folder: both would have the same
+    name, and would take the table from each other again and again.
 
     Raises:
-        Refused: one does.
+        Refused: there is one.
     """
     settings.folder.mkdir(parents=True, exist_ok=True)
     with (settings.folder / LOCK).open("wb") as file:
@@ -426,14 +434,14 @@ def _alone(settings: JobSettings) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refused(
-                f"another process keeps the table of {settings.pipeline} from {settings.folder}: "
-                "stop it first (`logpipeline up` does this by itself)"
+                f"another process keeps the table of {settings.pipeline} in {settings.folder}: "
+                "stop it first (`logpipeline up` keeps the table by itself)"
             ) from None
         yield
 
 
 def _keep(settings: JobSettings, stop: threading.Event, numbers: JobNumbers) -> None:
-    """Do one run, with a Spark of its own."""
+    """Do one run, with its own Spark."""
     place = kubernetes.here()
     is_submitted = kubernetes.is_submitted()
 
@@ -445,13 +453,13 @@ def _keep(settings: JobSettings, stop: threading.Event, numbers: JobNumbers) -> 
             memory_bytes=settings.driver_memory_bytes,
             more=kubernetes.options(place, settings.executors) if place else None,
         )
-        # Spark put a handler of its own, which would end a batch half-way.
+        # Spark has set its own handler, which would end a batch half-way.
         _listen(stop)
         if place:
             kubernetes.sweep(spark, place)
         return spark
 
-    # Executors that others have to find room for are not given back.
+    # Executors in a cluster are kept: to get them again may take long.
     engine = Engine(start, rests=place is None and not is_submitted)
     try:
         Job(settings, engine, stop, numbers).run()

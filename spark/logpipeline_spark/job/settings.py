@@ -1,4 +1,4 @@
-"""What a resource says about its table, as the job takes it."""
+"""The settings of a table's job, taken from a resource."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NS = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """All that a job needs to know; *folder* is its own, for what Spark wants to keep while it
-    runs. It tells at *key* how far it is; without one it tells nobody. The pipeline's own table is
-    at *own_path*, which may be another one. A stream of which the table has nothing yet is read
-    from *begin*. Times are seconds.
+    """All settings of a job. Spark keeps its files in *folder*, which belongs to this job alone.
+    The job reports its progress at *key*; without a key it reports nothing. The pipeline's own
+    table is at *own_path*, which may differ from *path*. A stream that the table does not have yet
+    is read from *begin* on. Times are seconds.
     """
 
     pipeline: str
@@ -65,8 +65,8 @@ def settings_of(
     nats: NatsOptions,
     master: str = "local[*]",
 ) -> JobSettings:
-    """Return the settings of *pipeline*'s table, which tells at *key* how far it is; a table
-    without a path of its own lies at *path*. Spark has its own files in *folder*.
+    """Return the settings of *pipeline*'s table, which reports its progress at *key*. A table
+    without a path of its own lies at *path*. Spark keeps its files in *folder*.
     """
     spec, names = pipeline.spec, pipeline.names
     table = spec.table
@@ -81,7 +81,7 @@ def settings_of(
         partitions=spec.partitions,
         bucket=names.state_bucket,
         key=key,
-        # One that is started again in its folder need not wait for itself to be given up.
+        # A job that starts again in its folder need not wait until its former self is given up.
         holder=f"{pipeline.namespace}/{pipeline.name} on {socket.gethostname()} in {folder}",
         format=table.format,
         catalog=dict(table.catalog),

@@ -1,5 +1,5 @@
-"""The Spark that does a job's tasks: started when there are some, and ended when none came for
-long, so that a table to which no lines come costs next to nothing.
+"""The Spark that runs a job's tasks. It starts when there are tasks and ends after a long time
+without any, so that a table without new lines costs next to nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.requirements import missing
 
 MIB = 2**20
-# A worker that was killed, for memory say, fails its task: on one machine Spark would give up with
-# the first one.
+# A worker that is killed (for memory, say) fails its task. On one machine Spark would give up at
+# the first failure.
 TASK_TRIES = 4
-# Python does the work: what a JVM spends on compiling its own code to the last is never earned.
+# Python does the work. The JVM runs too little code for its optimizing compiler to pay off.
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 WORKERS = "logpipeline_spark.job.worker_daemon"
 # In the image it lies at the same path for the driver and for executors.
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 # A start takes some five seconds of CPU: with a line now and then, that is less than one percent.
 REST_AFTER_S = 600.0
-# A JVM that was told to end and does not is ended by force.
+# A JVM that does not end within this time is killed.
 JVM_ENDS_WITHIN_S = 30.0
 
 
@@ -50,8 +50,8 @@ def session(
     memory_bytes: int = 2**30,
     more: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a running Spark, whose files are in *folder*, with *more* of its options; without a
-    *master* it is the one that this process was submitted to.
+    """Return a running Spark that keeps its files in *folder*, with *more* of its options. Without
+    a *master* it is the one to which this process was submitted.
 
     Raises:
         Refused: there is no Java.
@@ -60,11 +60,11 @@ def session(
         raise Refused(sentence)
     folder.mkdir(parents=True, exist_ok=True)
     log4j = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
-    # The workers that read are those of this very environment.
+    # Workers use the Python environment of this process.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     is_here = master is not None and master.startswith("local")
     if is_here:
-        # A machine whose name leads to no address has a Spark as well.
+        # The machine's host name may have no address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = {
         "spark.driver.memory": f"{memory_bytes // MIB}m",
@@ -78,7 +78,7 @@ def session(
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # One machine's own Spark is nobody else's business.
+        # A Spark for this machine alone does not listen on the network.
         **({"spark.driver.host": "127.0.0.1"} if is_here else {}),
         **(more or {}),
     }
@@ -91,15 +91,14 @@ def session(
 
 
 def _patient(master: str) -> str:
-    """Return *master*, and that a task is tried again where it is this machine's."""
+    """Return *master* with a number of tries for each task, where Spark runs on this machine."""
     found = re.fullmatch(r"local\[([^],]+)\]", master)
     return f"local[{found[1]},{TASK_TRIES}]" if found else master
 
 
 class Engine:
-    """Has tasks done by a Spark that *start* starts. One that *rests* is ended when it had nothing
-    to do for `REST_AFTER_S`, and started again with the next task; any other one is there for as
-    long as the job is.
+    """Runs tasks on a Spark that *start* starts. If it *rests*, it ends Spark after `REST_AFTER_S`
+    without tasks and starts it again with the next task; else Spark runs as long as the job.
     """
 
     def __init__(self, start: Callable[[], SparkSession], *, rests: bool = False) -> None:
@@ -109,7 +108,7 @@ class Engine:
         self._used_s = 0.0
 
     def begin(self) -> None:
-        """See that tasks can be done here.
+        """Check that tasks can run here.
 
         Raises:
             Refused: there is no Java, or Spark cannot be started.
@@ -121,7 +120,7 @@ class Engine:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks it does at once.
+        """The number of tasks that run at once.
 
         Raises:
             Refused: Spark cannot be started.
@@ -129,10 +128,10 @@ class Engine:
         return self._started().sparkContext.defaultParallelism
 
     def run(self, work: Work, tasks: Sequence[Task]) -> list[Done]:
-        """Return what *tasks* did, in any order; those whose executor died are repeated.
+        """Return the results of *tasks*, in any order; Spark repeats those whose executor died.
 
         Raises:
-            Refused: one of them could not be done, or Spark cannot be started.
+            Refused: a task failed, or Spark cannot be started.
         """
         if not tasks:
             return []
@@ -140,23 +139,21 @@ class Engine:
         try:
             return list(ranges.map(partial(_done, work)).collect())
         except (Py4JError, PySparkException) as error:
-            # Its text is a trace of hundreds of lines, for who looks for a fault of ours.
+            # The text is a trace of hundreds of lines, of use only to find a defect of logpipeline.
             log.debug("tasks failed", exc_info=error)
             raise Refused(sentence_of(error)) from None
         finally:
             self._used_s = time.monotonic()
 
     def rest(self) -> None:
-        """End a Spark that had nothing to do for long, if it rests."""
+        """End a Spark without tasks for long, if this engine rests."""
         is_idle = time.monotonic() - self._used_s >= REST_AFTER_S
         if self._rests and self._spark is not None and is_idle:
-            log.info("no lines come: Spark ends until some do")
+            log.info("no new lines: Spark ends, and starts again with the next ones")
             self.end()
 
     def end(self) -> None:
-        """End the Spark, where one is there, and the JVM that it started: nothing of them is there
-        until a next one.
-        """
+        """End Spark, if it runs, and the JVM that it started."""
         spark, self._spark = self._spark, None
         if spark is not None:
             _end_jvm(spark)
@@ -168,31 +165,31 @@ class Engine:
             except PySparkException as error:
                 log.debug("Spark did not start", exc_info=error)
                 raise Refused(
-                    f"Spark could not be started: {sentence_of(error)}. What Java said stands in "
-                    "this job's log."
+                    f"Spark could not be started: {sentence_of(error)}. The messages of Java are "
+                    "in this job's log."
                 ) from None
             self._used_s = time.monotonic()
         return self._spark
 
 
 def _done(work: Work, each: Task) -> Done:
-    """Do a task in an executor's Python."""
+    """Run a task in an executor's Python process."""
     context = TaskContext.get()
     assert context is not None, "only Spark's tasks come here"
     return task.run(work, each, context.attemptNumber())
 
 
 def _end_jvm(spark: SparkSession) -> None:
-    # PySpark itself keeps a JVM for as long as the process lives.
+    # PySpark itself keeps a JVM until the process ends.
     gateway = SparkContext._gateway
     spark.stop()
     process = gateway.proc if gateway is not None else None
-    # One that spark-submit started ends with this process.
+    # A JVM that spark-submit started ends with this process.
     if gateway is None or process is None:
         return
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
-    # It ends with its standard input.
+    # The JVM ends when its standard input is closed.
     process.stdin.close()
     try:
         process.wait(JVM_ENDS_WITHIN_S)

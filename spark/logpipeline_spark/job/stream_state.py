@@ -1,4 +1,5 @@
-"""Decides which of the marked messages of a batch bring new bytes, by the collectors' own rule.
+"""The state of each stream in a table: its position, and which bytes of which sources were read. It
+decides which marked messages of a batch bring new bytes, by the collectors' own rule.
 
 Pure: the same messages lead to the same knowledge, however a batch was cut into tasks.
 """
@@ -17,7 +18,7 @@ from logpipeline_spark.lines.messages import Seen
 from logpipeline_spark.source.offsets import Position
 from logpipeline_spark.table.state import Kept
 
-# As many as a collector knows; those that were silent the longest are forgotten first.
+# As many as a collector knows. Those without news for the longest time are forgotten first.
 SOURCES_MAX = 250_000
 
 SourceName = tuple[str, str]
@@ -25,16 +26,16 @@ Known = dict[SourceName, Knowledge]
 
 
 class Wanted(NamedTuple):
-    """A marked message of which these *ranges* of bytes are new."""
+    """A marked message and the *ranges* of its bytes that are new."""
 
     sequence: int
     ranges: tuple[Range, ...]
 
 
 class Learned(NamedTuple):
-    """What a batch taught of one stream: marked messages that are *wanted*, the sources that
-    *changed* or were forgotten, and, to be looked at by people, bytes that came twice *unmarked*,
-    and bytes that are *missing*.
+    """The result of a batch for one stream: marked messages that are *wanted*, the sources that
+    *changed* or were forgotten, and two numbers for metrics: bytes that came twice *unmarked*, and
+    bytes that are *missing*.
     """
 
     wanted: tuple[Wanted, ...]
@@ -44,7 +45,7 @@ class Learned(NamedTuple):
 
 
 def learn(known: Known, seen: Seen) -> Learned:
-    """Bring *known* up to date with what was *seen* of a range of one stream.
+    """Update *known* by what was *seen* in a range of one stream.
 
     *known* is changed in place; the source that changed last stands last in it.
     """
@@ -55,7 +56,7 @@ def learn(known: Known, seen: Seen) -> Learned:
     for run, is_marked in sorted(runs, key=lambda pair: pair[0].first):
         name = (run.host, run.source)
         before = known.pop(name, NOTHING)
-        # Those that changed last stand last, here as well.
+        # What changed last stands last here as well.
         changed.pop(name, None)
         changed[name] = None
         decision = decide(before, run.batch)
@@ -78,13 +79,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class StreamState:
-    """A stream as the table has it; *position* is None before the first commit."""
+    """The state of one stream; *position* is None before the first commit."""
 
     position: Position | None = None
     known: Known = field(default_factory=dict)
 
     def kept(self, changed: Iterable[SourceName]) -> Kept:
-        """Return what is kept of it, of which the sources *changed* since the last batch."""
+        """Return the stored form, in which the sources *changed* differ from the last batch."""
         rows = {_key(name): self._row(name) for name in changed}
         return Kept(
             None if self.position is None else asdict(self.position),
@@ -93,24 +94,24 @@ class StreamState:
         )
 
     def _row(self, name: SourceName) -> Any:
-        """Return a source as it is kept; None for one that is forgotten."""
+        """Return the stored form of a source; None if it is forgotten."""
         knowledge = self.known.get(name)
         return None if knowledge is None else encode(knowledge)
 
     @staticmethod
     def of(head: Any, rows: Mapping[str, Any], *, where: str) -> StreamState:
-        """Return what was kept.
+        """Read the stored form.
 
         Raises:
-            Damaged: it is something else; *where* tells the reader which table and stream.
+            Damaged: it is something else; *where* names the table and the stream.
         """
         try:
             position = None if head is None else Position(**head)
             known = {_name(key): decode(row) for key, row in rows.items()}
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(
-                f"what {where} keeps is damaged or of another version ({error}): bring its folder "
-                "_table back from a backup, or use the version that wrote it"
+                f"the state of {where} is damaged or of another version ({error}): restore its "
+                "folder _table from a backup, or use the version of logpipeline that wrote it"
             ) from error
         return StreamState(position, known)
 

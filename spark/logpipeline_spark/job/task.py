@@ -1,6 +1,7 @@
-"""What a task of Spark does: it reads ranges, writes their lines and counts, and tells what it saw.
+"""A task of Spark: it reads ranges of streams, writes their lines and counts, and reports what it
+read.
 
-It runs in an executor's Python, so all that it needs comes with it, and it can be repeated.
+It runs in an executor's Python process, receives everything it needs, and can be repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from logpipeline_spark.table.parquet import write_range, write_ranges
 from logpipeline_spark.table.storage import Storage
 
 RESENT = "resent"
-# Lines wait to be counted until there are so many: some megabytes, without their text.
+# Lines wait until there are so many to count: some megabytes, without their text.
 WAITING_ROWS_MAX = 64 * 1024
 # Partial counts of a task are added up when there are so many of them.
 PARTS_MAX = 64
@@ -35,7 +36,7 @@ PARTS_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What all tasks of a batch need; *writer* is the table's writer, by its number."""
+    """The input that all tasks of a batch share; *writer* is the number of the table's writer."""
 
     options: SourceOptions
     storage: Storage
@@ -46,8 +47,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """*parts* of streams, which are read one after the other; with *wanted*, nothing of them but
-    those marked messages, by their streams.
+    """*parts* of streams, which are read one after the other; with *wanted*, only those marked
+    messages of them, by stream.
     """
 
     parts: tuple[RangeTask, ...]
@@ -56,8 +57,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a task saw of a part that begins at *first*, and how many *rows* it wrote of that;
-    *lost* are the sequences, from first to last, that were gone when it came to them.
+    """The result for a part that begins at *first*: the *rows* that were written, the bytes that
+    were *seen*, and the *lost* sequences, as pairs of first and last, that were deleted before they
+    were read.
     """
 
     stream: str
@@ -69,17 +71,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a task wrote, and saw of each of its parts."""
+    """The files that a task wrote, and the results for its parts."""
 
     files: tuple[FileEntry, ...]
     parts: tuple[Part, ...]
 
 
 def run(work: Work, task: Task, attempt: int = 0) -> Done:
-    """Do *task*, for the first time or, as *attempt* counts, again.
+    """Run *task*; *attempt* is 0 for the first time, and counts repetitions.
 
     Raises:
-        Refused: the server or the storage does not do what is asked for.
+        Refused: the server or the storage refuses a request.
     """
     name = _name(work, task, attempt)
     counts = _Counts()
@@ -96,15 +98,16 @@ def run(work: Work, task: Task, attempt: int = 0) -> Done:
 
 
 def bundled(parts: Sequence[RangeTask], tasks_min: int) -> list[Task]:
-    """Return tasks of about the same bytes that read *parts* in their order, no more than are
-    needed for *tasks_min* at once: to begin a task costs more than to read a small part.
+    """Return tasks of about the same number of bytes that read *parts* in their order. There are no
+    more tasks than *tasks_min* and the size limit of a task need: to start a task costs more than
+    to read a small part.
     """
     sizes = [(part.last - part.first + 1) * part.end.message_bytes for part in parts]
     share = sum(sizes) / max(tasks_min, ceil(sum(sizes) / TASK_BYTES_MAX), 1)
     tasks: list[list[RangeTask]] = []
     before, number = 0, -1
     for part, size in zip(parts, sizes, strict=True):
-        # By its middle: so that one that lies across an end goes where most of it is.
+        # By its middle: a part that crosses a border goes to the task that has most of it.
         found = int((before + size / 2) / share) if share else 0
         if found != number:
             tasks.append([])
@@ -129,8 +132,8 @@ def _name(work: Work, task: Task, attempt: int) -> FileName:
 
 @dataclass(slots=True)
 class _Counts:
-    """What a task counts of all its parts: lines wait until there are many, since to count costs
-    the same for few lines as for thousands.
+    """The counts of all parts of a task. Lines wait until there are many, since to count a few
+    lines costs as much as to count thousands.
     """
 
     _waiting: list[pa.Table] = field(default_factory=list)
@@ -138,21 +141,23 @@ class _Counts:
     _parts: list[pa.Table] = field(default_factory=list)
 
     def add(self, lines: pa.Table) -> None:
-        # Text, which is most of a line, does not wait.
+        # The text, which is most of a line, does not wait.
         self._waiting.append(countable(lines))
         self._rows += lines.num_rows
         if self._rows >= WAITING_ROWS_MAX:
             self._count()
 
     def all(self) -> pa.Table:
-        """Return how many lines there were, as `counted` does; rows may be of one group."""
+        """Return the counts of all lines in the form of `counted`; several rows may have the same
+        group.
+        """
         self._count()
         return pa.concat_tables([COUNTED.empty_table(), *self._parts])
 
     def _count(self) -> None:
         if not self._rows:
             return
-        # Each table has dictionaries of its own, and Arrow groups by one alone.
+        # Each table has its own dictionaries, and Arrow groups by a common one only.
         lines = pa.concat_tables(self._waiting).unify_dictionaries()
         self._waiting, self._rows = [], 0
         self._parts.append(counted(lines))
@@ -187,7 +192,7 @@ class _Reader:
                     yield fitting
 
     def part_done(self) -> Part:
-        """Say what was seen, once all is read."""
+        """Return the result, once everything is read."""
         return Part(
             stream=self.part.stream,
             first=self.part.first,
@@ -204,7 +209,7 @@ class _Reader:
             sequences = {each.sequence for each in wanted}
             return [opened for opened in group if opened.message.sequence in sequences]
         self.seen.append(seen_of(group))
-        # Whether marked ones are new is not known here.
+        # A task does not know whether marked messages are new.
         return [opened for opened in group if not opened.is_marked]
 
 

@@ -1,5 +1,5 @@
-"""The process that Spark forks its Python workers from: what tasks need is loaded here, once, and
-not again in each worker.
+"""The process from which Spark forks its Python workers. It imports what tasks need once, so that
+each worker starts with it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Lines as Arrow tables: what the headers of a message say is written once, and pointed at by each
-of its lines.
+"""Lines as Arrow tables. The values in a message's headers are written once, and its lines refer to
+them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from logpipeline_spark.lines.timestamps import Instants
 
 Numbers = npt.NDArray[np.int64]
 
-# A message may be nothing but newlines; so many lines become one table at a time.
+# A message may consist of newlines; at most so many lines become one table.
 ROWS_MAX = 262_144
 
-# By the number that `crilines` gives them, from 1 on.
+# By the numbers of `crilines`, from 1 on.
 _FDS = pa.array(["stdout", "stderr"], pa.string())
-# What lines of a message have in common, in the order in which `_shared` returns it.
+# The values that lines of a message share, in the order of `_shared`.
 _SHARED = ("cluster", "host", "namespace", "pod", "container", "source", "generation")
 
 
@@ -47,7 +47,7 @@ def slices(buffer: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> pa.
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
-    # Every second element of an array that shares the buffer is wanted: taking those is one copy.
+    # Takes every second element of an array that shares the buffer: that is one copy.
     offsets = np.empty(2 * count, np.int32)
     base = int(starts[0])
     offsets[0::2] = starts - base
@@ -59,7 +59,9 @@ def slices(buffer: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> pa.
 
 
 def strings(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Return *raw* as text; and the bytes of those that are no text, null for all others."""
+    """Return *raw* as text, and the bytes of values that are not valid text, null for all
+    others.
+    """
     try:
         return raw.cast(pa.string()), pa.nulls(len(raw), pa.binary())
     except pa.ArrowInvalid:
@@ -83,8 +85,8 @@ def _repaired(raw: pa.BinaryArray) -> pa.StringArray:
 def tables_of(
     group: Sequence[Opened], origin: Origin, columns: Columns = NONE
 ) -> Iterator[pa.Table]:
-    """Yield the lines of *group* as tables of `encoded_schema_of` *columns*, at most ROWS_MAX lines
-    each.
+    """Yield the lines of *group* as tables with the schema `encoded_schema_of` *columns*, of at
+    most ROWS_MAX lines each.
     """
     found = layout(group)
     shared = _Shared(group, origin, columns)
@@ -93,7 +95,7 @@ def tables_of(
 
 
 def rules_of(group: Sequence[Opened], columns: Columns) -> npt.NDArray[np.int64]:
-    """Return the number of the rule for the lines of each message of *group*, or NO_RULE."""
+    """Return for each message of *group* the number of the rule for its lines, or NO_RULE."""
     return np.array([_rule(_names(opened), columns.rules) for opened in group], np.int64)
 
 
@@ -112,7 +114,7 @@ def _names(opened: Opened) -> _Names | None:
 @lru_cache(maxsize=4096)
 def _rule(names: _Names | None, rules: tuple[ParseRule, ...]) -> int:
     if names is None:
-        # What cannot be believed is no line of any format.
+        # A message that cannot be decoded has no format.
         return NO_RULE
     fitting = (number for number, rule in enumerate(rules) if _fits(names, rule.select))
     return next(fitting, NO_RULE)
@@ -132,7 +134,7 @@ def _glob(glob: str) -> re.Pattern[str]:
 
 
 class _Shared:
-    """What lines have of their messages, one value a message."""
+    """The values that lines have from their messages, one for each message."""
 
     def __init__(self, group: Sequence[Opened], origin: Origin, asked: Columns) -> None:
         messages = [opened.message for opened in group]
@@ -165,7 +167,8 @@ def _text(name: str | None) -> str | None:
         return None
     if name.isascii():
         return name
-    # A path may hold bytes that are no UTF-8; replaced by one sign, two paths could become one.
+    # A path may hold bytes that are not UTF-8; with one replacement character for all, two paths
+    # could become equal.
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -196,7 +199,7 @@ def _table(found: Layout, shared: _Shared, begin: int, end: int) -> pa.Table:
 def _asked(
     columns: dict[str, pa.Array], shared: _Shared, owners: npt.NDArray[np.int64]
 ) -> dict[str, pa.Array]:
-    """Return the columns that people ask for, of lines whose own *columns* are there."""
+    """Return the declared columns of lines; *columns* are those that are there already."""
     asked = shared.asked
     if not asked.rules and not asked.times:
         return {}

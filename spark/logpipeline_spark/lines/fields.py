@@ -1,4 +1,4 @@
-"""Fills the columns that people declare, from JSON, logfmt or the groups of an expression."""
+"""The columns that a user declares, filled from JSON, logfmt or the groups of an expression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logpipeline_spark.lines.timestamps import HEAD_BYTES_MAX, Instants, instant
 
 NULL = type(None)
 INT_MAX = 2**63 - 1
-# 18 digits fit in any case; a number of 19 is looked at by itself.
+# 18 digits always fit; a number of 19 is parsed by itself.
 _INT_TEXT = r"^[+-]?[0-9]{1,18}$"
 _FLOAT_TEXT = r"^[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?$"
 _BOOLS = {"true": True, "false": False, "True": True, "False": False}
@@ -30,18 +30,17 @@ Document = dict[str, Any]
 # Dictionaries of so many lines stay in the processor's cache: a trial with four times as many took
 # a quarter longer.
 LINES_AT_ONCE = 256
-# Stands between two lines, so that no line can pass for two, nor two for one: nobody who writes a
-# line knows it.
+# Separates two lines, so that one cannot pass for two, nor two for one: no writer of a line knows
+# it.
 _BETWEEN = secrets.randbits(62)
 _SEPARATOR = f",{_BETWEEN},"
 _OPENERS = pa.array([b"{", b" ", b"\t"])
 
-# A pair of logfmt. Without backslashes: in a plain value they stand for themselves, and in JSON
-# they do not.
+# A pair of logfmt. Without backslashes: in a plain value they stand for themselves, unlike in JSON.
 _PAIR = r'([^\s="\\]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"\\]*))(?:\s+|$)'
 _PAIRS = r'^(?:[^\s="\\]+=(?:"(?:[^"\\]|\\.)*"|[^\s"\\]*)(?:\s+|$))+$'
 _MEMBER = r',"\1":"\2\3"'
-# One of these is looked at by itself.
+# Lines with other pairs are parsed one by one.
 _ODD_PAIR = re.compile(r'(?:^|(?<=\s))([^\s="]+)=(?:"((?:[^"\\]|\\.)*)"(?!\S)|(\S*))')
 
 _NEWLINE = orjson.Fragment(b"\n")
@@ -52,7 +51,9 @@ Filled = dict[str, pa.Array]
 
 
 def column(documents: Sequence[Document], key: str, convert: Convert) -> pa.Array:
-    """Take what stands at *key* out of *documents* as a column; what does not fit stays there."""
+    """Take the values at *key* out of *documents* as a column; values that do not fit
+    stay there.
+    """
     if "." not in key:
         values = [document.pop(key, None) for document in documents]
         found, misfits = convert(values)
@@ -68,7 +69,7 @@ def column(documents: Sequence[Document], key: str, convert: Convert) -> pa.Arra
 
 
 def strings(values: list[Any]) -> tuple[pa.Array, list[int]]:
-    """Return *values* as text: what is none, as JSON has it."""
+    """Return *values* as text; other values in their JSON form."""
     if set(map(type, values)) <= {str, NULL}:
         return pa.array(values, pa.string()), []
     return _each(values, _string, pa.string())
@@ -98,7 +99,7 @@ def floats(values: list[Any]) -> tuple[pa.Array, list[int]]:
 
 
 def bools(values: list[Any]) -> tuple[pa.Array, list[int]]:
-    """Return *values* as bool: these, and their texts."""
+    """Return *values* as bool: booleans, and their texts."""
     if set(map(type, values)) <= {bool, NULL}:
         return pa.array(values, pa.bool_()), []
     return _each(values, _bool, pa.bool_())
@@ -152,7 +153,7 @@ def _float(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     found = float(value)
-    # A text may say a number that is none of this type.
+    # A text may hold a number beyond this type.
     return found if abs(found) <= _FLOAT_MAX else None
 
 
@@ -167,14 +168,14 @@ def _bool(value: Any) -> bool | None:
 
 def _parsed(kind: type[int | float], text: str) -> int | float | None:
     try:
-        # Python takes `1_000` for a number, which nothing else does.
+        # Python accepts `1_000` as a number; nothing else does.
         return None if "_" in text else kind(text)
     except ValueError:
         return None
 
 
 def _at(document: Document, key: str) -> Any:
-    """Return what stands at *key*, or else below its first part."""
+    """Return the value at *key*, or else below its first part."""
     if key in document:
         return document[key]
     first, _, rest = key.partition(".")
@@ -183,7 +184,7 @@ def _at(document: Document, key: str) -> Any:
 
 
 def _remove(document: Document, key: str) -> None:
-    """Take out what `_at` returns; parents that are left empty go with it."""
+    """Remove what `_at` returns, and parents that become empty."""
     if key in document:
         del document[key]
         return
@@ -195,11 +196,11 @@ def _remove(document: Document, key: str) -> None:
             del document[first]
 
 
-# Lines are read many at a time. orjson reads a list of them in one call: no reader of Arrow's keeps
-# what is not declared, or goes on behind a bad line.
+# Many lines are read at a time. orjson reads a list of them in one call; no reader of Arrow's keeps
+# undeclared fields, or continues after a bad line.
 def documents(lines: pa.Array, rule: ParseRule) -> list[Document | None]:
-    """Return what each of *lines* (text) says, and None for those that are not of the rule's
-    format. Meant for LINES_AT_ONCE of them.
+    """Return the fields of each of *lines* (text), and None for lines that do not have the rule's
+    format. Meant for LINES_AT_ONCE lines.
     """
     if rule.format == "json":
         starts = pc.binary_slice(lines.cast(pa.binary()), 0, 1)
@@ -211,12 +212,12 @@ def documents(lines: pa.Array, rule: ParseRule) -> list[Document | None]:
 
 
 def texts(documents: list[Document]) -> list[str | None]:
-    """Return what is left in *documents* as JSON, None where nothing is.
+    """Return the rest of *documents* as JSON, None if nothing is left.
 
     Raises:
         TypeError: one is too deep; see `is_shallow`.
     """
-    # The text of an object holds no newline, so that one separates two of them.
+    # The text of an object has no newline, so that one separates two of them.
     parts: list[Any] = [_NEWLINE] * (2 * len(documents))
     parts[0::2] = documents
     found = orjson.dumps(parts)[1:-1].decode().split(",\n,")
@@ -245,7 +246,7 @@ def is_shallow(document: Document) -> bool:
 def _chosen(
     lines: pa.Array, is_candidate: pa.Array, read: Callable[[pa.Array], list[Document | None]]
 ) -> list[Document | None]:
-    """Return what *read* says of candidates, and None for all others."""
+    """Return the result of *read* for candidates, and None for all others."""
     if pc.all(is_candidate).as_py():
         return read(lines)
     found = iter(read(lines.filter(is_candidate)))
@@ -267,7 +268,7 @@ def _of_groups(lines: pa.Array, pattern: str) -> list[Document | None]:
     found = pc.extract_regex(lines, pattern)
     names = [field.name for field in found.type]
     columns = [found.field(name).to_pylist() for name in names]
-    # A group that took no part cannot be told from one that is empty.
+    # A group without a match cannot be told from an empty one.
     return [
         {name: value for name, value in zip(names, row, strict=True) if value} if is_found else None
         for is_found, *row in zip(found.is_valid().to_pylist(), *columns, strict=True)
@@ -277,8 +278,8 @@ def _of_groups(lines: pa.Array, pattern: str) -> list[Document | None]:
 def _objects(
     objects: pa.Array, lines: pa.Array, careful: Callable[[str], Document | None]
 ) -> list[Document | None]:
-    """Return *objects* (JSON), which stand for *lines*, read at once; where one of them is none,
-    what *careful* says of each line.
+    """Return *objects* (JSON) in the place of *lines*, read at once. If one of them is not an
+    object, return the results of *careful* for each line.
     """
     if not len(objects):
         return []
@@ -288,7 +289,7 @@ def _objects(
     except orjson.JSONDecodeError:
         found = []
     rows: list[Document | None] = found[0::2]
-    # A line of two values would else pass where it is the last one.
+    # Else a line of two values would pass if it is the last one.
     count = len(objects)
     is_aligned = len(found) == 2 * count - 1 and found[1::2].count(_BETWEEN) == count - 1
     if is_aligned and set(map(type, rows)) == {dict}:
@@ -305,7 +306,7 @@ def _object(line: str) -> Document | None:
 
 
 def _pairs(line: str) -> Document:
-    """Return the pairs of *line*; words between them are left in the line alone."""
+    """Return the pairs in *line*; words between them stay in the line only."""
     found = _ODD_PAIR.findall(line)
     return {key: _unquoted(quoted) if quoted else plain for key, quoted, plain in found}
 
@@ -328,10 +329,10 @@ _CONVERT: dict[str, Convert] = {
 def declared(
     lines: pa.Array, rules: Numbers, are_pieces: Facts, near_us: Numbers, columns: Columns
 ) -> Filled:
-    """Return the columns of `schema_of` *columns* beyond `LINES`, of *lines* (text).
+    """Return the columns of `schema_of` *columns* after `LINES`, for *lines* (text).
 
-    *rules* are the rule of each, or NO_RULE; *are_pieces* says which are not whole, and therefore
-    of no format; the server had them at *near_us*.
+    *rules* are the rule of each, or NO_RULE; *are_pieces* marks lines that are not whole, and
+    therefore have no format; the server stored them at *near_us*.
     """
     if not columns.rules:
         return {}
@@ -364,8 +365,8 @@ def declared(
 def event_times(
     lines: pa.Array, filled: Mapping[str, pa.Array], near_us: Numbers, columns: Columns
 ) -> Instants:
-    """Return the times that *lines* name themselves, by the first of the rules that finds one; in
-    *filled* are their declared columns.
+    """Return the times in *lines*, by the first of the rules that finds one; *filled* are their
+    declared columns.
     """
     found = Instants(np.zeros(len(lines), np.int64), np.zeros(len(lines), np.bool_))
     for rule in columns.times:
@@ -389,7 +390,7 @@ def _times(column: pa.Array, near_us: Numbers, rule: TimeRule, zone: str) -> Ins
         return of_numbers(column.cast(pa.float64(), safe=False), near_us, format=rule.format)
     if not pa.types.is_string(column.type):
         return Instants(np.zeros(len(column), np.int64), np.zeros(len(column), np.bool_))
-    # A head may end within a character, of which a search takes no notice.
+    # A head may end within a character, which a search ignores.
     heads = pc.binary_slice(column.cast(pa.binary()), 0, HEAD_BYTES_MAX).view(pa.string())
     return instants(heads, near_us, format=rule.pattern or rule.format, zone=zone)
 
@@ -412,7 +413,8 @@ def _filled(lines: pa.Array, rule: ParseRule, near_us: Numbers, zone: str) -> Fi
     try:
         filled[FIELDS] = pa.array(texts(said), pa.string())
     except TypeError:
-        # One is too deep to be written. Not read at all, it can fill no column by half.
+        # One is too deep to be written. It is not read at all, so that it cannot fill some columns
+        # and not others.
         are_shallow = pa.array([is_shallow(each) for each in said])
         return _filled(pc.if_else(are_shallow, lines, ""), rule, near_us, zone)
     filled[PARSED] = pa.array([each is not None for each in found], pa.bool_())
@@ -426,7 +428,7 @@ def _convert(field: LineField, near_us: Numbers, zone: str) -> Convert:
 
 
 def _timestamps(given: list[Any], *, near_us: Numbers, zone: str) -> tuple[pa.Array, list[int]]:
-    """Return *given* as times: texts in any format that `auto` knows, and numbers."""
+    """Return *given* as times: texts in any format of `auto`, and numbers."""
     micros, are_found = np.zeros(len(given), np.int64), np.zeros(len(given), np.bool_)
     for fits, kind, read in _READERS:
         rows = np.flatnonzero([fits(value) for value in given])

@@ -1,5 +1,5 @@
-"""Opens messages: what their headers say, whose they are, and their exact bytes. What cannot be
-believed is kept as it came, never raised: one bad message must not stop a table.
+"""Messages, opened: their headers, their source, and their exact bytes. A message that cannot be
+decoded is kept as it came, and raises no error: one bad message must not stop a table.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from logpipeline.wire import (
 )
 from logpipeline_spark.lines.schema import Origin
 
-# Uncompressed bytes that are worked on at a time; one message may be larger (its own limit is
-# wire.BATCH_BYTES_MAX, or the server's max_payload). Larger groups were no faster.
+# So many uncompressed bytes are processed at a time; one message may be larger (its own limit is
+# wire.BATCH_BYTES_MAX, or the server's max_payload). Larger groups were not faster.
 GROUP_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Message(NamedTuple):
     """A stored message; *time_ns* is the server's, *headers* the publisher's block, or empty.
 
-    A tuple: a task makes one for each message, and a frozen dataclass takes three times as long.
+    A tuple: a task creates one for each message, and a frozen dataclass takes three times as long.
     """
 
     sequence: int
@@ -39,8 +39,9 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Opened:
-    """A message whose headers were read. *data* is the source's bytes, for a message without our
-    headers with the newline that its sender left out. *reason* says why it cannot be believed.
+    """A message with its headers read. *data* is the source's bytes; in a message without our
+    headers, with the newline that its sender left out. *reason* says why the message cannot be
+    decoded.
     """
 
     message: Message
@@ -52,12 +53,12 @@ class Opened:
 
     @property
     def is_marked(self) -> bool:
-        """Whether somebody must look up if these bytes came before."""
+        """Whether it must be checked if these bytes came before."""
         return self.batch is not None and self.batch.resend and not self.reason
 
     @property
     def is_resent(self) -> bool:
-        """Whether it is known to have been sent again; a shipper without positions marks all that
+        """Whether it was certainly sent before. A shipper without positions marks everything that
         it finds, and knows of no earlier sending.
         """
         return self.is_marked and self.batch is not None and not self.batch.unsure
@@ -66,8 +67,9 @@ class Opened:
 def groups(
     messages: Iterable[Message], origin: Origin, *, bytes_max: int = GROUP_BYTES_MAX
 ) -> Iterator[list[Opened]]:
-    """Yield *messages* opened, in their order, in groups of *bytes_max* uncompressed bytes; without
-    those that name bytes as lost, which have no lines, and whose bytes may still turn up.
+    """Yield *messages* opened, in their order, in groups of *bytes_max* uncompressed bytes.
+    Messages that name bytes as lost are left out: they have no lines, and their bytes may still
+    come.
     """
     subjects = Subjects(origin.root, origin.partitions)
     group: list[Opened] = []
@@ -100,8 +102,8 @@ def _open(message: Message, subjects: Subjects) -> Opened:
 
 
 class Run(NamedTuple):
-    """Bytes ``[start, end)`` of one generation that came without a gap, by the messages *first*
-    to *last*; *previous* and *previous_length* are the generation before, where it was named.
+    """Bytes ``[start, end)`` of one generation that came without a gap, in the messages *first* to
+    *last*; *previous* and *previous_length* are the generation before, if it was named.
     """
 
     host: str
@@ -117,7 +119,7 @@ class Run(NamedTuple):
 
     @property
     def batch(self) -> Batch:
-        """The run as the headers of one message, as `logpipeline.knowledge.decide` takes it."""
+        """The run as the headers of one message, for `logpipeline.knowledge.decide`."""
         named = Previous(self.previous, self.previous_length) if self.previous else None
         return Batch(
             source=self.source,
@@ -132,7 +134,7 @@ class Run(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What messages hold: *runs* of certainly new bytes, and one run for each *marked* message,
+    """The bytes in messages: *runs* of certainly new bytes, and one run for each *marked* message,
     whose bytes may have come before. Both rise by their first sequence.
     """
 
@@ -152,8 +154,8 @@ class Seen(NamedTuple):
 
 
 def seen_of(group: Sequence[Opened]) -> Seen:
-    """Return what the messages of *group* hold. Foreign ones, and those that cannot be believed,
-    hold nothing of a source.
+    """Return the bytes in the messages of *group*. Messages of other clients, and those that cannot
+    be decoded, hold no bytes of a source.
     """
     runs = [
         (_run(opened, opened.batch), opened.is_marked)
@@ -188,8 +190,8 @@ def _run(opened: Opened, batch: Batch) -> Run:
 
 
 def _merged(runs: Iterable[tuple[Run, bool]]) -> Seen:
-    """Join runs of a source that adjoin, unless a marked one of that source stands between them:
-    what is decided about that one depends on what came before it.
+    """Join adjoining runs of a source, unless a marked run of that source is between them: the
+    decision about it depends on what came before it.
     """
     done: list[Run] = []
     marked: list[Run] = []

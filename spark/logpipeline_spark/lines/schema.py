@@ -1,5 +1,5 @@
-"""The columns of a line. Tables, readers and queries of years to come rely on them: columns may be
-added, never renamed or given another type.
+"""The columns of a line, and those that a user declares. Tables, readers and queries rely on them
+for years: columns may be added, never renamed or given another type.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ LINES = pa.schema(
         ("generation", pa.string()),
         ("offset", pa.int64()),
         ("resent", pa.bool_()),
-        # The line's very bytes, where they are no text; null for all other lines.
+        # The exact bytes of a line that is not valid text; null for all other lines.
         ("raw", pa.binary()),
     ]
 )
 
-# Columns of few values. Where a writer takes them as dictionaries, no value is copied or hashed
-# for each line.
+# Columns of few values. As dictionaries, no value is copied or hashed for each line.
 FEW_VALUES = (
     "stream",
     "incarnation",
@@ -73,7 +72,7 @@ LINES_ENCODED = encoded(LINES)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where messages come from: the stream, which of its lives, and how its subjects are made."""
+    """The origin of messages: the stream, its incarnation, and the form of its subjects."""
 
     stream: str
     incarnation: str
@@ -94,8 +93,9 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What people ask for: *rules* by which lines are read, the first that fits a line; *times* of
-    lines, the first that is found; and the *zone* of times that name none.
+    """The columns that a user declares: *rules* to parse lines, of which the first that fits a line
+    applies; *times* of lines, of which the first that is found applies; and the *zone* of times
+    that name none.
     """
 
     rules: tuple[ParseRule, ...] = ()
@@ -104,10 +104,10 @@ class Columns:
 
     @staticmethod
     def of(table: Table) -> Columns:
-        """Return what a resource asks for.
+        """Return the columns of a resource.
 
         Raises:
-            Refused: an expression is none that RE2 knows.
+            Refused: RE2 does not accept an expression.
         """
         for rule in table.parse:
             if rule.pattern is not None:
@@ -116,12 +116,12 @@ class Columns:
 
     @property
     def declared(self) -> dict[str, LineField]:
-        """Return the fields with a column of their own, by their names."""
+        """The fields with their own column, by name."""
         return {field.name: field for rule in reversed(self.rules) for field in rule.fields}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of declared columns, in the order in which rules name them first."""
+        """The names of declared columns, in the order in which rules first name them."""
         return tuple(dict.fromkeys(field.name for rule in self.rules for field in rule.fields))
 
 
@@ -151,4 +151,6 @@ def _check(pattern: str) -> None:
     try:
         pc.extract_regex(empty, pattern)
     except pa.ArrowInvalid as error:
-        raise Refused(f"table.parse: the pattern {pattern!r} cannot be used: {error}") from None
+        raise Refused(
+            f"table.parse: RE2 does not accept the pattern {pattern!r}: {error}"
+        ) from None

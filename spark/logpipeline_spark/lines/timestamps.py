@@ -1,5 +1,5 @@
-"""Times as programs write them, a column at once. Many lines are of one minute: what the calendar
-and a zone say of it is asked once for each, and the rest is arithmetic on columns.
+"""Times in the forms that programs write, a column at a time. Many lines have the same minute: the
+calendar and the zone are asked once for each minute, and the rest is arithmetic on columns.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from logpipeline_spark.lines.schema import TIME
 Numbers = npt.NDArray[np.int64]
 Facts = npt.NDArray[np.bool_]
 
-# A time stands near the head of a line; in a web server's, behind an address and a user.
+# A time is near the head of a line; in a web server's, after an address and a user.
 HEAD_BYTES_MAX = 256
-# No time of a line: one before there were such logs, or later than the server had it by more than
-# a clock and a zone may be off.
+# A time is implausible before such logs existed, or if it is later than the server's by more than a
+# clock and a zone may be wrong.
 EARLIEST_US = 631_152_000_000_000  # 1990
 AHEAD_US_MAX = 2 * 86_400_000_000
 
@@ -37,7 +37,7 @@ _ISO = (
     r"(?P<Y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})[Tt ]" + _CLOCK + _FRACTION
     + r" ?(?P<z>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?(?:[^0-9]|$)"
 )  # fmt: skip
-# Those that begin a line come first: what stands behind may be what a message tells of.
+# Formats at the begin of a line come first: a later time may belong to the message.
 _PATTERNS = {
     "rfc5424": r"^<[0-9]{1,3}>[0-9]{1,2} " + _ISO,
     "rfc3164": r"^(?:<[0-9]{1,3}>)?" + _MONTH + r" {1,2}(?P<d>[0-9]{1,2}) " + _CLOCK + _FRACTION,
@@ -49,7 +49,7 @@ _PATTERNS = {
 _EPOCH = r"^(?P<e>[0-9]{9,19}(?:\.[0-9]{1,9})?)(?:[^0-9A-Za-z.]|$)"
 _UNITS = ("epochS", "epochMs", "epochUs", "epochNs")
 _MICROS = np.array([1e6, 1e3, 1.0, 1e-3])
-# Up to here a number is of this unit: the year 5138 of one is 1973 of the next.
+# Up to here a number has this unit: the year 5138 of one is 1973 of the next.
 _UNIT_ENDS = (10**11, 10**14, 10**17)
 _DIRECTIVES = {
     "Y": "(?P<Y>[0-9]{4})",
@@ -74,20 +74,20 @@ _DIRECTIVES = {
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """Microseconds since 1970 of some texts; where not *are_found*, they mean nothing."""
+    """Microseconds since 1970 of some texts; without *are_found* they mean nothing."""
 
     micros: Numbers
     are_found: Facts
 
     @property
     def column(self) -> pa.Array:
-        """The times as a column, null where there is none."""
+        """The times as a column, null if there is none."""
         return pa.array(self.micros, mask=~self.are_found).view(TIME)
 
 
 def instants(texts: pa.Array, near_us: Numbers, *, format: str, zone: str) -> Instants:
-    """Return the believable times in *texts*, which the server had at *near_us*. *format* is one of
-    `spec.columns.TimeFormat`, or a pattern with `%`.
+    """Return the plausible times in *texts*, which the server stored at *near_us*. *format* is one
+    of `spec.columns.TimeFormat`, or a pattern with `%`.
     """
     found = Instants(np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_))
     for search in _searches(format):
@@ -103,7 +103,7 @@ def instants(texts: pa.Array, near_us: Numbers, *, format: str, zone: str) -> In
 
 
 def of_numbers(values: pa.Array, near_us: Numbers, *, format: str) -> Instants:
-    """Return the believable times that *values* (double) are, as seconds or parts of them."""
+    """Return the plausible times of *values* (double), as seconds or fractions of them."""
     micros = _of_doubles(values.fill_null(0).to_numpy(zero_copy_only=False), format)
     return Instants(micros, _believable(micros, near_us))
 
@@ -154,7 +154,7 @@ def _calendar(pattern: str) -> _Search:
             return np.zeros(len(texts), np.int64), is_found
         parts = [found.field(name) for name in keys]
         if not has_year:
-            # The year is the one that brings the time nearest to when the server had it.
+            # The year that brings the time nearest to the server's.
             parts.append(pc.cast(pa.array(near_us // (86_400_000_000 * 7)), pa.string()))
         stamps = pc.binary_join_element_wise(*parts, "\n").dictionary_encode()
         minutes = [_minute(keys, text, zone) for text in stamps.dictionary.to_pylist()]
@@ -194,8 +194,8 @@ def _fraction(digits: pa.Array, is_found: Facts) -> Numbers:
 
 
 def _minute(keys: Sequence[str], text: str | None, zone: str) -> int | None:
-    """Return the microseconds since 1970 of a minute, by its parts; a week of the server's clock
-    stands behind those that name no year.
+    """Return the microseconds since 1970 of a minute, by its parts. If they have no year, the week
+    of the server's clock follows them.
     """
     if text is None:
         return None
@@ -216,7 +216,7 @@ def _minute(keys: Sequence[str], text: str | None, zone: str) -> int | None:
 
 
 def _century(year: int) -> int:
-    # As strptime has it.
+    # The rule of strptime.
     return year + (1900 if year > 68 else 2000)
 
 
@@ -224,7 +224,7 @@ def _or_none(said: Mapping[str, str], year: int, zone: str) -> int | None:
     try:
         return _micros(said, year, zone)
     except (ValueError, OverflowError):
-        # The 29th of February, in most years.
+        # The 29th of February does not exist in most years.
         return None
 
 
@@ -265,5 +265,5 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (OSError, LookupError):
-        sentence = f"table.zone: {name} is not known here; install tzdata, or give it as +01:00"
+        sentence = f"table.zone: {name} is not known here; install tzdata, or write it as +01:00"
         raise Refused(sentence) from None

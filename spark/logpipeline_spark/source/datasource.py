@@ -1,4 +1,6 @@
-"""The data source as Spark knows it: which methods it calls in the driver, and which in tasks."""
+"""The data source `jetstream`: the methods that Spark calls in the driver and in tasks, and its
+rows: lines, or whole messages.
+"""
 
 from __future__ import annotations
 
@@ -49,26 +51,26 @@ class JetStreamDataSource(DataSource):
         return "jetstream"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
+        """Return the columns for the options."""
         return schema_of(parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a table."""
+        """Return the reader of a batch query."""
         return JetStreamReader(parse(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's
-        """Return what reads batch after batch."""
+        """Return the reader of a streaming query."""
         return JetStreamStreamReader(parse(self.options))
 
 
 class JetStreamReader(DataSourceReader):
-    """Reads what is there once."""
+    """Reads the present messages once."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     def partitions(self) -> list[RangeTask]:
-        """Return what each task reads."""
+        """Return the range of each task."""
         options = self.options
         with Client(options) as client:
             seen = planning.look(client, options)
@@ -84,15 +86,15 @@ class JetStreamReader(DataSourceReader):
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads batch after batch; its offsets are positions, and a batch is known by its end."""
+    """Reads batch after batch. Its offsets are positions, and a batch is known by its end."""
 
     def __init__(
         self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if options.ending is not None:
             raise Refused(
-                "jetstream: a stream has no end; leave endingOffsets, endingOffsetsByTimestamp and "
-                "endingTimestamp out, or use spark.read"
+                "jetstream: a streaming query has no end; leave out endingOffsets, "
+                "endingOffsetsByTimestamp and endingTimestamp, or use spark.read"
             )
         self.options = options
         self._clock = clock
@@ -113,7 +115,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._start
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name
-        """Return where the batch that begins at *start* ends: there, where it is to wait."""
+        """Return the end of the batch that begins at *start*: *start* itself, if the batch should
+        wait.
+        """
         client, options = self._connected(), self.options
         seen = self._seen = self._look()
         known = planning.known(client, options, offsets.decode(start), seen)
@@ -135,8 +139,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offsets.encode(self._end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return a limit of the options. Spark knows one at a time, and hands it back: any says
-        that all of them hold.
+        """Return one limit of the options. Spark handles one at a time, and passes it back: any of
+        them means that all apply.
         """
         options = self.options
         if options.max_bytes_per_trigger is not None:
@@ -148,19 +152,19 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Remember what is there now: nothing behind it is read."""
+        """Remember the present ends of the streams: later messages are not read."""
         self._targets = {
             stream: (state.created, state.last) for stream, state in self._look().items()
         }
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  # Spark's name
-        """Return the ends of the streams, and how many messages the batch that is planned leaves
-        behind it, for the query's progress.
+        """Return the ends of the streams, and the number of messages after the planned batch, for
+        the query's progress.
         """
         return planning.report(self._seen or self._look(), self._end)
 
     def partitions(self, start: Offset, end: Offset) -> list[RangeTask]:
-        """Return what each task of a batch reads."""
+        """Return the range of each task of a batch."""
         known, until = offsets.decode(start), offsets.decode(end)
         is_first = "start" in start
         batch = {
@@ -168,7 +172,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for stream, position in until.items()
             if is_first or position != known.get(stream)
         }
-        # A batch of before this query was started was not looked at yet.
+        # The streams of a batch from before this query started are not known yet.
         if not batch.keys() <= self._roots.keys():
             self._look()
         return planning.tasks(self.options, batch, self.options.min_partitions, self._roots)
@@ -178,7 +182,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _read(self.options, partition)
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -195,7 +199,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _is_early(self, begin: Positions, seen: States, lasts: dict[str, int]) -> bool:
         options, now_s = self.options, self._clock()
-        # All that is available now is read, however little it is.
+        # With availableNow, everything is read, however little it is.
         if options.min_offsets_per_trigger is None or self._targets is not None:
             return False
         waiting = planning.backlogs(begin, seen, lasts)
@@ -215,12 +219,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return min(last, target) if created == begin.created else begin.sequence
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get a copy: a connection is not for them.
+        # Tasks get a copy, without the connection.
         return self.__dict__ | {"_client": None}
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    # Spark makes a task of nothing where there is nothing to read.
+    # If there is nothing to read, Spark makes a task without a partition.
     if isinstance(partition, RangeTask):
         for messages in read_task(options, partition):
             yield from batches(messages, partition.origin(options), options)
@@ -237,12 +241,12 @@ MESSAGES = pa.schema(
     ]
 )
 HEADERS = pa.map_(pa.string(), pa.string())
-# What the JVM is handed at once.
+# The JVM receives so many rows at once.
 BATCH_ROWS_MAX = 65_536
 
 
 def schema_of(options: SourceOptions) -> StructType:
-    """Return the columns that *options* ask for."""
+    """Return the columns for *options*."""
     return from_arrow_schema(_arrow(options))
 
 
@@ -250,7 +254,7 @@ def batches(
     messages: Sequence[Message], origin: Origin, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of *messages*."""
-    # Spark compares types to the last detail, such as the names of a map's fields.
+    # Spark compares types in all details, such as the names of a map's fields.
     schema = to_arrow_schema(schema_of(options), timezone="UTC")
     tables = _messages(messages, origin, options)
     if options.format == "lines":
@@ -304,7 +308,7 @@ def _fields(headers: bytes) -> list[tuple[str, str]]:
     try:
         fields = parse_headers(headers)
     except BadMessage:
-        # Headers that cannot be taken apart are shown as they are.
+        # Headers that cannot be parsed are shown as they are.
         return [("", headers.decode("utf-8", "replace"))]
     return [(_text(name), _text(value)) for name, value in fields.items()]
 

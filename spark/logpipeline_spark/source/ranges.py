@@ -1,5 +1,6 @@
-"""A task: one range of one stream, read once, and looked at before and after, so that what is gone
-is noticed and what another life of the stream holds is not taken for it.
+"""The range of a task: sequences of one stream that are read once. The stream's state is checked
+before and after, so that missing messages are noticed, and messages of another incarnation are not
+taken for those of the range.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from logpipeline_spark.source.client import Client, message_of
 from logpipeline_spark.source.offsets import Position, loss_sentence
 from logpipeline_spark.source.options import SourceOptions
 
-# What a server sends for one question, and a task holds at once; a larger message comes alone.
+# A server sends so much for one request, and a task holds so much at once; a larger message comes
+# alone.
 CHUNK_BYTES_MAX = 4 * 1024 * 1024
 CHUNK_MESSAGES_MAX = 10_000
 
@@ -36,10 +38,10 @@ def fetch(
     chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> Iterator[list[Message]]:
     """Yield the messages of *stream* from sequence *first* to *last*, in order, in lists of about
-    *chunk_bytes_max*. Messages that were deleted are not there; nothing else is left out.
+    *chunk_bytes_max*. Only deleted messages are missing.
 
     Raises:
-        Refused: the server stayed away for longer than the options' patience, or said no.
+        Refused: the server was away for longer than the options' patience, or refused.
     """
     with Client(options) as client:
         yield from read(client, stream, first, last, chunk_bytes_max=chunk_bytes_max)
@@ -48,7 +50,7 @@ def fetch(
 def read(
     client: Client, stream: str, first: int, last: int, *, chunk_bytes_max: int = CHUNK_BYTES_MAX
 ) -> Iterator[list[Message]]:
-    """Do what `fetch` does, with a *client* that is connected."""
+    """Do the same as `fetch`, with a connected *client*."""
     if first > last:
         return
     getter = Getter(client, stream, chunk_bytes_max)
@@ -62,7 +64,7 @@ def read(
 
 
 class Getter:
-    """Asks for one chunk after the other."""
+    """Requests one chunk after the other."""
 
     def __init__(self, client: Client, stream: str, chunk_bytes_max: int) -> None:
         self._client = client
@@ -71,17 +73,17 @@ class Getter:
         self._gets = DirectGets(client.js, stream)
 
     def open(self) -> None:
-        """Listen for answers."""
+        """Subscribe to answers."""
         self._client.run(self._gets.open())
 
     def close(self) -> None:
-        """Stop listening."""
+        """End the subscription."""
         if not self._client.is_closed:
             self._client.run(self._gets.close())
 
     def get(self, first: int, last: int) -> list[Message]:
-        """Return the next messages from *first* on, none behind *last*; none at all where the range
-        holds no more.
+        """Return the next messages from *first* up to *last*; an empty list if the range has no
+        more.
         """
         return self._client.ask(lambda: self._get(first, last))
 
@@ -93,10 +95,10 @@ class Getter:
         }
         messages = [message_of(message) for message in await self._gets.ask(query)]
         _check_order(self._stream, messages, first)
-        # Any replica may answer, also one that lags behind: the leader knows.
+        # Any replica may answer, also one that lags behind: ask the leader.
         if not messages and await self._client.is_there(self._stream, first, last):
             raise OutcomeUnknown(f"the server that answered does not have {self._stream} yet")
-        # Where messages were deleted, the number that was asked for reaches further than the end.
+        # If messages were deleted, the requested number extends past the end.
         return [message for message in messages if message.sequence <= last]
 
 
@@ -108,8 +110,8 @@ def _check_order(stream: str, messages: list[Message], first: int) -> None:
 
 @dataclass(frozen=True)
 class RangeTask(InputPartition):
-    """Sequences *first* to *last* of *stream*, in the batch that ends at *end*; the root of its
-    subjects is *root*, or the options' where that is empty.
+    """Sequences *first* to *last* of *stream*, in the batch that ends at *end*. The root of its
+    subjects is *root*, or the options' root if that is empty.
     """
 
     stream: str
@@ -119,7 +121,7 @@ class RangeTask(InputPartition):
     root: str = ""
 
     def origin(self, options: SourceOptions) -> Origin:
-        """Return where the task's messages come from."""
+        """Return the origin of the task's messages."""
         root = self.root or options.subject
         return Origin(self.stream, self.end.incarnation, root, options.partitions)
 
@@ -131,7 +133,7 @@ def read_task(
     lost: list[tuple[int, int]] | None = None,
     chunk_bytes_max: int = CHUNK_BYTES_MAX,
 ) -> Iterator[list[Message]]:
-    """Yield what `read_range` does, by a connection of its own."""
+    """Do the same as `read_range`, with its own connection."""
     with Client(options) as client:
         yield from read_range(client, options, task, lost=lost, chunk_bytes_max=chunk_bytes_max)
 
@@ -146,17 +148,17 @@ def read_range(
 ) -> Iterator[list[Message]]:
     """Yield the messages of *task*, in order, in lists of bounded size.
 
-    Where loss is allowed, *lost* is told in the end which of them were gone, from first to last.
+    If loss is allowed, *lost* receives the missing ranges at the end, as pairs of first and last.
 
     Raises:
-        Refused: some of them are gone, and that is not allowed; or the server is.
+        Refused: messages are missing, and that is not allowed; or the server is away.
     """
     verdict, _ = _verify(client, options, task, missing=task.first)
     gaps = _Gaps(task.first)
     lists = read(client, task.stream, task.first, task.last, chunk_bytes_max=chunk_bytes_max)
     for messages in lists:
         if verdict in OTHER_LIFE:
-            # Of a batch that is repeated after its stream went back, this is what survived.
+            # A repeated batch whose stream was rolled back reads the messages that survived.
             messages = [m for m in messages if m.time_ns <= task.end.time_ns]
         gaps.add(messages)
         if messages:
@@ -170,7 +172,7 @@ def read_range(
 
 
 class _Gaps:
-    """Finds the sequences that did not come."""
+    """Finds missing sequences."""
 
     def __init__(self, first: int) -> None:
         self._expected = first
@@ -192,8 +194,8 @@ class _Gaps:
         return self._found[0][0] if self._found else None
 
     def before(self, begin: int) -> list[tuple[int, int]]:
-        """Return what a purge took that left what is from *begin* on: before that, nobody can tell
-        it from messages that were deleted one by one.
+        """Return the missing sequences before *begin*, the first that a purge left: they cannot be
+        told from messages that were deleted one by one.
         """
         return [(first, min(last, begin - 1)) for first, last in self._found if first < begin]
 
@@ -201,12 +203,12 @@ class _Gaps:
 def _verify(
     client: Client, options: SourceOptions, task: RangeTask, *, missing: int | None
 ) -> tuple[Verdict, int]:
-    """Return whether the stream still is the one of the batch, and where it begins: that should be
-    before *missing*, the first sequence that has not come. A message that was deleted leaves a gap,
-    a purge moves the beginning.
+    """Return whether the stream is still that of the batch, and where it begins. It should begin
+    before *missing*, the first sequence that has not come: a deleted message leaves a gap, a purge
+    moves the beginning.
 
     Raises:
-        Refused: it is not, or does not, and that is not allowed.
+        Refused: it is another one, or begins later, and that is not allowed.
     """
     state, end = client.state(task.stream), task.end
     verdict = judge(end, state, client.time_at(task.stream, state, end.sequence))
@@ -219,13 +221,14 @@ def _verify(
 
 def _purged(task: RangeTask, first: int, wanted: int) -> str:
     return (
-        f"stream {task.stream} begins at {first}, and messages from {wanted} on were to be read: "
-        "they are gone (retention, or a purge); set failOnDataLoss to false to go on without them"
+        f"stream {task.stream} begins at {first}, and the messages from {wanted} on were to be "
+        "read: they are gone (retention, or a purge); set failOnDataLoss to false to continue "
+        "without them"
     )
 
 
 def _changed(task: RangeTask) -> str:
     return (
-        f"stream {task.stream} changed while it was read: messages up to {task.last} are other "
-        "ones now; run it again, and what is left of them is read"
+        f"stream {task.stream} changed while it was read: its messages up to {task.last} are other "
+        "ones now; run the query again to read those that are left"
     )

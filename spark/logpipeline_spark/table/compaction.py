@@ -1,7 +1,7 @@
-"""Make few large files of the many small ones of an hour that is over.
+"""Compaction: many small files of an hour that is over become few large ones.
 
-A log takes the new files for the old ones in one version, and the old ones stay for those who read
-them by then.
+A log replaces the old files by the new ones in one version. The old files stay for a while, for
+readers that began before.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from logpipeline_spark.table.scan import fitted
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.word_filters import Filters
 
-# What people ask for first stands first. Within a source rows keep the order of the stream, and so
-# that of time.
+# Sorted by what queries select first. Rows of a source keep the order of the stream, and so of
+# time.
 BY = ("cluster", "host", "namespace", "pod", "container", "source")
-# So much is put in order at once: some groups of rows, each of few hosts, of one life of one
+# So much is sorted at once: some groups of rows, each of few hosts, of one incarnation of one
 # stream. It is in memory three times.
 PORTION_BYTES_MAX = 128 * 1024 * 1024
-# Beyond that ranks are numbered anew, so that the next factor still fits.
+# Beyond this, ranks are numbered again, so that the next factor still fits.
 _RANK_MAX = 1 << 40
 
 _Numbers = npt.NDArray[np.int64]
@@ -44,15 +44,15 @@ KEY = ("stream", "incarnation", "seq", "idx")
 # Large enough that a footer costs nothing, small enough that a reader shares an hour's work.
 TARGET_BYTES = 256 * 1024 * 1024
 SMALL_BYTES = 128 * 1024 * 1024
-# Batches that were under way when an hour ended are committed by then.
+# Batches that ran when an hour ended are committed by then.
 GRACE = timedelta(minutes=10)
-# How many files are merged at once; an hour with more takes several rounds.
+# So many files are merged at once; an hour with more takes several rounds.
 FILES_MAX = 2000
 
 
 def in_portions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Put *tables*, each of one life of one stream, together as far as they are of one and fit
-    into memory.
+    """Concatenate consecutive *tables*, each of one incarnation of one stream, as far as they have
+    the same one and fit into memory.
     """
     waiting: list[pa.Table] = []
     size, life = 0, None
@@ -68,8 +68,8 @@ def in_portions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def by_source(table: pa.Table) -> pa.Table:
-    """Return the rows of *table* by their sources; those of a source in their order of before. The
-    columns of `BY` are dictionaries of strings.
+    """Return the rows of *table* sorted by source; rows of a source keep their order. The columns
+    of `BY` are dictionaries of strings.
     """
     if not table.num_rows:
         return table
@@ -83,14 +83,14 @@ def by_source(table: pa.Table) -> pa.Table:
     ranks = _dense(ranks)
     if np.all(ranks[1:] >= ranks[:-1]):
         return table
-    # Few numbers are sorted by counting them.
+    # Small numbers are sorted by counting.
     small = ranks.astype(np.uint16) if ranks.max() < 1 << 16 else ranks
     return table.take(pa.array(np.argsort(small, kind="stable")))
 
 
 def _ranks(column: pa.ChunkedArray) -> tuple[_Numbers, int]:
-    """Return for each row of *column*, whose chunks share a dictionary, the rank of its value,
-    nulls last, and how many ranks there may be.
+    """Return for each row of *column*, whose chunks share a dictionary, the rank of its value
+    (nulls last), and how many ranks there may be.
     """
     values = column.chunk(0).dictionary
     rank_of = np.empty(len(values) + 1, np.int64)
@@ -101,7 +101,7 @@ def _ranks(column: pa.ChunkedArray) -> tuple[_Numbers, int]:
 
 
 def _dense(ranks: _Numbers) -> _Numbers:
-    """Return ranks of the same order without gaps."""
+    """Return ranks in the same order without gaps."""
     encoded = pa.array(ranks).dictionary_encode()
     values = encoded.dictionary.to_numpy()
     rank_of = np.empty(len(values), np.int64)
@@ -110,12 +110,12 @@ def _dense(ranks: _Numbers) -> _Numbers:
     return found
 
 
-# Files seldom overlap: a range's file has its sequences alone, but for the few lines of marked
-# messages. So groups are taken in the order of their first row, and what is before the next group's
-# first row is ready.
+# Files seldom overlap: the file of a range has all of its sequences, but for the few lines of
+# marked messages. So groups are taken in the order of their first row, and all rows before the
+# first row of the next group are ready.
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """One group of rows of a file, of one life of one stream."""
+    """One group of rows of a file, of one incarnation of one stream."""
 
     stream: str
     incarnation: str
@@ -125,7 +125,7 @@ class Group:
 
     @property
     def life(self) -> tuple[str, str]:
-        """Whose sequences these are."""
+        """The stream and the incarnation of its sequences."""
         return self.stream, self.incarnation
 
 
@@ -140,13 +140,13 @@ def groups_of(storage: Storage, path: str) -> list[Group]:
             return [_group(file.metadata.row_group(n), path, n) for n in range(file.num_row_groups)]
     except (AttributeError, KeyError) as error:
         raise Damaged(
-            f"{storage.url}/{path} cannot be read ({error}): run verify, and bring it back."
+            f"{storage.url}/{path} cannot be read ({error}): run verify, and restore it."
         ) from error
 
 
 def merged(storage: Storage, groups: Sequence[Group], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Give the rows of *groups* by (stream, incarnation, seq, idx); a table is of one life. Columns
-    that are dictionaries in *schema* are read as such.
+    """Give the rows of *groups* in the order of (stream, incarnation, seq, idx); a table has one
+    incarnation. Columns that are dictionaries in *schema* are read as such.
     """
     ordered = sorted(groups)
     pending = schema.empty_table()
@@ -170,13 +170,13 @@ def _cut(table: pa.Table, first: int) -> tuple[pa.Table, pa.Table]:
     """Return the rows before the sequence *first*, and the others."""
     is_before = pc.less(table["seq"], first)
     if pc.all(is_before).as_py():
-        # As nearly always: nothing is copied.
+        # The usual case: nothing is copied.
         return table, table.schema.empty_table()
     return table.filter(is_before), table.filter(pc.invert(is_before))
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Return the rows of one life by (seq, idx)."""
+    """Return the rows of one incarnation in the order of (seq, idx)."""
     seq, idx = (table[name].to_numpy() for name in KEY[2:])
     is_behind = (seq[1:] > seq[:-1]) | ((seq[1:] == seq[:-1]) & (idx[1:] >= idx[:-1]))
     return table if is_behind.all() else table.sort_by([(name, "ascending") for name in KEY[2:]])
@@ -199,20 +199,20 @@ class Sizes:
 
     @classmethod
     def of(cls, target_bytes: int) -> Sizes:
-        """Return sizes of which what was merged is never small again."""
+        """Return sizes with which merged files never count as small."""
         return cls(target_bytes, min(SMALL_BYTES, target_bytes // 2))
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The files of one hour that become fewer."""
+    """The files of one hour that are merged."""
 
     folder: str
     sources: tuple[FileEntry, ...]
 
 
 def due(files: Iterable[FileEntry], now: datetime, sizes: Sizes) -> list[Merge]:
-    """Return what is worth merging in hours that are over, the oldest hour first."""
+    """Return the merges that are worth it in hours that are over, the oldest hour first."""
     small = defaultdict(list)
     for entry in files:
         if entry.bytes < sizes.small_bytes:
@@ -227,8 +227,7 @@ def due(files: Iterable[FileEntry], now: datetime, sizes: Sizes) -> list[Merge]:
 def write_merged(
     storage: Storage, merge: Merge, schema: pa.Schema, *, sizes: Sizes, has_words: bool = False
 ) -> list[FileEntry]:
-    """Write the files that are to replace *merge*'s; where they are to *have words*, with filters
-    of them.
+    """Write the files that replace those of *merge*; with *has words*, also their word filters.
 
     Raises:
         Damaged: a file is missing or cannot be read.
@@ -239,7 +238,8 @@ def write_merged(
     writer = Parts(storage, merge.folder, schema, entries, has_words=has_words)
     with writer.stack:
         for portion in in_portions(merged(storage, groups, schema)):
-            # A group is of one stream's life, so that it can be merged again by its statistics.
+            # A group has one incarnation of one stream, so that it can be merged again by its
+            # statistics.
             writer.add(by_source(portion), is_new_group=True, sizes=sizes)
         writer.end()
     expected, written = _rows(merge.sources), _rows(entries)
@@ -248,8 +248,8 @@ def write_merged(
 
 
 class Parts:
-    """The part that is open, if any, of the files that a merge makes; where it *has words*, each
-    gets filters of them.
+    """The files that a merge writes, of which at most one is open. Where it *has words*, each gets
+    word filters.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class Parts:
         self._has_words = has_words
         self._folder = folder
         self._schema = schema
-        # No other merge, whoever does it, writes files of this name.
+        # No other merge, of any process, writes files of this name.
         self._number = uuid4().hex
         self._entries = entries
         self._file: ParquetFile | None = None
@@ -273,7 +273,7 @@ class Parts:
         self.stack = ExitStack()
 
     def add(self, table: pa.Table, *, is_new_group: bool, sizes: Sizes) -> None:
-        """Write rows behind those that are there."""
+        """Append rows."""
         if self._file is not None and self._file.written_bytes >= sizes.target_bytes:
             self.end()
         if self._file is None:
@@ -289,7 +289,7 @@ class Parts:
         self._file.add(table)
 
     def end(self) -> None:
-        """Finish the part that is open."""
+        """Finish the open file."""
         if self._file is not None:
             file, self._file = self._file, None
             self.stack.close()

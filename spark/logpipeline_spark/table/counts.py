@@ -1,9 +1,13 @@
-"""Add the partial counts of many batches up, so that a year of them is few files.
+"""Partial counts of lines, by minute and by source. Tasks write them for each range, readers add
+them up, and upkeep adds the counts of many batches up, so that a year of them is few files.
 
-Counts of a day come in small files, ten and more a minute, and some come weeks late: a node was
+Partial counts are right whenever a line comes. A watermark would have to drop late lines, and one
+line from the future would make all others late.
+
+Counts of a day come in small files, ten or more a minute, and some come weeks late, when a node was
 away. Files of about one size are added up when there are many of them, so that each count is
-written a few times only. When a day is over, all that it has becomes one; what comes late is added
-to that once it is worth it, and when no more can come, all of it.
+written a few times only. When a day is over, its files become one. Late counts are added to it when
+they are worth it, and all of them when no more can come.
 """
 
 from __future__ import annotations
@@ -25,12 +29,12 @@ from logpipeline_spark.table.parquet import checked_file
 from logpipeline_spark.table.scan import fitted, microseconds
 from logpipeline_spark.table.storage import Storage
 
-# A line counts for its own time as long as that is plausible: not further ahead of the time of
-# storing than clocks and their zones may be,
+# A line is counted at its own time if that is plausible: not further ahead of the time of storing
+# than clocks and their zones may be,
 CLOCK_AHEAD_MAX = timedelta(days=1)
-# and not further behind than a node that was switched off, or cut off, comes back: shippers wait as
-# long for a word on what they sent. Else it counts when it was stored, and as clamped: a clock that
-# is wrong draws no traffic where there was none.
+# and not further behind it than the time after which a node that was off or cut off comes back:
+# shippers wait that long for a confirmation. Else it is counted at the time of storing, and as
+# clamped: a wrong clock must not show traffic where there was none.
 LATE_MAX = timedelta(days=31)
 ERROR_LEVELS = ("error", "fatal")
 
@@ -44,7 +48,7 @@ MINUTES = pa.schema(
         pa.field("lines", pa.int64(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("clamped", pa.int64(), nullable=False),
-        # Of lines that are counted as clamped; files of former versions lack it.
+        # Of clamped lines; files of older versions of logpipeline lack this column.
         pa.field("clamped_bytes", pa.int64()),
     ]
 )
@@ -61,22 +65,22 @@ SOURCES = pa.schema(
     ]
 )
 
-# What counts are made of: both of the above are sums of these.
+# Both tables of counts are sums of these columns.
 COUNTED = pa.schema([*MINUTES, SOURCES.field("pod"), SOURCES.field("container")])
 
-# What lines have in common that are counted together, besides a minute.
+# The columns besides the minute by which lines are grouped.
 _NAMES = ("cluster", "host", "namespace", "pod", "container", "level")
-# Columns of lines that counts are made of, but for the line's own text.
+# The columns of lines that counts are made of, besides the line's text.
 _COUNTED = ("ts", "event_ts", *_NAMES)
 _SIZE = "line_bytes"
 _MINUTE, _HOUR = 60_000_000, 3_600_000_000
-# Numbers of groups are kept below this, so that one more factor fits into 64 bits.
+# Group numbers stay below this, so that one more factor fits into 64 bits.
 _CODES_MAX = 1 << 31
 
 
 def countable(lines: pa.Table) -> pa.Table:
-    """Return what counts need of *lines*, without their text, so that tables of many streams can
-    wait and be counted together.
+    """Return the columns of *lines* that counts need, without their text, so that tables of many
+    streams can wait and be counted together.
 
     Raises:
         Refused: *lines* lacks a column.
@@ -86,8 +90,8 @@ def countable(lines: pa.Table) -> pa.Table:
 
 
 def counted(lines: pa.Table) -> pa.Table:
-    """Return how many *lines*, and bytes of them, there are per minute of their own time and all
-    that `by_minute` and `by_source` tell apart, with the columns of COUNTED.
+    """Return the number of *lines* and of their bytes, per minute of their own time and all groups
+    of `by_minute` and `by_source`, with the columns of COUNTED.
 
     Raises:
         Refused: *lines* lacks a column.
@@ -100,8 +104,8 @@ def counted(lines: pa.Table) -> pa.Table:
         "clamped": pc.cast(clamped, pa.int64()),
         "clamped_bytes": pc.if_else(clamped, sizes, 0),
     }
-    # Arrow groups by one number in a fraction of the time that it takes for seven columns, and
-    # has more to do than to gain where it shares that out to threads.
+    # Arrow groups by one number in a fraction of the time that seven columns take. Threads cost it
+    # more here than they gain.
     one = pa.table({"code": _codes(keys.values()), "row": np.arange(lines.num_rows), **sums})
     found = one.group_by("code", use_threads=False).aggregate(
         [("row", "min"), ([], "count_all"), *((name, "sum") for name in sums)]
@@ -115,16 +119,16 @@ def counted(lines: pa.Table) -> pa.Table:
 
 
 def by_minute(counts: pa.Table) -> pa.Table:
-    """Return `counted` lines per minute, cluster, host, namespace and level; `ts` is the minute's
-    begin. Those with no plausible time are among them at the time of storing, and besides
-    `clamped`: without these they are the traffic.
+    """Return `counted` lines per minute, cluster, host, namespace and level; `ts` is the begin of
+    the minute. Lines without a plausible time are counted at the time of storing, and are counted
+    as `clamped` too: the traffic is the difference.
     """
     return added([counts.select(MINUTES.names)], MINUTES)
 
 
 def by_source(counts: pa.Table) -> pa.Table:
-    """Return `counted` lines per hour and container, with their errors; `ts` is the hour's
-    begin.
+    """Return `counted` lines per hour and container, with their errors; `ts` is the begin of the
+    hour.
     """
     is_error = pc.is_in(counts["level"], value_set=pa.array(ERROR_LEVELS))
     columns = {name: counts[name] for name in SOURCES.names if name not in ("ts", "errors")}
@@ -134,15 +138,15 @@ def by_source(counts: pa.Table) -> pa.Table:
 
 
 def _begins(times: pa.ChunkedArray, span_us: int) -> pa.ChunkedArray:
-    """Return when the minutes or hours of *times* began. (Arrow's own way costs ten times as much,
-    since it knows zones.)
+    """Return the begins of the minutes or hours of *times*. (Arrow's own function costs ten times
+    as much, since it handles time zones.)
     """
     numbers = times.cast(pa.int64()).to_numpy()
     return pa.chunked_array([pa.array(numbers - numbers % span_us).view(TIME)])
 
 
 def _codes(columns: Iterable[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
-    """Return a number for each row: the same for rows that are the same in all *columns*."""
+    """Return a number for each row; rows that are equal in all *columns* have the same."""
     codes, size = np.zeros(1, np.int64), 1
     for column in columns:
         array = column.combine_chunks()
@@ -161,30 +165,30 @@ def _codes(columns: Iterable[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
 
 
 def _times(lines: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the time that each line counts for, and whether its own was not plausible."""
-    stored, told = _column(lines, "ts"), _column(lines, "event_ts")
+    """Return the time at which each line is counted, and whether its own time was implausible."""
+    stored, own = _column(lines, "ts"), _column(lines, "event_ts")
     earliest = pc.subtract(stored, pa.scalar(LATE_MAX, pa.duration("us")))
     latest = pc.add(stored, pa.scalar(CLOCK_AHEAD_MAX, pa.duration("us")))
-    is_off = pc.or_(pc.less(told, earliest), pc.greater(told, latest))
+    is_off = pc.or_(pc.less(own, earliest), pc.greater(own, latest))
     clamped = pc.fill_null(is_off, fill_value=False)
-    return pc.coalesce(pc.if_else(clamped, stored, told), stored), clamped
+    return pc.coalesce(pc.if_else(clamped, stored, own), stored), clamped
 
 
 def _sizes(lines: pa.Table) -> pa.ChunkedArray:
     if _SIZE in lines.column_names:
         return lines.column(_SIZE)
-    # The bytes of what is shown: without line ends, and without the runtime's own fields.
+    # The bytes of the visible text: without line ends, and without the runtime's own fields.
     return pc.cast(pc.binary_length(_column(lines, "line")), pa.int64())
 
 
 def _column(lines: pa.Table, name: str) -> pa.ChunkedArray:
     if name not in lines.column_names:
-        raise Refused(f"these lines have no column {name}: give all columns of the table")
+        raise Refused(f"these lines have no column {name}: pass all columns of the table")
     return lines.column(name)
 
 
 def added(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return partial counts of *schema* as one, each group once."""
+    """Return partial counts of *schema* as one table with one row for each group."""
     keys = [field.name for field in schema if field.type != pa.int64()]
     sums = [field.name for field in schema if field.type == pa.int64()]
     together = pa.concat_tables([schema.empty_table(), *parts])
@@ -193,18 +197,18 @@ def added(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     return counted.select(schema.names).cast(schema).sort_by([(name, "ascending") for name in keys])
 
 
-# How many files of a size are added up at once.
+# So many files of about one size are added up at once.
 ALIKE_MIN = 64
-# Files that differ by less are of a size.
+# Files that differ by less count as one size.
 ALIKE_FACTOR = 8
-# What is added up at once: no more counts than those of an hour are in memory.
+# The span that is added up at once: only the counts of one hour are in memory.
 WINDOW_US = 3_600_000_000
-# The column that counts are sorted by stands first.
+# The column by which counts are sorted comes first.
 _TIME = 0
 
 
 def due(files: Iterable[FileEntry], now: datetime) -> list[Merge]:
-    """Return which *files* of counts are worth being added up, the oldest day first."""
+    """Return the *files* of counts that are worth adding up, the oldest day first."""
     days = defaultdict(list)
     for entry in files:
         days[folder_of(entry.path)].append(entry)
@@ -214,7 +218,7 @@ def due(files: Iterable[FileEntry], now: datetime) -> list[Merge]:
 def write_summed(
     storage: Storage, merge: Merge, schema: pa.Schema, *, sizes: Sizes
 ) -> list[FileEntry]:
-    """Write the files that are to replace *merge*'s.
+    """Write the files that replace those of *merge*.
 
     Raises:
         Damaged: a file is missing or cannot be read.
@@ -245,7 +249,7 @@ def _of_day(folder: str, entries: list[FileEntry], now: datetime) -> Iterator[Me
     alike = defaultdict(list)
     for entry in ordered:
         alike[_size_class(entry.bytes)].append(entry)
-    # One at a time: what becomes of it counts among the next larger ones.
+    # One size at a time: the result counts among the next larger files.
     for size in sorted(alike):
         if len(alike[size]) >= ALIKE_MIN:
             yield Merge(folder, tuple(alike[size]))
@@ -253,12 +257,12 @@ def _of_day(folder: str, entries: list[FileEntry], now: datetime) -> Iterator[Me
 
 
 def _is_whole_due(entries: list[FileEntry], end: datetime, now: datetime) -> bool:
-    """Return whether all counts of a day that ended at *end* are worth becoming one file."""
+    """Return whether all counts of a day that ended at *end* should become one file."""
     if len(entries) < 2 or end + CLOCK_AHEAD_MAX > now:
         return False
     largest = max(entry.bytes for entry in entries)
     late = sum(entry.bytes for entry in entries) - largest
-    # Writing the large one again for each small one that comes would never end.
+    # To write the large file again for each small one would never end.
     return end + LATE_MAX <= now or late * ALIKE_FACTOR >= largest
 
 
@@ -271,7 +275,7 @@ def _size_class(size_bytes: int) -> int:
 
 
 def _windows(storage: Storage, merge: Merge, schema: pa.Schema) -> Iterator[list[pa.Table]]:
-    """Give the counts of each hour, as they stand in the files."""
+    """Give the counts of each hour, as the files have them."""
     first = min(entry.first_us for entry in merge.sources) // WINDOW_US
     last = max(entry.last_us for entry in merge.sources) // WINDOW_US
     for window in range(first, last + 1):
@@ -289,7 +293,7 @@ def _windows(storage: Storage, merge: Merge, schema: pa.Schema) -> Iterator[list
 def _between(
     storage: Storage, entry: FileEntry, schema: pa.Schema, begin_us: int, end_us: int
 ) -> Iterator[pa.Table]:
-    """Give the rows of a file from one time to before another, a group of rows at a time."""
+    """Give the rows of a file in a time range, one group of rows at a time."""
     with checked_file(storage, entry.path) as file:
         for number in range(file.num_row_groups):
             times_of = file.metadata.row_group(number).column(_TIME).statistics

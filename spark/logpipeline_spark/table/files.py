@@ -1,5 +1,6 @@
-"""How files are named by the first range that they hold, so that a task that is repeated writes the
-same names, and no two tasks share one.
+"""The files of a table: their entries in the log, and their names. A file is named by the first
+range that it holds, so that a task that is repeated writes the same names, and no two tasks share
+one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file of the table; times are microseconds since 1970, of the lines' `ts`. A log may know
-    them by the millisecond only: then they reach a little further than the lines.
+    """A file of the table; times are microseconds since 1970, of the lines' `ts`. If a log stores
+    milliseconds, they reach a little further than the lines.
     """
 
     path: str
@@ -24,7 +25,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Sequences of one life of a stream, from *first* to *last*, both included."""
+    """Sequences of one incarnation of a stream, from *first* to *last*, both included."""
 
     incarnation: str
     first: int
@@ -39,11 +40,11 @@ LINES = "lines"
 ROLLUP = "rollup"
 ROLLUP_MINUTE = f"{ROLLUP}/minute"
 ROLLUP_SOURCE = f"{ROLLUP}/source"
-# What is kept of streams, and whole objects while they are made: outside of every glob that a
-# reader may use.
+# The state of streams, and files that are being written: outside of every glob that a reader may
+# use.
 TABLE = "_table"
 WRITING = f"{TABLE}/writing"
-# What tells which groups of rows may hold a word, for each file that a merge made.
+# The word filters of files that merges wrote: they say which groups of rows may hold a word.
 WORDS = f"{TABLE}/words"
 SUFFIX = ".parquet"
 HOUR = timedelta(hours=1)
@@ -61,18 +62,19 @@ _ESCAPE = re.compile(r"~([0-9A-F]+)~")
 
 
 class BadName(ValueError):
-    """A name that is none of ours."""
+    """The name of a file or folder that no table writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A file with the lines of *stream* from sequence *first* to *last*, of one hour, and those of
-    *more* ranges that no other file is named by. *writer* is the number that no other writer of the
-    table has: so nobody writes a file of another again. A task that comes back to an hour whose
-    file it had to close writes another *part*. One that is tried again, by its *attempt*, writes
-    no name of the first try: that may still be at it, and end when the batch is long committed.
+    """The name of a file with the lines of *stream* from sequence *first* to *last*, within one
+    hour, and those of *more* ranges by which no other file is named. *writer* is a number that no
+    other writer of the table has, so no file of another writer is ever overwritten. A task that
+    returns to an hour whose file it had to close writes another *part*. A repeated task, whose
+    *attempt* is not 0, does not write the names of the first try, which may still run and end long
+    after the batch is committed.
 
-    *kind* is empty for lines that are certainly the first of their bytes, and `resent` for those
+    *kind* is empty for lines whose bytes certainly come for the first time, and `resent` for lines
     of marked messages.
     """
 
@@ -104,7 +106,7 @@ class FileName:
         """Read a name.
 
         Raises:
-            BadName: it is another file's.
+            BadName: it names another kind of file.
         """
         match = _RANGE.fullmatch(name)
         if match is None:
@@ -123,13 +125,13 @@ class FileName:
 
 
 def compacted_name(*, number: str, part: int) -> str:
-    """Return the name of a file that the merge *number*, a UUID in hex, makes of others."""
+    """Return the name of a file that the merge *number*, a UUID in hex, writes."""
     return f"compacted-{number}-{part}{SUFFIX}"
 
 
 def words_path(path: str) -> str | None:
-    """Return where the filters of a file's words are; None for files that have none, as no merge
-    made them.
+    """Return the path of a file's word filters; None if the file was not written by a merge, and so
+    has none.
     """
     name = name_of(path)
     is_merged = has_lines(path) and _COMPACTED.fullmatch(name) is not None
@@ -137,12 +139,12 @@ def words_path(path: str) -> str | None:
 
 
 def is_ours(name: str) -> bool:
-    """Tell whether a file of this name was written by a table, so that one may remove it."""
+    """Return whether a table writes files of this name, so that its upkeep may remove it."""
     return _RANGE.fullmatch(name) is not None or _COMPACTED.fullmatch(name) is not None
 
 
 def hour_folder(hour: datetime, area: str = LINES) -> str:
-    """Return the folder of an *hour* (UTC); rollups, being small, have one for a day."""
+    """Return the folder of an *hour* (UTC); counts, being small, have one folder a day."""
     day = f"{area}/dt={hour:%Y-%m-%d}"
     return f"{day}/hour={hour:%H}" if area == LINES else day
 
@@ -164,7 +166,7 @@ def hour_of(folder: str) -> datetime:
 
 
 def end_of(folder: str) -> datetime:
-    """Return when the time of *folder* is over."""
+    """Return the end of the time of *folder*."""
     is_hourly = "/hour=" in folder
     return hour_of(folder) + (HOUR if is_hourly else 24 * HOUR)
 
@@ -180,15 +182,12 @@ def name_of(path: str) -> str:
 
 
 def escaped(stream: str) -> str:
-    """Return *stream* so that it fits into a file's name, and no two streams share one.
-
-    Readers skip names that begin with `_` or `.`, so that a first `_` is written otherwise too.
-    """
+    """Return *stream* in a form that fits into a file name; each stream has its own."""
     return _UNSAFE.sub(lambda match: f"~{match[0].encode().hex().upper()}~", stream)
 
 
 def unescaped(text: str) -> str:
-    """Return the stream of which *text* is the escaped name."""
+    """Return the stream whose escaped form is *text*."""
     parts = _ESCAPE.split(text)
     return "".join(
         bytes.fromhex(part).decode() if index % 2 else part for index, part in enumerate(parts)
@@ -196,16 +195,16 @@ def unescaped(text: str) -> str:
 
 
 def has_lines(path: str) -> bool:
-    """Return whether a file holds lines, and no counts."""
+    """Return whether a file holds lines, and not counts."""
     return path.startswith(f"{LINES}/")
 
 
 def partition_of(folder: str) -> dict[str, str]:
-    """Return the columns and values that *folder* is named by."""
+    """Return the columns and values in the name of *folder*."""
     pairs = (part.partition("=") for part in folder.split("/") if "=" in part)
     return {name: value for name, _, value in pairs}
 
 
 def partitions_of(area: str) -> tuple[str, ...]:
-    """Return the columns that the folders of *area* are named by."""
+    """Return the columns in the names of folders of *area*."""
     return ("dt", "hour") if area == LINES else ("dt",)

@@ -1,4 +1,4 @@
-"""Which files a reader of the table reads, and how rows come out of them."""
+"""Scans of a table: which files a reader reads, and its rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(
 
 
 def urls(storage: Storage, entries: Iterable[FileEntry]) -> list[str]:
-    """Return how other readers find *entries*."""
+    """Return the addresses of *entries* for other readers."""
     return [f"{storage.url}/{entry.path}" for entry in entries]
 
 
@@ -52,7 +52,7 @@ def tables(storage: Storage, entries: Iterable[FileEntry], schema: pa.Schema) ->
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return *table* with the columns of *schema*: those that were added later are null."""
+    """Return *table* with the columns of *schema*; columns that were added later are null."""
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.schema.names
@@ -63,5 +63,5 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def microseconds(time: datetime) -> int:
-    """Return *time* as files have it."""
+    """Return *time* in the form of files."""
     return (time - _BEGIN) // timedelta(microseconds=1)

@@ -1,15 +1,17 @@
-"""What tells which groups of rows of a file may hold a word: a Bloom filter for each group, all in
-one object beside the table, of which a search reads a head and one slice for each word.
+"""Word filters: they say which groups of rows of a file may hold a word. There is a Bloom filter
+for each group, all of them in one object beside the table, from which a search reads a head and one
+slice for each word.
 
-A filter is a split-block one, as Parquet's: a word sets eight bits of one block of 32 bytes, the
-first half of its number says which. Blocks of all groups of the file for the same words stand
-together, in one slice: so a bucket is asked once for a word, and not once for each group.
+A filter is a split-block Bloom filter like Parquet's: a word sets eight bits of one block of 32
+bytes, and the first half of its hash selects the block. The blocks of all groups of a file for the
+same words stand together, in one slice, so that a word takes one request to a bucket, and not one
+for each group.
 
     magic, size of the file, groups, slices, checksum
     for each group: rows, blocks
     for each slice: its share of each group's blocks, checksum
 
-Where filters are missing, damaged, or another file's, the file is read as a whole.
+If filters are missing, damaged, or of another file, the file is read whole.
 """
 
 from __future__ import annotations
@@ -28,39 +30,40 @@ import pyarrow.compute as pc
 from logpipeline_spark.table.files import LINES, WORDS, FileEntry, words_path
 from logpipeline_spark.table.storage import Storage
 
-# What parts words, in the syntax of RE2, as DuckDB has it.
+# The separators of words, in the syntax of RE2, for DuckDB.
 NOT_IN_WORDS = r"[^0-9A-Za-z_\x{80}-\x{10FFFF}]"
-# Whole lines of so much are taken apart at once: all that is made of them fits into a cache.
+# So many bytes of whole lines are split at once: all that is made of them fits into a cache.
 PORTION_BYTES = 256 * 1024
-# Of a longer word (a picture, a certificate) the beginning counts alone: no search needs more.
+# Only the beginning of a longer word (a picture, a certificate) counts: no search needs more.
 WORD_BYTES_MAX = 64
-# Most words were met a moment ago, and are not sorted again. 512 KB fit into a cache as well.
+# Most words occurred a moment ago, and are not sorted again. 512 KB fit into a cache as well.
 RECENT = 1 << 16
 
 Hashes = npt.NDArray[np.uint64]
 
-# Each byte of a word in small letters, and 0 for all that parts words.
+# Each byte of a word in lower case, and 0 for all separators.
 _FOLDED = bytes(
     byte if byte >= 0x80 or chr(byte) in f"{ascii_letters}{digits}_" else 0 for byte in range(256)
 ).lower()
-# A word is read as numbers of eight bytes, of which the last one may reach behind it.
+# A word is read as numbers of eight bytes; the last one may extend past the word.
 _EIGHT = 8
 _PADDING = bytes(_EIGHT)
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(_EIGHT + 1)], np.uint64)
-# Those of MurmurHash3's last step: each bit of a word changes half of the bits of its number.
+# The factors of MurmurHash3's last step: each bit of a word changes half of the bits of its hash.
 _FACTORS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 _SHIFT = np.uint64(33)
 
-# Of the groups without a word, one of 75 is read all the same. Two bits more would halve that.
+# One in 75 groups without a word is read in vain. Two bits more would halve that.
 BITS_A_WORD = 10
-# Of a filter that is large, so many slices: 1 MB of filters for each 4 KB that a word reads.
+# The number of slices of a large filter: 1 MB of filters for each 4 KB that a word reads.
 SLICES_MAX = 256
-# A small group has at least one block in each slice; all of these together are no more than that.
+# A small group has at least one block in each slice; all of these together add no more than this
+# share.
 SLICING_SHARE = 0.05
-# The head of a file of 250 groups fits; a longer one takes a second read.
+# The head for a file of 250 groups fits; a longer one takes a second read.
 HEAD_BYTES = 4096
-# Each group has a page, and a description of it, for each of 21 columns: a head that speaks of
-# smaller ones is damaged, and shall not take all memory.
+# Each group has a page with its description for each of 21 columns: a head with smaller groups is
+# damaged, and must not take all memory.
 GROUP_BYTES_MIN = 512
 
 _MAGIC = b"lpwords1"
@@ -70,7 +73,7 @@ _CHECKSUM_BYTES = 4
 _BLOCK_BYTES = 32
 _BLOCK_BITS = 8 * _BLOCK_BYTES
 _HALF = np.uint64(32)
-# Parquet's: one for each of the eight numbers of 32 bits that a block is.
+# Parquet's salts: one for each of the eight 32-bit numbers of a block.
 _SALTS = np.array(
     [
         0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D,
@@ -84,12 +87,12 @@ _Bytes = npt.NDArray[np.uint8]
 _Places = npt.NDArray[np.int64]
 
 
-# A word is as long as it can be: ASCII letters, digits, `_`, and all characters that are not ASCII,
-# in small ASCII letters. So a trace id is a word, and a UUID is five. No line is looked at by
-# itself: that would cost more than all else that compaction does.
+# A word is a longest sequence of ASCII letters, digits, `_`, and all characters that are not ASCII;
+# ASCII letters count in lower case. So a trace id is one word, and a UUID is five. No line is
+# processed by itself: that would cost more than all else in compaction.
 def distinct(lines: pa.ChunkedArray) -> Hashes:
-    """Return the number of each word of *lines*, which are strings: once, the smallest first."""
-    # Before the first word, no place has a number that belongs there.
+    """Return the hash of each word of *lines*, which are strings: each once, the smallest first."""
+    # At first, no place holds a hash that belongs there.
     recent = np.arange(RECENT, dtype=np.uint64) ^ np.uint64(1)
     found = [np.empty(0, np.uint64)]
     for chunk in lines.fill_null("").chunks:
@@ -104,12 +107,12 @@ def distinct(lines: pa.ChunkedArray) -> Hashes:
 
 
 def words_of(text: str) -> Hashes:
-    """Return the numbers of the words of one text."""
+    """Return the hashes of the words of one text."""
     return distinct(pa.chunked_array([pa.array([text], pa.string())]))
 
 
 def _portions(lines: pa.Array) -> Iterator[bytes]:
-    """Give the text of some whole lines, with a byte between them that is in no word."""
+    """Give the text of some whole lines at a time, separated by a byte that is in no word."""
     ends = pc.cumulative_sum(pc.binary_length(lines).cast(pa.int64())).to_numpy()
     first = read = 0
     while first < len(lines):
@@ -120,8 +123,8 @@ def _portions(lines: pa.Array) -> Iterator[bytes]:
 
 
 def _hashed(text: bytes) -> Hashes:
-    """Return the number of each word of *text*."""
-    # What stands before the first word parts it as well, so that edges come in pairs.
+    """Return the hash of each word of *text*."""
+    # A separator before the first word, so that edges come in pairs.
     codes = np.frombuffer(b"\0" + text.translate(_FOLDED) + _PADDING, np.uint8)
     is_word = codes != 0
     edges = np.flatnonzero(is_word[1:] != is_word[:-1])
@@ -140,7 +143,7 @@ def _hashed(text: bytes) -> Hashes:
 
 
 def _once(hashes: Hashes) -> Hashes:
-    # Unlike numpy's unique, which in some versions takes ten times as long.
+    # numpy's unique takes ten times as long in some versions.
     hashes.sort()
     is_first = np.ones(len(hashes), np.bool_)
     is_first[1:] = hashes[1:] != hashes[:-1]
@@ -163,23 +166,23 @@ class Filters:
         self._filters: list[_Bytes] = []
 
     def add(self, lines: pa.ChunkedArray) -> None:
-        """Add the filter of a group of these lines."""
+        """Add the filter of a group with these lines."""
         self._rows.append(len(lines))
         self._filters.append(_filter_of(distinct(lines)))
 
     def write(self, storage: Storage, entry: FileEntry) -> None:
-        """Put the filters beside their file, which is there: `remove_unneeded` relies on it.
+        """Write the filters of a file that exists already: `remove_unneeded` relies on this order.
 
         Raises:
             StorageFailed: the disk or the bucket is full, or refuses.
         """
         place = words_path(entry.path)
-        assert place is not None, f"{entry.path} is none that a merge makes"
+        assert place is not None, f"{entry.path} was not written by a merge"
         storage.write(place, self._packed(entry))
 
     def _packed(self, entry: FileEntry) -> bytes:
         slices = _slices_of([len(each) for each in self._filters])
-        # A filter with fewer blocks than there are slices is repeated: each copy answers the same.
+        # A filter with fewer blocks than slices is repeated: each copy gives the same answer.
         sliced = [
             np.repeat(each, max(1, slices // len(each)), axis=0).reshape(slices, -1)
             for each in self._filters
@@ -198,8 +201,8 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The groups of a file that may hold all words of a search, by *numbers*, and how many *rows*
-    each of its groups has.
+    """The groups of a file that may hold all words of a search, by *numbers*, and the number of
+    *rows* of each of its groups.
     """
 
     rows: tuple[int, ...]
@@ -207,10 +210,10 @@ class Chosen:
 
 
 def chosen(storage: Storage, entry: FileEntry, words: Hashes) -> Chosen | None:
-    """Return which groups of a file may hold all *words*; None where no filters tell.
+    """Return the groups of a file that may hold all *words*; None if there are no usable filters.
 
     Raises:
-        StorageFailed: the disk or the bucket does not give what it has.
+        StorageFailed: the disk or the bucket cannot be read.
     """
     place = words_path(entry.path)
     start = storage.read_range(place, 0, HEAD_BYTES) if place is not None else None
@@ -223,7 +226,7 @@ def chosen(storage: Storage, entry: FileEntry, words: Hashes) -> Chosen | None:
     if head_bytes > len(start):
         start += storage.read_range(place, len(start), head_bytes - len(start)) or b""
     head = start[:head_bytes]
-    # It is of this file, of this size, and as it was written: each bit of it is compared.
+    # The head must match this file, its size, and its checksum.
     if head != _head(entry, slices, head[_HEAD.size :]):
         return None
     groups = np.frombuffer(head, _GROUP, offset=_HEAD.size)
@@ -247,17 +250,17 @@ def are_there(storage: Storage, path: str) -> bool:
     """Return whether a file has filters.
 
     Raises:
-        StorageFailed: the disk or the bucket does not give what it has.
+        StorageFailed: the disk or the bucket cannot be read.
     """
     place = words_path(path)
     return place is not None and storage.read_range(place, 0, 1) is not None
 
 
 def drop(storage: Storage, paths: Iterable[str]) -> None:
-    """Remove the filters of files, which may have none.
+    """Remove the filters of files, if they have any.
 
     Raises:
-        StorageFailed: the disk or the bucket does not do it.
+        StorageFailed: the disk or the bucket refuses it.
     """
     storage.delete(place for path in paths if (place := words_path(path)) is not None)
 
@@ -266,9 +269,9 @@ def remove_unneeded(storage: Storage) -> None:
     """Remove filters whose files are gone.
 
     Raises:
-        StorageFailed: the disk or the bucket does not do it.
+        StorageFailed: the disk or the bucket refuses it.
     """
-    # First the filters: a file comes before its own, so that one that is made now is not missed.
+    # List the filters first: a file is written before its filters, so a new file is not overlooked.
     kept = [stored.path for stored in storage.list(WORDS)]
     if kept:
         needed = {words_path(stored.path) for stored in storage.list(LINES)}
@@ -277,7 +280,7 @@ def remove_unneeded(storage: Storage) -> None:
 
 def _filter_of(words: Hashes) -> _Bytes:
     """Return a filter that holds *words*, as rows of blocks. Any number of slices that is a power
-    of two parts it evenly, or is a multiple of its blocks.
+    of two divides it evenly, or is a multiple of its blocks.
     """
     blocks = max(1, -(-len(words) * BITS_A_WORD // _BLOCK_BITS))
     if blocks > SLICES_MAX:
@@ -292,8 +295,8 @@ def _filter_of(words: Hashes) -> _Bytes:
 def _holding(
     data: _Bytes, shares: _Places, word: np.uint64, number: int, slices: int
 ) -> npt.NDArray[np.bool_]:
-    """Return for each group whether it may hold *word*, whose slice *data* is; a group has its
-    share of the slice's blocks.
+    """Return for each group whether it may hold *word*, whose slice is *data*; *shares* are the
+    groups' numbers of blocks in a slice.
     """
     inside = (int(word >> _HALF) * slices * shares >> 32) - number * shares
     firsts = np.cumsum(shares) - shares
@@ -307,13 +310,13 @@ def _blocks_of(words: Hashes, blocks: int) -> _Places:
 
 
 def _bits_of(words: Hashes) -> _Places:
-    """Return which eight bits of its block each word sets."""
+    """Return the eight bits of its block that each word sets."""
     salted = words.astype(np.uint32)[:, np.newaxis] * _SALTS
     return _BITS_FIRST + (salted >> np.uint32(27)).astype(np.int64)
 
 
 def _slices_of(sizes: Sequence[int]) -> int:
-    """Return into how many slices filters of so many blocks are cut: as many as cost little."""
+    """Return the number of slices for filters of so many blocks: as many as cost little."""
     allowed = sum(sizes) * (1 + SLICING_SHARE)
     slices = SLICES_MAX
     while sum(max(size, slices) for size in sizes) > allowed:
@@ -324,11 +327,13 @@ def _slices_of(sizes: Sequence[int]) -> int:
 def _head(entry: FileEntry, slices: int, groups: bytes) -> bytes:
     count = len(groups) // _GROUP.itemsize
     said = (_MAGIC, entry.bytes, count, slices)
-    # The name of the file belongs to it: filters that were copied to another one's are not its.
+    # The checksum includes the file's name: filters that were copied to another name are not used.
     checksum = zlib.crc32(groups, zlib.crc32(_HEAD.pack(*said, 0) + entry.path.encode()))
     return _HEAD.pack(*said, checksum) + groups
 
 
 def _checksum(data: bytes, head: bytes, number: int) -> bytes:
-    """Return the checksum of a slice; the head's and its number tell it from other slices."""
+    """Return the checksum of a slice; it includes the head and the slice's number, so that slices
+    cannot be exchanged.
+    """
     return zlib.crc32(data, zlib.crc32(b"%d" % number, zlib.crc32(head))).to_bytes(4, "little")

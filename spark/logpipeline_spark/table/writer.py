@@ -1,10 +1,10 @@
-"""A table as its one writer has it: which batches are in it, and how a start finishes what a crash
-left half-done.
+"""The one writer of a table: the batches in the table, and how a start finishes what a crash left
+half-done.
 
 The log of lines decides: a batch is in the table when the log has its transaction. The state of
-that batch is written before, the logs of counts follow. A transaction's number begins with that of
-its writer, which each writer takes from the log when it begins: whoever wrote before cannot commit
-any more, for the log has a transaction that it did not put.
+that batch is written before, and the logs of counts follow. A transaction's number begins with the
+number of its writer, which each writer takes from the log when it begins. Earlier writers cannot
+commit any more, since the log has a transaction that they did not write.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from logpipeline_spark.table.parquet import plain
 from logpipeline_spark.table.state import Counted, Kept, State, States, last_state
 from logpipeline_spark.table.storage import Storage
 
-# A writer with another name that committed something within so many seconds is at work.
+# A writer of another name that committed something within so many seconds is at work.
 PATIENCE_S = 20.0
-# Others that begin at the same time, or did and died, take numbers as well.
+# Other writers that begin now, or began and died, take numbers too.
 BEGIN_ATTEMPTS = 20
-# Of a transaction's number, what a writer counts its own batches by.
+# The bits of a transaction's number in which a writer counts its batches.
 BATCH_BITS = 32
 COUNTS = {ROLLUP_MINUTE: MINUTES, ROLLUP_SOURCE: SOURCES}
-# Streams whose heads stand in each batch's commit, some 150 bytes each: with more, commits would
-# be larger than all else that a log holds.
-TOLD_STREAMS_MAX = 128
+# So many streams have their heads in each commit, some 150 bytes each. With more, commits would be
+# larger than all else in a log.
+LOGGED_STREAMS_MAX = 128
 _NOTHING: Mapping[str, Kept] = {}
-# The properties of a log that say whose table it is.
+# The properties of a log that name the owner of the table.
 PIPELINE = "logpipeline.pipeline"
 SUBJECTS = "logpipeline.subjects"
 
@@ -54,7 +54,7 @@ class Held(Refused):
 
 
 class Table:
-    """The right to write a table, and what it covers. One thread's."""
+    """The right to write a table, and the state of the table. For one thread only."""
 
     def __init__(self, storage: Storage, logs: Logs, state: State, rows: Any) -> None:
         self._logs = logs
@@ -76,10 +76,10 @@ class Table:
         wait: Callable[[float], object] = time.sleep,
     ) -> Table:
         """Take the table over, and finish what its former writer left. *holder* is the writer's
-        name: under its own name one need not wait.
+        name; a writer of the same name need not wait.
 
         Raises:
-            Refused: it is another pipeline's, another process writes it, or it is damaged.
+            Refused: it belongs to another pipeline, another process writes it, or it is damaged.
         """
         storage.check()
         properties = {PIPELINE: pipeline, SUBJECTS: subjects}
@@ -91,21 +91,20 @@ class Table:
                 wait(PATIENCE_S)
                 if _transaction(logs) != state.transaction:
                     raise Held(
-                        f"{storage.url} is written by {state.holder}: stop it, or choose another "
-                        "path."
+                        f"{state.holder} writes {storage.url}: stop it, or choose another path."
                     )
             table = cls(storage, logs, state, rows)
             if table._begin(holder):
                 reach("table.begun")
                 table._catch_up()
                 return table
-        raise Held(f"{storage.url} is taken over by others all the time: stop all but one.")
+        raise Held(f"Other writers take {storage.url} over again and again: stop all but one.")
 
     @classmethod
     def renew(cls, storage: Storage, logs: Logs, state: State, kept: Mapping[str, Kept]) -> Table:
-        """Put a *state* that was made anew, with what is *kept* of all streams, in the place of the
-        one that *logs* had when they were looked at. It has a new writer's number, so that who
-        wrote before cannot commit any more; the next writer goes on from it at once.
+        """Put a rebuilt *state*, with the stored form of all streams (*kept*), in the place of the
+        state that *logs* had when they were read. It gets a new writer's number, so that earlier
+        writers cannot commit any more; the next writer continues from it at once.
 
         Raises:
             Held: another writer committed meanwhile; nothing was changed.
@@ -113,12 +112,12 @@ class Table:
         storage.check()
         table = cls(storage, logs, state, {})
         if not table._begin("", kept):
-            raise Held(f"{storage.url} is written by another process: stop it, and try again.")
+            raise Held(f"Another process writes {storage.url}: stop it, and try again.")
         return table
 
     @property
     def writer(self) -> int:
-        """The number that no other writer has."""
+        """A number that no other writer has."""
         return self.state.transaction >> BATCH_BITS
 
     def commit_batch(
@@ -132,13 +131,13 @@ class Table:
         lost: Mapping[str, Sequence[Range]] | None = None,
         begun: datetime | None = None,
     ) -> None:
-        """Commit what a batch wrote since it was *begun*, with what is *kept* of all streams as of
-        this batch.
+        """Commit the files that a batch wrote since it was *begun*, with the stored form of all
+        streams (*kept*) as of this batch.
 
         Raises:
             Overtaken: another writer committed meanwhile.
-            Late: what it wrote may be gone.
-            WrongRange: a range does not go on where the last one ended.
+            Late: a clean-up may have removed the files.
+            WrongRange: a range does not continue where the last one ended.
         """
         number = self.state.transaction + 1
         lines = [entry for entry in added if has_lines(entry.path)]
@@ -155,7 +154,7 @@ class Table:
         )
         following = self._states.save(state, kept)
         if following is None:
-            raise Overtaken(f"Another writer has the number of this one in {self._storage.url}.")
+            raise Overtaken(f"Another writer took the number of this one in {self._storage.url}.")
         reach("table.state-written")
         newest_us = max((entry.last_us for entry in lines), default=0)
         self._logs[LINES].commit(
@@ -164,7 +163,7 @@ class Table:
                 added=lines,
                 transaction=number,
                 said={"batch": batch, "newest_us": newest_us},
-                state=_told(state),
+                state=_logged(state),
                 begun=begun,
             )
         )
@@ -174,7 +173,7 @@ class Table:
             self._count(area)
 
     def prune(self) -> None:
-        """Remove states that nobody needs any more."""
+        """Remove states that are not needed any more."""
         self._states.prune(self.state)
 
     def close(self) -> None:
@@ -185,11 +184,11 @@ class Table:
             self.state = state
 
     def _begin(self, holder: str, kept: Mapping[str, Kept] = _NOTHING) -> bool:
-        """Take a number that no writer has; return whether nobody was faster. What is *kept* of all
-        streams goes with it, where the state was made anew.
+        """Take a number that no writer has; return whether no other writer was faster. The stored
+        form of all streams (*kept*) goes with it if the state was rebuilt.
         """
-        # The numbers of writers that died before they had begun are taken as well, however many: as
-        # long as a log refuses commits, each start leaves one.
+        # Numbers of writers that died before they had begun are taken too, however many: while a
+        # log refuses commits, each start leaves one.
         taken = max(self.writer, self._states.newest() >> BATCH_BITS)
         for _ in range(BEGIN_ATTEMPTS):
             taken += 1
@@ -206,35 +205,37 @@ class Table:
         return False
 
     def _commit_alone(self, state: State) -> None:
-        """Commit a transaction that brings no lines."""
+        """Commit a transaction without lines."""
         number = state.transaction
-        self._logs[LINES].commit(Change(operation="WRITE", transaction=number, state=_told(state)))
+        self._logs[LINES].commit(
+            Change(operation="WRITE", transaction=number, state=_logged(state))
+        )
 
     def _catch_up(self) -> None:
-        """Have the logs of counts follow that of lines, where a crash kept them from it."""
+        """Let the logs of counts follow that of lines after a crash in between."""
         for area in self.state.counted.files:
             if (self._logs[area].transaction() or 0) < self.state.counted.transaction:
                 self._count(area)
 
     def _count(self, area: str) -> None:
         counted = self.state.counted
-        # Also where a batch has no counts: so that each log knows how far it is.
+        # Also for a batch without counts, so that each log says how far it is.
         self._logs[area].commit(
             Change(operation="WRITE", added=counted.files[area], transaction=counted.transaction)
         )
         reach("table.counted")
 
 
-def _told(state: State) -> Mapping[str, Any]:
-    """Return what the log keeps of *state*: with that, one that is lost can be made anew."""
-    told = {
+def _logged(state: State) -> Mapping[str, Any]:
+    """Return the part of *state* that the log stores; with it a lost state can be rebuilt."""
+    logged = {
         "counted": state.counted.transaction,
         "batches": state.batches,
         "lines": state.lines,
     }
-    if len(state.heads) > TOLD_STREAMS_MAX:
-        return told
-    return {**told, "heads": dict(state.heads)}
+    if len(state.heads) > LOGGED_STREAMS_MAX:
+        return logged
+    return {**logged, "heads": dict(state.heads)}
 
 
 def _transaction(logs: Logs) -> int:
