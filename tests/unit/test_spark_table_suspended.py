@@ -21,8 +21,11 @@ from logpipeline_spark.formats.delta import DeltaLog
 from logpipeline_spark.formats.iceberg import IcebergLog
 from logpipeline_spark.formats.log import Change
 from logpipeline_spark.table.files import LINES
-from tables_erased import FORMATS, SLEPT_HOURS, Evening, in_order, mixed
-from tables_made import upkeep
+from logpipeline_spark.table.storage import LocalStorage
+from logpipeline_spark.table.verify import verify
+from logpipeline_spark.table.writer import Table
+from tables_erased import FORMATS, SLEPT_HOURS, Evening, age, in_order, mixed
+from tables_made import counted_batch, logs, opened, upkeep
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -77,6 +80,32 @@ def test_an_iceberg_change_that_slept_is_written_again(
     assert not sleeps
     assert lake.problems == ()
     assert len(in_order(lake.read())) == sum(entry.rows for entry in others)
+
+
+def test_counts_of_a_batch_that_slept_during_a_clean_up_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines are committed, and its counts are committed when its writer goes on."""
+    storage = LocalStorage(tmp_path / "table")
+    table = opened(storage)
+    counted_batch(table, storage, 1, 20)
+    keep_up, sleeps = DeltaLog.keep_up, [True]
+
+    def sleep_after(self: DeltaLog, now: datetime) -> None:
+        keep_up(self, now)
+        if sleeps:
+            sleeps.clear()
+            with monkeypatch.context() as asleep:
+                asleep.setattr(Table, "_count", lambda self, area: None)
+                counted_batch(table, storage, 21, 40)
+            age(storage, logs(storage), hours=SLEPT_HOURS)
+
+    monkeypatch.setattr(DeltaLog, "keep_up", sleep_after)
+    upkeep(storage).clean(datetime.now(UTC))
+    table._catch_up()
+
+    assert not sleeps
+    assert verify(storage, logs(storage)).problems == ()
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))

@@ -126,9 +126,10 @@ class Upkeep:
             Damaged: the table's state cannot be read.
             Refused: the storage refuses it.
         """
-        behind = self._behind()
         for area, each in self.logs.items():
-            if area not in behind:
+            # Asked for each log again: a batch may have come while the one before was cleaned, and
+            # its writer may sleep before it commits the counts.
+            if area not in self._behind():
                 each.keep_up(now)
         remove_unneeded(self.storage)
         # Files that a process had begun to write when it was killed.
