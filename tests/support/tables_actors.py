@@ -46,7 +46,7 @@ from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.scan import files, urls
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.upkeep import Limits, Upkeep, expired
-from logpipeline_spark.table.writer import Table
+from logpipeline_spark.table.writer import TableWriter
 from spark_local import local_spark
 from tables_board import BATCH, Board, Facts, Row, complaints, may_fail
 from tables_erased import HOSTS, IDENTIFIER, mixed
@@ -204,7 +204,7 @@ def write(place: Place, board: Board) -> None:
         time.sleep(PAUSE_S)
 
 
-def _batch(table: Table, storage: Storage, first: int, last: int) -> None:
+def _batch(table: TableWriter, storage: Storage, first: int, last: int) -> None:
     """Write and commit lines and counts, as the job does."""
     rows = mixed(first, last)
     name = FileName(STREAM, LIFE, first, last, table.writer)

@@ -295,7 +295,7 @@ def test_killed_before_it_is_committed_it_can_be_done_again(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_module.Table, "_commit_alone", killed)
+        patch.setattr(table_module.TableWriter, "_commit_alone", killed)
         with pytest.raises(Killed):
             rebuilt(lake)
     with pytest.raises(Damaged):
@@ -319,7 +319,7 @@ def test_counts_that_a_crash_kept_from_a_lost_state_are_named(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_module.Table, "_count", killed)
+        patch.setattr(table_module.TableWriter, "_count", killed)
         with pytest.raises(Killed):
             job.take(sent, sent.lines("uncounted"))
     lose_state(lake)
@@ -353,7 +353,7 @@ def test_what_retention_removed_is_not_read_again(lake: Lake, sent: Sent, job: J
     after = Job(lake)
     assert head_of(after.state.position) == head_of(job.state.position)
     assert after.known == {}
-    assert any("retention or an erasure took out" in note for note in plan.notes)
+    assert any("retention or an erasure removed" in note for note in plan.notes)
     assert after.take(sent, sent.lines("four")) == 1
     assert lake.problems == ()
 
@@ -378,7 +378,9 @@ def test_lives_of_a_stream_keep_their_order(lake: Lake, sent: Sent, job: Job) ->
     assert lake.problems == ()
 
 
-@pytest.mark.parametrize(("name", "value"), [("_told", lambda state: {}), ("TOLD_STREAMS_MAX", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("_logged", lambda state: {}), ("LOGGED_STREAMS_MAX", 0)]
+)
 def test_where_the_log_was_not_told_rows_and_names_tell(
     tmp_path: Path, sent: Sent, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:

@@ -23,7 +23,7 @@ from logpipeline_spark.formats.log import Change
 from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.storage import LocalStorage
 from logpipeline_spark.table.verify import verify
-from logpipeline_spark.table.writer import Table
+from logpipeline_spark.table.writer import TableWriter
 from tables_erased import FORMATS, SLEPT_HOURS, Evening, age, in_order, mixed
 from tables_made import counted_batch, logs, opened, upkeep
 
@@ -96,7 +96,7 @@ def test_counts_of_a_batch_that_slept_during_a_clean_up_are_kept(
         if sleeps:
             sleeps.clear()
             with monkeypatch.context() as asleep:
-                asleep.setattr(Table, "_count", lambda self, area: None)
+                asleep.setattr(TableWriter, "_count", lambda self, area: None)
                 counted_batch(table, storage, 21, 40)
             age(storage, logs(storage), hours=SLEPT_HOURS)
 

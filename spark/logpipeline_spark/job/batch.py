@@ -21,7 +21,7 @@ from logpipeline_spark.source.client import Client
 from logpipeline_spark.source.offsets import EARLIEST, Place, Position
 from logpipeline_spark.source.ranges import RangeTask
 from logpipeline_spark.table.files import FileEntry, Range
-from logpipeline_spark.table.writer import Table
+from logpipeline_spark.table.writer import TableWriter
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Batches:
     """
 
     client: Client
-    table: Table
+    table: TableWriter
     work: Work
     run: RunTasks
     bytes_max: int

@@ -34,7 +34,7 @@ from logpipeline_spark.table.files import LINES, BadName, FileName, Range, name_
 from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.state import Counted, Cover, Kept, Left, State, States
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.writer import BATCH_BITS, COUNTS, PATIENCE_S, Held, Table
+from logpipeline_spark.table.writer import BATCH_BITS, COUNTS, PATIENCE_S, Held, TableWriter
 
 # A row holds only the text of a CRI line. At least so many bytes stand before it, whatever its time
 # is,
@@ -334,7 +334,7 @@ class Rebuild:
         wait(PATIENCE_S)
         if self.logs[LINES].transaction() != plan.state.transaction:
             raise Held(f"A job writes {self.storage.url}: stop it, and try again.")
-        Table.renew(self.storage, self.logs, plan.state, plan.kept)
+        TableWriter.renew(self.storage, self.logs, plan.state, plan.kept)
 
     def _streams(self, state: State, rows: Mapping[str, Mapping[str, Any]]) -> Streams:
         where = f"the table {self.storage.url} of stream"

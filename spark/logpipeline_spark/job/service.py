@@ -39,7 +39,7 @@ from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.s3 import S3Options, storage_of
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.upkeep import Limits, Upkeep
-from logpipeline_spark.table.writer import Held, Table
+from logpipeline_spark.table.writer import Held, TableWriter
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ProgressReport:
         self._written: TableProgress | None = None
 
     def write(
-        self, url: str, table: Table, states: Mapping[str, StreamState], *, problem: str = ""
+        self, url: str, table: TableWriter, states: Mapping[str, StreamState], *, problem: str = ""
     ) -> None:
         """Report the committed positions of *states*, and the *problem* of the upkeep, if any.
 
@@ -276,7 +276,7 @@ class Job:
     def _keep(self, client: Client, report: ProgressReport) -> None:
         self.engine.begin()
         settings, storage = self.settings, storage_for(self.settings)
-        table = Table.open(
+        table = TableWriter.open(
             storage,
             logs_for(settings, storage),
             pipeline=settings.pipeline,

@@ -53,7 +53,7 @@ class Held(Refused):
     """Another writer is at work."""
 
 
-class Table:
+class TableWriter:
     """The right to write a table, and the state of the table. For one thread only."""
 
     def __init__(self, storage: Storage, logs: Logs, state: State, rows: Any) -> None:
@@ -74,7 +74,7 @@ class Table:
         holder: str,
         schema: pa.Schema,
         wait: Callable[[float], object] = time.sleep,
-    ) -> Table:
+    ) -> TableWriter:
         """Take the table over, and finish what its former writer left. *holder* is the writer's
         name; a writer of the same name need not wait.
 
@@ -101,7 +101,9 @@ class Table:
         raise Held(f"Other writers take {storage.url} over again and again: stop all but one.")
 
     @classmethod
-    def renew(cls, storage: Storage, logs: Logs, state: State, kept: Mapping[str, Kept]) -> Table:
+    def renew(
+        cls, storage: Storage, logs: Logs, state: State, kept: Mapping[str, Kept]
+    ) -> TableWriter:
         """Put a rebuilt *state*, with the stored form of all streams (*kept*), in the place of the
         state that *logs* had when they were read. It gets a new writer's number, so that earlier
         writers cannot commit any more; the next writer continues from it at once.
