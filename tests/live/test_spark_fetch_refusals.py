@@ -48,7 +48,7 @@ def test_a_stream_without_direct_reads(streams: Streams) -> None:
     """A setting of the stream, which the sentence names."""
     streams.create("LOGS_2", allow_direct=False)
 
-    assert "set its allow_direct" in refusal(streams, partitions="3")
+    assert "turn on its allow_direct" in refusal(streams, partitions="3")
 
 
 def test_a_server_without_that_domain(streams: Streams) -> None:

@@ -151,7 +151,7 @@ def test_a_batch_that_slept_between_writing_and_committing_is_repeated(
     with monkeypatch.context() as night:
         night.setattr(batch_module, "datetime", Evening)
         for batches in keeper.batches(run=sleeps):
-            with pytest.raises(Late, match="clean-up removes it after 2 hours"):
+            with pytest.raises(Late, match="clean-up removes them after 2 hours"):
                 batches.next()
     keeper.take()
 

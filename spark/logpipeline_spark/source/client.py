@@ -263,7 +263,7 @@ class Client:
         if problem:
             return f"{self.servers}: {problem}; start the server"
         if isinstance(error, NoResponders):
-            return f"JetStream at {self.servers} does not answer ({error}); enable it there"
+            return f"JetStream at {self.servers} does not answer ({error}); is it enabled there?"
         return f"NATS at {self.servers} does not answer ({error}); start it, and run this again"
 
 
