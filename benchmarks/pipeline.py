@@ -1,7 +1,7 @@
-"""logpipeline on the same file: nats-server, shipper and collector, each a process of its own.
+"""logpipeline on the same file: nats-server, shipper and collector, each in its own process.
 
-The server is one without logins, or a managed one as the operator configures it: everyone is a user
-who may do little, and speaks TLS.
+The server is one without logins, or a managed one with the operator's configuration: each role is a
+user with few rights, and uses TLS.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def _run(
 
 @asynccontextmanager
 async def _open(folder: Path, pipeline: LogPipeline) -> AsyncIterator[Server]:
-    """Run a server that lets everyone do everything."""
+    """Run a server without access control."""
     resource = _written(folder / "bench.yaml", pipeline)
     async with EmbeddedServer(folder / "nats") as server:
         words = ["-f", str(resource), "--nats", server.url]
@@ -186,7 +186,7 @@ class Part:
         return Part({"collect": "collector", "ship": "shipper"}[command], process, port, log)
 
     def await_ready(self) -> None:
-        """Return when the component says that it is ready.
+        """Wait until the component reports that it is ready.
 
         Raises:
             RuntimeError: it ended, or is not ready in time.

@@ -27,7 +27,7 @@ from logpipeline_demo.oracle import check
 from logpipeline_demo.sources import LogSource
 from logpipeline_demo.writer import LogWriter
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.reading import files, tables
+from logpipeline_spark.table.scan import files, tables
 from logpipeline_spark.table.storage import LocalStorage, Storage
 from logpipeline_spark.table.verify import verify
 from spark_backlog import LINES_OF_BATCH, Backlog, digests_of

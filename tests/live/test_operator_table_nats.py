@@ -23,13 +23,12 @@ from logpipeline.tables.state import TableState, table_of, tables_of
 from logpipeline_operator.children import config, credentials
 from logpipeline_operator.jetstream import Permission, reconcile
 from logpipeline_operator.status import JetStreamFacts
+from logpipeline_spark.job import task
+from logpipeline_spark.job.batch import Batches
+from logpipeline_spark.job.service import ProgressReport, source_options
+from logpipeline_spark.job.settings import settings_of
+from logpipeline_spark.job.task import Done, Task, Work
 from logpipeline_spark.lines.schema import LINES_ENCODED
-from logpipeline_spark.running import task
-from logpipeline_spark.running.batch import Batches
-from logpipeline_spark.running.job import source_options
-from logpipeline_spark.running.progress import Teller
-from logpipeline_spark.running.settings import settings_of
-from logpipeline_spark.running.task import Done, Task, Work
 from logpipeline_spark.source.client import Client
 from logpipeline_spark.table.storage import LocalStorage
 from managed_server import Managed, connected, managed, resource
@@ -89,7 +88,7 @@ def batch(at: Managed, folder: Path) -> tuple[int, str | None]:
         batches.load()
         while batches.next() is not None:
             pass
-        Teller(client, settings.bucket, KEY).tell(storage.url, table, batches.states)
+        ProgressReport(client, settings.bucket, KEY).write(storage.url, table, batches.states)
         rows = table.state.lines
         table.close()
         return rows, client.connection.problem

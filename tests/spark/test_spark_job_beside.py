@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logpipeline_spark.errors import Refused
-from logpipeline_spark.source.places import Place
+from logpipeline_spark.source.offsets import Place
 from spark_jobs import Table, one_sentence
 from spark_streams import Streams
 

@@ -15,11 +15,10 @@ import pytest
 from logpipeline_cli.commands import query
 from logpipeline_cli.main import main
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.table.entry import Range
-from logpipeline_spark.table.names import FileName
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.files import FileName, Range
+from logpipeline_spark.table.parquet import write_range
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.storage import LocalStorage
-from logpipeline_spark.table.write import write_range
 from tables_made import BEGIN, LIFE, STREAM, kept, lines, logs, opened, upkeep
 
 TEXTS = (
@@ -150,7 +149,7 @@ def test_what_names_no_word_is_said_to_read_everything(run: Run) -> None:
     [
         ((), "nothing is asked: give a question in SQL, or --grep and a word"),
         (("--grep", ""), "--grep is empty"),
-        (("--grep", "\udcff"), "is no UTF-8"),
+        (("--grep", "\udcff"), "is not UTF-8"),
         (("--grep", "conn", "SELEKT 1"), "the question has a mistake"),
     ],
 )

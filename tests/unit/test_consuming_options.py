@@ -165,7 +165,7 @@ def test_a_consumer_is_made_as_the_options_ask(given: dict[str, Any], made: dict
 
 
 def test_a_consumer_that_is_made_again_goes_on() -> None:
-    """ShipperBacklog what was read, wherever it was to begin."""
+    """Behind what was read, wherever it was to begin."""
     options = replace(OPTIONS, deliver_policy="byStartTime", opt_start_time="2026-11-21T10:00:00Z")
     made = config(options, 41)
 

@@ -22,8 +22,8 @@ from logpipeline_operator.children import (
 )
 from logpipeline_operator.children.model import SPARK_BLOCKS_PORT, SPARK_DRIVER_PORT
 from logpipeline_operator.children.policies import build as policies
-from logpipeline_spark.running import native
-from logpipeline_spark.running.settings import settings_of
+from logpipeline_spark.job import kubernetes
+from logpipeline_spark.job.settings import settings_of
 from restricted_pods import restricted_faults
 
 SETTINGS_SPARK = child_settings(spark_role="ClusterRole/makes-executors")
@@ -245,11 +245,14 @@ def test_the_driver_understands_all_that_it_is_told() -> None:
     manifests = made(NATIVE)
     known = environment(pod_of(manifests)) | {"POD_NAME": f"{NAME}-0"}
 
-    place = native.place_of(known)
+    place = kubernetes.place_of(known)
 
     assert place is not None
     assert place.template == str(config.FOLDER / table.EXECUTOR_FILE)
-    assert (native.DRIVER_PORT, native.BLOCKS_PORT) == (SPARK_DRIVER_PORT, SPARK_BLOCKS_PORT)
+    assert (kubernetes.DRIVER_PORT, kubernetes.BLOCKS_PORT) == (
+        SPARK_DRIVER_PORT,
+        SPARK_BLOCKS_PORT,
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logpipeline.deduplication import NOTHING, SourceState, decide
 from logpipeline.wire import Previous
-from logpipeline_spark.lines.opening import Message, Run, Seen, groups, joined, seen_of
+from logpipeline_spark.lines.messages import Message, Run, Seen, groups, joined, seen_of
 from logpipeline_spark.lines.schema import Origin
 from spark_messages import HOST, ORIGIN, foreign, lines_of, message
 

@@ -19,7 +19,7 @@ from logpipeline_cli.output import bytes_text, print_json, table
 from logpipeline_cli.tables.places import logs_for, pipeline_and_layout, storage_for
 
 if TYPE_CHECKING:
-    from logpipeline_spark.running.settings import JobSettings
+    from logpipeline_spark.job.settings import JobSettings
     from logpipeline_spark.table.upkeep import Upkeep
 
 
@@ -34,8 +34,8 @@ def _run(args: argparse.Namespace) -> int:
     from logpipeline_cli.local.parts import die_with_parent
 
     try:
-        from logpipeline_spark.running import service
-        from logpipeline_spark.running.settings import settings_of
+        from logpipeline_spark.job import service
+        from logpipeline_spark.job.settings import settings_of
     except ImportError as error:
         raise CliError(f"{error.name} is not installed: pip install 'logpipeline[spark]'") from None
     die_with_parent()
@@ -70,7 +70,7 @@ def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
     Raises:
         CliError: no other path is given, or no time.
     """
-    from logpipeline_spark.source.places import EARLIEST, Place
+    from logpipeline_spark.source.offsets import EARLIEST, Place
     from logpipeline_spark.table.s3 import storage_of
 
     own, path = storage_of(settings.path).url, args.path and storage_of(args.path).url
@@ -88,7 +88,7 @@ def _beside(settings: JobSettings, args: argparse.Namespace) -> JobSettings:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from logpipeline_spark.table.reading import files
+    from logpipeline_spark.table.scan import files
 
     entries = files(logs_for(args, storage_for(args)))
     if args.output == "json":
@@ -134,7 +134,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    from logpipeline_spark.table.compact import Sizes
+    from logpipeline_spark.table.compaction import Sizes
 
     pipeline, upkeep = _upkeep(args)
     merges = upkeep.compact(

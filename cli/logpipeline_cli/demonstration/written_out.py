@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 
 from logpipeline_cli.tables.duck import opened
 from logpipeline_demo.realfiles import default_place
-from logpipeline_spark.formats.choosing import logs_of
+from logpipeline_spark.formats.log import logs_of
 from logpipeline_spark.table.s3 import S3Options
 from logpipeline_spark.table.storage import Storage
 

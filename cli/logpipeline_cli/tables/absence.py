@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logpipeline.spec import LogPipeline
-from logpipeline_spark.needs import missing
+from logpipeline_spark.requirements import missing
 
 
 def why_no_table(pipeline: LogPipeline) -> str:

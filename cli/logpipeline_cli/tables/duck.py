@@ -10,15 +10,15 @@ from logpipeline.multiline import Rules
 from logpipeline_cli.errors import CliError
 from logpipeline_spark.errors import Refused
 from logpipeline_spark.events import duckdb_query
-from logpipeline_spark.formats.choosing import Logs
+from logpipeline_spark.formats.log import Logs
 from logpipeline_spark.lines.schema import LINES
-from logpipeline_spark.rollup.counts import MINUTES, SOURCES
-from logpipeline_spark.table.filters import NOT_IN_WORDS, words_of
-from logpipeline_spark.table.names import LINES as LINES_AREA
-from logpipeline_spark.table.names import ROLLUP_MINUTE, ROLLUP_SOURCE
-from logpipeline_spark.table.reading import files
+from logpipeline_spark.table.counts import MINUTES, SOURCES
+from logpipeline_spark.table.files import LINES as LINES_AREA
+from logpipeline_spark.table.files import ROLLUP_MINUTE, ROLLUP_SOURCE
+from logpipeline_spark.table.scan import files
 from logpipeline_spark.table.search import Search, dataset
 from logpipeline_spark.table.storage import Storage
+from logpipeline_spark.table.word_filters import NOT_IN_WORDS, words_of
 
 try:
     import duckdb

@@ -11,11 +11,9 @@ from logpipeline_cli.errors import CliError
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import agreed, bytes_text, escaped_name, print_json
 from logpipeline_cli.tables.places import moment
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.formats.log import Former
-from logpipeline_spark.table.entry import FileEntry
-from logpipeline_spark.table.erasure import Erasure, Plan, Proof
-from logpipeline_spark.table.reading import Condition
+from logpipeline_spark.formats.log import Former, Logs
+from logpipeline_spark.table.erasure import Condition, Erasure, Plan, Proof
+from logpipeline_spark.table.files import FileEntry
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.upkeep import Upkeep
 

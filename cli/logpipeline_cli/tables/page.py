@@ -13,9 +13,9 @@ import plotly.graph_objects as go
 import plotly.io
 
 from logpipeline_cli.output import bytes_text
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.rollup.counts import ERROR_LEVELS
-from logpipeline_spark.table.names import LINES
+from logpipeline_spark.formats.log import Logs
+from logpipeline_spark.table.counts import ERROR_LEVELS
+from logpipeline_spark.table.files import LINES
 from logpipeline_spark.table.storage import Storage
 from logpipeline_spark.table.verify import state_of
 

@@ -8,10 +8,10 @@ import argparse
 
 from logpipeline_cli.exits import EXIT_FAILED, EXIT_OK
 from logpipeline_cli.output import agreed
-from logpipeline_spark.formats.choosing import Logs
-from logpipeline_spark.running.rebuild import Rebuild
+from logpipeline_spark.formats.log import Logs
+from logpipeline_spark.job.rebuild import Rebuild
 from logpipeline_spark.table.storage import Storage
-from logpipeline_spark.table.table import PATIENCE_S
+from logpipeline_spark.table.writer import PATIENCE_S
 
 
 def rebuild(args: argparse.Namespace, storage: Storage, logs: Logs) -> int:
