@@ -75,7 +75,7 @@ async def test_what_cannot_be_decoded_is_listed_shown_sent_again_and_deleted(
         await made.until_letters(PARTITIONS)
         assert [row["sequence"] for row in listed(made, "--all", "--host", HOSTS[1])] == [2]
 
-        assert "nobody is here" in made.run("dlq", "purge", "--host", HOSTS[0], code=1)
+        assert "there is no terminal" in made.run("dlq", "purge", "--host", HOSTS[0], code=1)
         made.run("dlq", "purge", "--host", HOSTS[0], "--yes")
         assert {row["host"] for row in listed(made, "--all")} == set(HOSTS[1:])
         made.run("dlq", "purge", "--all", "--yes")
@@ -159,7 +159,7 @@ async def test_a_message_that_is_gone_is_told_and_stays(
         (row,) = listed(made, "--all")
         assert row["gone"]
         assert "The message is gone" in made.run("dlq", "show", str(row["number"]))
-        assert "had let the message go" in made.run("dlq", "retry", "--all", code=1)
+        assert "no longer held the message" in made.run("dlq", "retry", "--all", code=1)
         assert len(listed(made)) == 1
 
 
