@@ -1,5 +1,5 @@
-"""Finds and reads the collectors' final files, rotated and compressed ones included, as the chains
-in which they were written.
+"""Finds and reads the collectors' files, rotated and compressed ones included, as the chains in
+which they were written; and counts their lines while the demo runs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from logpipeline.listing import files_below
 
 CHUNK_BYTES = 1 << 20
 _ROTATED = re.compile(r"(?P<active>.+)\.\d{8}-\d{6}\.\d{6,}(\.gz|\.zst)?")
-# A file under a temporary name is unfinished by definition; what it held is still elsewhere.
+# A file with a temporary name is incomplete; its content is still in another file.
 _UNFINISHED_SUFFIX = ".tmp"
 _DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 class Location(NamedTuple):
-    """A place in the archive; the offset is one of the uncompressed file."""
+    """A place in the archive; the offset is in the uncompressed file."""
 
     path: Path
     offset: int
@@ -79,7 +79,7 @@ def _chains_below(logs: Path) -> Iterator[OutputChain]:
 
 
 class ChainStream:
-    """The bytes of a chain, as if it were one file, and where each of them stands."""
+    """The bytes of a chain as one stream, with the location of each byte."""
 
     def __init__(self, chain: OutputChain, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.damaged: list[tuple[Path, str]] = []
@@ -96,7 +96,7 @@ class ChainStream:
         return bool(chunk)
 
     def location(self, position: int) -> Location:
-        """Return where the byte at *position* of the buffer stands."""
+        """Return the location of the byte at *position* of the buffer."""
         offset = self._start + position
         start, path = next(
             (start, path) for start, path in reversed(self._files) if start <= offset
@@ -139,14 +139,14 @@ def _decompressed(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class Size(NamedTuple):
-    """How much a file holds, uncompressed."""
+    """The uncompressed content of a file, in lines and bytes."""
 
     lines: int
     bytes: int
 
 
 def size_of(path: Path) -> Size:
-    """Return how many lines and bytes *path* holds, which may be compressed."""
+    """Return the size of *path*, which may be compressed."""
     lines = size = 0
     for chunk in _read_file(path, CHUNK_BYTES):
         lines += chunk.count(b"\n")
@@ -155,7 +155,7 @@ def size_of(path: Path) -> Size:
 
 
 def lines_by_place(outputs: Iterable[Path]) -> dict[str, int]:
-    """Return how many lines are archived at each place, in all of *outputs* together."""
+    """Return the number of archived lines at each place, in all of *outputs* together."""
     counts: dict[str, int] = {}
     for chain in find_chains(outputs):
         lines = sum(size_of(path).lines for path in chain.files)
@@ -168,7 +168,7 @@ _NOTHING = Size(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What the files hold, uncompressed: *lines* by place, and all *bytes*."""
+    """The uncompressed content of all files: *lines* by place, and *bytes*."""
 
     lines: dict[str, int]
     bytes: int
@@ -182,7 +182,7 @@ class Archived:
 
 @dataclass(slots=True)
 class _Active:
-    """How far the newest file of a log was read; after another rotation it is another file."""
+    """The position in the newest file of a log, which is another file after each rotation."""
 
     rotations: int = -1
     size: Size = _NOTHING
@@ -190,14 +190,16 @@ class _Active:
 
 @dataclass(slots=True)
 class ArchiveCounter:
-    """Counts lines in the files below *collectors*; each call reads only the bytes that are new."""
+    """Counts lines in the files below *collectors*; each call reads only new bytes. (The
+    collectors' own counters start again when a partition moves, and are what the demo tests.)
+    """
 
     collectors: Path
     _rotated: dict[Path, Size] = field(default_factory=dict)
     _active: dict[Path, _Active] = field(default_factory=dict)
 
     def look(self) -> Archived:
-        """Return the counts of now; a file that is renamed meanwhile counts at the next call."""
+        """Return the present counts; a file that is renamed meanwhile counts at the next call."""
         folders = [path for path in sorted(self.collectors.glob("*")) if path.is_dir()]
         lines: dict[str, int] = {}
         files = size = 0
@@ -232,7 +234,7 @@ class ArchiveCounter:
         try:
             with path.open("rb") as file:
                 if file.seek(0, os.SEEK_END) < active.size.bytes:
-                    # A collector that was killed has taken back what it had not committed.
+                    # After a crash a collector truncates its file to the committed length.
                     active.size = _NOTHING
                 file.seek(active.size.bytes)
                 new = file.read()

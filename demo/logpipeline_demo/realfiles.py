@@ -42,7 +42,7 @@ _ENCODED = re.compile(rb"[^A-Za-z0-9._-]|^\.")
 
 @dataclass(slots=True)
 class LineDiff:
-    """What is wrong, as indices: of expected lines, or (chain, line) of archived ones."""
+    """The differences, as indices: of expected lines, or (chain, line) of archived ones."""
 
     lost: list[int] = field(default_factory=list)
     twice: list[tuple[int, int]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class LineDiff:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is."""
+        """Whether there is no difference."""
         return not (self.lost or self.twice or self.out_of_order or self.invented)
 
 
@@ -98,7 +98,7 @@ def line_diff(
 def is_merge(
     must: Sequence[bytes], may: Sequence[bytes], chains: Sequence[Sequence[bytes]]
 ) -> bool:
-    """Tell whether the chains interleave to *must* and a beginning of *may*."""
+    """Return whether the chains interleave to *must* and a beginning of *may*."""
     total = sum(len(chain) for chain in chains)
     if not len(must) <= total <= len(must) + len(may):
         return False
@@ -118,7 +118,9 @@ def is_merge(
 
 @dataclass(slots=True)
 class RealFile:
-    """A real file under watch: how it was when that began, and how far it is to be archived."""
+    """A watched file of the machine: its state when that began, and the end of what must be
+    archived.
+    """
 
     host: str
     path: Path
@@ -157,15 +159,15 @@ class RealFile:
 
     @property
     def key(self) -> SourceKey:
-        """How the verdict names it."""
+        """Its name in the verdict."""
         return SourceKey(self.host, str(self.path))
 
     def freeze(self) -> None:
-        """Ask for no more than the lines that are complete now; later ones may be archived too."""
+        """Expect only the lines that are complete now; later ones may be archived, too."""
         self.until = _complete(self.path)
 
     def change(self) -> str:
-        """Return what happened to the file other than being appended to; nothing: it is fine."""
+        """Return how the file was changed other than by appending; empty if it was not."""
         try:
             status = self.path.stat()
             if (status.st_dev, status.st_ino) != self.inode:
@@ -188,7 +190,7 @@ class RealFile:
         yield from _range(self.path, self.start, self._until())
 
     def may(self) -> Iterator[bytes]:
-        """Yield the bytes that came later, and may be archived as well."""
+        """Yield the bytes that were written later, and may be archived, too."""
         yield from _range(self.path, max(self.start, self._until()), _complete(self.path))
 
     def _until(self) -> int:
@@ -196,7 +198,7 @@ class RealFile:
 
 
 def default_place(host: str, path: Path) -> str:
-    """Return where the file *path* of *host* is archived by the default path template."""
+    """Return the archive path of the file *path* of *host* by the default path template."""
     names = [_encoded(part) for part in path.parts if part != "/"]
     return "/".join([host, "_files", *names])
 
@@ -218,7 +220,7 @@ def check_real_files(
 
 
 def _is_equal(file: RealFile, chains: Sequence[OutputChain], result: SourceVerdict) -> bool:
-    """Tell whether one chain holds exactly the file, without keeping either in memory."""
+    """Return whether one chain holds exactly the file, without holding either in memory."""
     if len(chains) > 1:
         return False
     stream = ChainStream(chains[0]) if chains else None
@@ -303,7 +305,7 @@ def _encoded(name: str) -> str:
 
 
 def _complete(path: Path) -> int:
-    """Return where the last complete line of *path* ends."""
+    """Return the end of the last complete line of *path*."""
     with path.open("rb") as source:
         end = source.seek(0, os.SEEK_END)
         while end:
@@ -351,12 +353,14 @@ class Found:
 
     @property
     def archived_as(self) -> Path:
-        """The file whose lines it holds: a packed one is shipped as what it was packed from."""
+        """The file name without compression: a compressed file is shipped under that name."""
         return self.path.with_name(unpacked(self.path.name))
 
 
 def look_below(root: Path, exclude: Sequence[str]) -> list[Found]:
-    """Return every file below *root* with what is done about it, in the order of their paths."""
+    """Return all files below *root*, each with the reason if it is left out, in order of their
+    paths.
+    """
     paths = sorted(path for path, _ in zip(_walk(root), range(FILES_MAX), strict=False))
     live = {path for path in paths if not _reason(path, exclude)}
     older: dict[Path, list[tuple[int, Path]]] = {}
@@ -389,7 +393,7 @@ def _reason(path: Path, exclude: Sequence[str]) -> str:
         if stat.S_ISLNK(mode):
             return "a symbolic link"
         if not stat.S_ISREG(mode):
-            return "no regular file"
+            return "not a regular file"
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError as error:

@@ -2,8 +2,8 @@
 runs in a state from which it does not recover by itself.
 
 After one failed write to its store, a server refuses all writes, even when there is room again. If
-its files are removed, it goes on with the removed files. If it is frozen, it keeps connections open
-and does not answer. A restart helps in each case and loses nothing: acknowledged messages are
+its files are removed, it continues to use the removed files. If it is frozen, it keeps connections
+open and does not answer. A restart helps in each case and loses nothing: acknowledged messages are
 synced, and messages that are gone are sent again from the log files.
 """
 
