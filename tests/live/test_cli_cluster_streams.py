@@ -13,7 +13,7 @@ import pytest
 
 from archiving import Writer, opened
 from descendants import below
-from logpipeline_cli.cluster import agent_client as remote
+from logpipeline_cli.cluster import agent_client
 from logpipeline_cli.cluster.agent_client import AgentPod, Archive
 from logpipeline_cli.errors import CliError
 from logpipeline_cli.file_entries import turns
@@ -29,7 +29,7 @@ def _near(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is called python3 in a pod is our own here, and no try waits for a pod."""
     folder = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(remote, "RETRY_S", 0.0)
+    monkeypatch.setattr(agent_client, "RETRY_S", 0.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logpipeline_cli.auditing import line_blocks as comparing
+from logpipeline_cli.auditing import line_blocks
 from logpipeline_cli.auditing.line_blocks import (
     Block,
     Missing,
@@ -84,7 +84,7 @@ def test_blocks_fall_into_step_again_behind_lines_that_one_side_has_alone() -> N
 
 def test_lines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded, and that is said."""
-    monkeypatch.setattr(comparing, "LEFT_LINES_MAX", 10)
+    monkeypatch.setattr(line_blocks, "LEFT_LINES_MAX", 10)
     lines = [b"line %d" % number for number in range(30)]
 
     missing = missing_of(lambda: blocks_of(lines), lambda: blocks_of([]))

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from archiving import PLACE, Writer, opened
-from logpipeline_cli.cluster import remote_agent as far
+from logpipeline_cli import committed
+from logpipeline_cli.cluster import remote_agent
 from logpipeline_cli.cluster.remote_agent import Kind, StreamCut, read_frame
 from logpipeline_cli.file_entries import Entry, in_order
+from logpipeline_collector.archive.committed import CommittedFile
 
 BLOCK = b"".join(b"line %05d\n" % number for number in range(20_000))
 
@@ -55,7 +57,7 @@ def asked(folder: Path, **more: Any) -> bytes:
     """What is answered to a request."""
     request = {"folders": {"c-0": str(folder)}, "group": "main", **more}
     answer = io.BytesIO()
-    far.main(io.BytesIO(json.dumps(request).encode() + b"\n"), answer)
+    remote_agent.main(io.BytesIO(json.dumps(request).encode() + b"\n"), answer)
     return answer.getvalue()
 
 
@@ -122,7 +124,7 @@ def test_a_file_that_rotates_while_it_is_opened_is_not_mixed_up(
     """Its name is another file's by then: nothing of that one is sent in its place."""
     *_, active = listed(collector.folder)
     collector.append(BLOCK)
-    real: Callable[..., Any] = far._open
+    real: Callable[..., Any] = remote_agent._open
     opened_before: list[Entry] = []
 
     def slow(entry: Entry, stack: Any) -> Any:
@@ -132,7 +134,7 @@ def test_a_file_that_rotates_while_it_is_opened_is_not_mixed_up(
         opened_before.append(entry)
         return real(entry, stack)
 
-    monkeypatch.setattr(far, "_open", slow)
+    monkeypatch.setattr(remote_agent, "_open", slow)
 
     assert sent(collector.folder, [[*active.key, 0]]) == [b"the last\n" + BLOCK]
 
@@ -179,6 +181,26 @@ def test_hosts_paths_and_groups_are_chosen_there(collector: Collector) -> None:
     assert listed(folder, host="other") == []
     assert listed(folder, glob="*/other.log") == []
     assert listed(folder, group="other") == []
+
+
+def test_a_rotated_file_is_chosen_by_the_name_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another file had its place already, so that it was written under another name."""
+    name = "h/app-1.log.20261121-100000.000000"
+    file = CommittedFile(
+        path=Path("/logs") / name, name=name, place="h/app.log", host="h", group="main",
+        partition=0, length=1, size=1, begun_ns=1, rotated_ns=2, is_rotated=True,
+        is_compressed=False,
+    )  # fmt: skip
+    monkeypatch.setattr(committed, "read_folder", lambda folder, group: folder)
+    monkeypatch.setattr(committed, "settled_files", lambda stored: [(stored[0], file)])
+
+    def chosen(glob: str) -> bool:
+        return bool(listed(Path("/"), glob=glob))
+
+    assert chosen("*/app-1.log")
+    assert chosen("*/app.log")
+    assert chosen(name)
+    assert not chosen("*/app-2.log")
 
 
 def test_a_damaged_state_is_told_and_named(collector: Collector) -> None:
