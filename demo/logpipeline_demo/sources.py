@@ -44,7 +44,7 @@ class LogSource:
 
     @property
     def key(self) -> SourceKey:
-        """What the lines say of their origin."""
+        """The origin that the lines name."""
         if self.kind == "plain":
             return SourceKey(self.host, f"files/{self.file}")
         return SourceKey(self.host, f"{self.namespace}/{self.pod}/{self.container}")
@@ -109,7 +109,7 @@ def _container(rng: random.Random, host: str) -> LogSource:
 
 
 class SourceFiles:
-    """A live file that is appended to, and what became of the ones before it."""
+    """A live file that is appended to, and its rotated files."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class SourceFiles:
                 self._note([rotation.compress_beside(path)])
 
     def copytruncate(self) -> None:
-        """Copy the live file to ``<name>.1`` and empty it, under the eyes of its readers."""
+        """Copy the live file to ``<name>.1`` and truncate it, while it is read."""
         self._note(rotation.numbered_prepare(self.path, files_max=self._files_max))
         copy = rotation.numbered_name(self.path)
         copy.write_bytes(self.path.read_bytes())

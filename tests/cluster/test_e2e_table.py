@@ -20,7 +20,7 @@ from cluster_pod_processes import Container, containers
 from cluster_rights import account, granted, used
 from cluster_workload import SEED, is_place
 from logpipeline.nats.options import NatsOptions
-from logpipeline_cli.demonstration.written_out import write_out
+from logpipeline_cli.demonstration.check import write_out
 from logpipeline_demo.expected import Expected
 from logpipeline_demo.ledger import Ledger
 from logpipeline_demo.oracle import check

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from logpipeline_cli.commands.report import ask
 from logpipeline_cli.main import main
 from logpipeline_cli.tables import duck
-from logpipeline_cli.tables.page import ask
 from logpipeline_spark.job.rebuild import Rebuild
 from logpipeline_spark.lines.schema import LINES as SCHEMA
 from logpipeline_spark.table.files import FileEntry, FileName, Range
@@ -120,7 +120,7 @@ def test_a_changed_bit_is_an_error_and_no_other_text(
         status, out, error = run("query", "SELECT line FROM lines")
 
         assert (status, out) == (1, ""), at
-        assert "cannot be read, `logpipeline table verify` says which" in error
+        assert "cannot be read (`logpipeline table verify` says which)" in error
 
 
 def test_answers_are_text_json_or_csv(table: TableWriter, run: Run) -> None:
@@ -176,9 +176,9 @@ def test_a_question_is_about_a_time(table: TableWriter, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("query", "SELEKT 1"), "the question has a mistake"),
-        (("query", "SELECT nothing FROM lines"), "the question has a mistake"),
-        (("query", "SELECT 1", "--since", "2026-99-99"), "is no time; write"),
+        (("query", "SELEKT 1"), "the query has a mistake"),
+        (("query", "SELECT nothing FROM lines"), "the query has a mistake"),
+        (("query", "SELECT 1", "--since", "2026-99-99"), "is not a time; give"),
         (("query", "SELECT 1", "--multiline-begin", "(?!a)"), "write it in RE2's syntax"),
     ],
 )
@@ -277,7 +277,7 @@ def test_lines_with_no_plausible_time_are_told_and_not_drawn(
     for series in (answers.by_level, answers.by_host):
         assert max(at for points in series.values() for at, _ in points).minute == 9
     assert sum(value or 0 for points in answers.by_level.values() for _, value in points) == 20
-    told = "20 of these lines say a time that is more than a month before"
+    told = "20 of these lines have a time that is more than a month before"
     assert told in (tmp_path / "report.html").read_text()
 
 
@@ -451,9 +451,9 @@ def test_the_same_words_later_remove_former_files(
         ((), "Nothing names the lines to erase"),
         (("--until", "10m", "--yes"), "Nothing names the lines to erase"),
         (("--host", "", "--yes"), "--host is empty"),
-        (("--host", "a", "--since", "2026-99-99"), "is no time; write"),
+        (("--host", "a", "--since", "2026-99-99"), "is not a time; give"),
         (("--host", "a", "--since", "10x"), "10x"),
-        (("--host", "node-a"), "give --yes if you mean it"),
+        (("--host", "node-a"), "give --yes to confirm"),
         (("--host", "node-a", "-o", "json"), "give --dry-run first, then --yes"),
     ],
 )
@@ -529,7 +529,7 @@ def test_a_lost_state_is_made_anew_when_a_person_agrees(
 
     assert "reading continues after message 1; 1 sources are known" in out
     assert "come back" in out
-    assert ("Go on from there? [y/N]" in out) == (not words)
+    assert ("Continue from there? [y/N]" in out) == (not words)
     assert status == (0 if is_made or words else 1)
     status, out, _ = run("table", "rebuild", "--dry-run")
-    assert ("nothing is to be done" in out) == is_made
+    assert ("nothing to do" in out) == is_made

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from demo_collected import CONTAINER, PLACES, PLAIN, collect, collect_all, lines_of, run_of
-from logpipeline_cli.demonstration.archived import ArchiveCounter
-from logpipeline_cli.demonstration.checking import (
+from logpipeline_cli.demonstration.check import (
     Account,
     Origins,
     Written,
@@ -19,7 +18,7 @@ from logpipeline_cli.demonstration.checking import (
 )
 from logpipeline_cli.demonstration.screen import Progress
 from logpipeline_cli.local.layout import Layout
-from logpipeline_demo.outputs import lines_by_place
+from logpipeline_demo.outputs import ArchiveCounter, lines_by_place
 from logpipeline_demo.realfiles import RealFile, default_place
 
 LINES = 300
