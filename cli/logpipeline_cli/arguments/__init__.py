@@ -1,7 +1,7 @@
 """The arguments of the command ``logpipeline``, apart from the code that carries commands out.
 
 Nothing heavy is imported here, so that `--help` and completion answer at once
-(docs/decisions/0090-arguments-apart-from-commands.md).
+(docs/decisions/0038-arguments-apart-from-commands.md).
 """
 
 from __future__ import annotations
